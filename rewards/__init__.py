@@ -84,7 +84,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public class or function on its first use."""
     if name not in EXPORTS:
         raise AttributeError(f"module 'rewards' has no attribute {name!r}")
     module, attribute = EXPORTS[name].split(":")

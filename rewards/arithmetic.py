@@ -33,11 +33,7 @@ _warned: set[tuple[torch.dtype, str]] = set()
 
 
 def packs(weights: int) -> bool:
-    """Return whether a frozen layer of so many weights is packed on a CPU.
-
-    Raises:
-        MetricInputError: the environment variable `VARIABLE` has a value that does not exist.
-    """
+    """Return whether a frozen layer of so many weights is packed on a CPU."""
     choice = _choice()
     return choice == "always" or (choice == "rule" and weights >= SMALLEST and _is_amd() and _onednn_has("bf16"))
 
@@ -138,7 +134,6 @@ class PackedLinear(nn.Module):
         self.transposed = transposed
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``x @ weight.T + bias``."""
         rows = x.reshape(-1, x.shape[-1])
         count = len(rows)
         if padding := -count % STEP:

@@ -102,9 +102,6 @@ class Metric(ABC):
             contexts: one passage per question.
             answers: one answer text per question, for metrics with ``"answers"`` in `needs`.
             references: the gold questions of each question, for metrics with ``"references"`` in `needs`.
-
-        Raises:
-            MetricInputError: lists of unequal length, a missing list or value, or something other than text.
         """
         rows = self._check(questions, {"contexts": contexts, "answers": answers, "references": references})
         if not rows:
@@ -227,5 +224,4 @@ def _without(values: Sequence[Any], skipped: set[int]) -> list[Any]:
 
 
 def _completion_text(completion: Any) -> Any:
-    """Return the text of a completion, which is a text or a conversation (a list of messages)."""
     return completion if isinstance(completion, str) else completion[-1]["content"]

@@ -69,10 +69,6 @@ class Combined(Metric):
     when lower needs a negative weight.
 
     Parts of a result: ``<label>``, the raw score, and ``<label>/<name>``, the metric's own parts.
-
-    Raises:
-        MetricInputError: no parts, an option that does not exist or is invalid, or an error of a metric; the message
-            names the part.
     """
 
     operation: ClassVar[Callable[[Tensor, Tensor], Tensor]]
@@ -92,28 +88,20 @@ class Combined(Metric):
         """Return what a part's clipped and scaled scores contribute, [rows]."""
 
     def choices(self) -> Mapping[str, object]:
-        """Return each part's weight, clip, scale and metric, with that metric's own choices."""
         return {label: part.describe() for label, part in self.parts.items()}
 
     def to(self, device: str | torch.device) -> Self:
-        """Move the models of every part to a device and return the metric."""
         for part in self.parts.values():
             if hasattr(part.metric, "to"):
                 part.metric.to(device)
         return self
 
     def reset_cache(self) -> None:
-        """Drop what the parts have cached from earlier calls."""
         for part in self.parts.values():
             if hasattr(part.metric, "reset_cache"):
                 part.metric.reset_cache()
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the combined score, every part's raw score, and the parts of that.
-
-        Raises:
-            MetricInputError: an error of a part, a part with too few scores, or a power that does not exist.
-        """
         contributions: list[Tensor] = []
         parts: dict[str, list[Any]] = {}
         for label, part in self.parts.items():
@@ -246,5 +234,4 @@ def _range(where: str, clip: Any) -> tuple[float, float]:
 
 
 def _prefixed(label: str, names: Iterable[str]) -> list[str]:
-    """Return the keys of a metric's parts in the combined result."""
     return [f"{label}/{name}" for name in names]

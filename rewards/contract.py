@@ -66,11 +66,7 @@ def check_reward(reward: Any) -> None:
 
 
 def check_row_by_row(reward: Any) -> None:
-    """Check that rows can be scored in batches (`rewards.base.Metric.whole_set`).
-
-    Raises:
-        MetricInputError: a score depends on the other rows of a call, or is one of a set of questions.
-    """
+    """Check that rows can be scored in batches (`rewards.base.Metric.whole_set`)."""
     if is_set_reward(reward):
         raise MetricInputError(
             f"{name_of(reward)}: scores sets of questions, and single ones are asked for; it is a reward of rl-qg "

@@ -22,11 +22,7 @@ class UnreachableModel(MetricInputError):
 def number(
     metric: str, option: str, value: object, *, low: float = -math.inf, high: float = math.inf, whole: bool = False
 ) -> float:
-    """Return a finite number from ``low`` to ``high``; with ``whole`` one without a fraction.
-
-    Raises:
-        MetricInputError: it is something else; the line names metric and option.
-    """
+    """Return a finite number from ``low`` to ``high``; with ``whole`` one without a fraction."""
     if (
         isinstance(value, Integral if whole else Real)
         and isinstance(value, Real)
@@ -41,33 +37,21 @@ def number(
 
 
 def flag(metric: str, option: str, value: object) -> bool:
-    """Return true or false; a text such as "no" would count as true.
-
-    Raises:
-        MetricInputError: it is something else.
-    """
+    """Return true or false; a text such as "no" would count as true."""
     if not isinstance(value, bool):
         raise MetricInputError(f"{metric}: {option} {value!r:.40} is neither true nor false")
     return value
 
 
 def path_of(metric: str, option: str, value: object) -> Path:
-    """Return the path of a file, with ``~`` replaced.
-
-    Raises:
-        MetricInputError: it is no path, or empty.
-    """
+    """Return the path of a file, with ``~`` replaced."""
     if not isinstance(value, str | Path) or not str(value):
         raise MetricInputError(f"{metric}: {option} {value!r:.40} is no path of a file")
     return Path(value).expanduser()
 
 
 def batch_of(metric: str, size: object) -> int:
-    """Return a batch size, a whole number from 1.
-
-    Raises:
-        MetricInputError: it is something else.
-    """
+    """Return a batch size, a whole number from 1."""
     return int(number(metric, "batch_size", size, low=1, whole=True))
 
 
@@ -81,9 +65,6 @@ def library(name: str, needed_by: str, install: str) -> Any:
         name: dotted name of the module.
         needed_by: what needs it, for the message.
         install: what to give to ``pip install``.
-
-    Raises:
-        MetricInputError: it is missing; the line says how to install it.
     """
     try:
         return import_module(name)

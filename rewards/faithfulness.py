@@ -40,7 +40,6 @@ class FaithfulnessExplanation:
 
     @property
     def summary(self) -> str:
-        """The score and the names and numbers that the passage does not support, in one line."""
         missing = ", ".join(f"“{entity.text}”" for entity in self.entities if not entity.supported)
         return f"score {self.score:.4f} ({f'not in the passage: {missing}' if missing else 'all in the passage'})"
 
@@ -90,9 +89,6 @@ class EntityFaithfulness(Metric):
         whole: a name must be all of a run of the passage's capitalised words, letter by letter but for case and
             accents. Where human questions always give the whole name, this forbids another word in the place of the
             rest ("Lukas film" for Lukas Vessini).
-
-    Raises:
-        MetricInputError: a measure or a language that is not valid.
     """
 
     name = "faithfulness"
@@ -111,7 +107,6 @@ class EntityFaithfulness(Metric):
         self.whole = flag(self.name, "whole", whole)
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         return {
             "measure": self.measure,
             "language": self.language,
@@ -120,7 +115,6 @@ class EntityFaithfulness(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the score, and the numbers of entities and of unsupported ones."""
         rows = [self.entities(*row) for row in zip(inputs.questions, inputs.contexts, strict=True)]
         wrong = [sum(not entity.supported for entity in row) for row in rows]
         share = [1 - bad / len(row) if row else self.unnamed for row, bad in zip(rows, wrong, strict=True)]
@@ -130,11 +124,7 @@ class EntityFaithfulness(Metric):
         )
 
     def explain(self, question: str, context: str) -> FaithfulnessExplanation:
-        """Score one question and mark what the passage does not support.
-
-        Raises:
-            MetricInputError: something other than text.
-        """
+        """Score one question and mark what the passage does not support."""
         [score] = self.score([question], [context]).scores
         return FaithfulnessExplanation(question, context, score, self.signature, self.entities(question, context))
 
@@ -253,8 +243,6 @@ def _entities(question: str, passage: "_Passage") -> Iterator[Run]:
 
 
 class _Passage:
-    """What a passage supports."""
-
     def __init__(self, text: str, language: str) -> None:
         self.language = language
         self.known: set[str] = set()

@@ -64,9 +64,6 @@ class QuestionForm(Metric):
         max_copied: the longest run of words that may be copied, from 0.
         allow_answer: leave out ``no_answer``; answers are then not needed.
         vocabulary: a model whose tokenizer knows the words (folder or Hub name); None leaves out ``known_words``.
-
-    Raises:
-        MetricInputError: a number or a language that is not valid, or no such tokenizer.
     """
 
     name = "form"
@@ -92,7 +89,6 @@ class QuestionForm(Metric):
         self.vocabulary = None if vocabulary is None else _Vocabulary(vocabulary)
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         return {
             "language": self.language,
             "max_copied": self.max_copied,
@@ -101,7 +97,6 @@ class QuestionForm(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the score and the checks."""
         columns = zip(inputs.questions, inputs.contexts, inputs.answers, strict=True)
         checked = [self._checks(*row) for row in columns]
         parts = {name: [float(row[name]) for row in checked] for name in self.part_names}
@@ -121,11 +116,7 @@ class QuestionForm(Metric):
 
 
 class _Vocabulary:
-    """The words that are one token of a tokenizer.
-
-    Raises:
-        MetricInputError: there is no such tokenizer.
-    """
+    """The words that are one token of a tokenizer."""
 
     def __init__(self, name: str) -> None:
         from rewards.frozen import load_tokenizer  # torch and transformers, only where they are needed
@@ -152,7 +143,6 @@ def _has_one_mark(text: str) -> bool:
 
 
 def _repeats(words: Words, passage: Words) -> bool:
-    """Return whether a word or three words are repeated in a way that the passage does not have."""
     known = set(pairwise(passage))
     if any(pair[0] == pair[1] and pair not in known and not is_unspaced(pair[0]) for pair in pairwise(words)):
         return True
@@ -176,12 +166,10 @@ def _plain(text: str) -> Words:
 
 
 def _contains(words: Words, part: Words) -> bool:
-    """Return whether ``part``, if it is not empty, stands in ``words`` as a whole."""
     return bool(part) and part in _runs(words, len(part))
 
 
 def _runs(words: Words, size: int) -> set[Words]:
-    """Return all rows of ``size`` words that follow each other."""
     return {words[at : at + size] for at in range(len(words) - size + 1)}
 
 

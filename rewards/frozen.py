@@ -40,7 +40,6 @@ class TanhHead(nn.Module):
         self.out = nn.Linear(width, classes)
 
     def forward(self, states: Tensor) -> Tensor:
-        """Return the logits of each state."""
         return self.out(self.dense(states).tanh())
 
 
@@ -124,9 +123,6 @@ class FrozenModel:
         weights: a torch file (state dict) with other weights for this model.
 
     `device` is where the model runs and where its inputs and outputs are.
-
-    Raises:
-        MetricInputError: no such model, a model of another kind, missing weights, or an unknown dtype.
     """
 
     def __init__(
@@ -154,11 +150,6 @@ class FrozenModel:
         self._put(device if device is not None else _default_device())
 
     def to(self, device: str | torch.device) -> None:
-        """Move the model, unless it is there already.
-
-        Raises:
-            MetricInputError: `dispatch` has distributed its weights over devices.
-        """
         if torch.device(device) == self.device:
             return
         if self._dispatched:
@@ -383,11 +374,7 @@ def _load_model(name: str, kind: str, **options: Any) -> Any:
 
 
 def load_tokenizer(name: str | Path) -> Any:
-    """Return the tokenizer of a local folder or a Hub name.
-
-    Raises:
-        MetricInputError: there is none.
-    """
+    """Return the tokenizer of a local folder or a Hub name."""
     return _load("tokenizer", str(name), transformers.AutoTokenizer)
 
 

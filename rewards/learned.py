@@ -17,11 +17,7 @@ from rewards.words import normalise_answer
 
 
 def load_or_explain(metric: str, model: str, loader: Any, *arguments: Any, **options: Any) -> Any:
-    """Call a loader; packages raise all kinds of errors, so each becomes one line.
-
-    Raises:
-        MetricInputError: the loader fails; the line names metric, model and reason.
-    """
+    """Call a loader; packages raise all kinds of errors, so each becomes one line."""
     try:
         return loader(*arguments, **options)
     except Exception as error:
@@ -80,9 +76,6 @@ class BLEURT(Metric):
         batch_size: pairs per forward pass.
         device: where to run; None takes the current GPU if there is one, else the CPU.
         dtype: floating-point type, for checkpoints that need no package.
-
-    Raises:
-        MetricInputError: the package or model is missing, the model has more than one output, or dtype does not apply.
     """
 
     name = "bleurt"
@@ -105,7 +98,6 @@ class BLEURT(Metric):
             check_single_output(self.name, self.regressor)
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         if self.regressor is not None:
             return {"model": self.regressor.identity, "dtype": self.dtype}
         return {
@@ -114,7 +106,6 @@ class BLEURT(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the largest value over the references of each question."""
         pairs, owners = pairs_of(inputs, "references")
         score = self._model or self._plain
         values = [float("-inf")] * len(inputs.questions)
@@ -123,7 +114,6 @@ class BLEURT(Metric):
         return MetricResult(values, {})
 
     def to(self, device: str | torch.device) -> Self:
-        """Move the model to a device."""
         if self._model:
             self._model.model.to(device)
         return super().to(device)
@@ -201,9 +191,6 @@ class COMET(Metric):
         against: ``references`` or ``context``.
         batch_size: pairs per forward pass.
         device: a GPU is used when it names one or there is one.
-
-    Raises:
-        MetricInputError: the package or model is missing.
     """
 
     name = "comet"
@@ -228,11 +215,9 @@ class COMET(Metric):
         self.to(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         return {"model": self.identity, "against": self.against, "unbabel-comet": installed_version("unbabel-comet")}
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the largest value over the references of each question."""
         pairs, owners = pairs_of(inputs, self.against)
         samples = [
             {"src": inputs.contexts[row], "mt": question} for row, (question, _) in zip(owners, pairs, strict=True)
@@ -246,7 +231,6 @@ class COMET(Metric):
         return MetricResult(values, {})
 
     def to(self, device: str | torch.device) -> Self:
-        """Set where the package's trainer runs the model; the trainer moves it."""
         self._gpus = int(torch.device(device).type == "cuda")
         return self
 
@@ -271,9 +255,6 @@ class CTC(Metric):
         align: the package's alignment model, such as ``D-cnndm``, ``E-roberta``.
         aspect: ``consistency`` (reference-free) or ``relevance``.
         device: where to run; None takes the current GPU if there is one, else the CPU.
-
-    Raises:
-        MetricInputError: an aspect that does not exist, or no package.
     """
 
     name = "ctc"
@@ -293,11 +274,9 @@ class CTC(Metric):
         self.to(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         return {"align": self.align, "aspect": self.aspect, "ctc_score": installed_version("ctc_score")}
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return one score per question."""
         rows = zip(inputs.questions, inputs.contexts, inputs.references, strict=True)
         scores = [
             self._scorer.score(
@@ -308,7 +287,6 @@ class CTC(Metric):
         return MetricResult([0.0 if value is None else float(value) for value in scores], {})
 
     def to(self, device: str | torch.device) -> Self:
-        """Build the package's scorer for a device; its models cannot move after they are loaded."""
         self._scorer = load_or_explain(self.name, self.align, self._scorer_class, align=self.align, device=str(device))
         return self
 
@@ -337,9 +315,6 @@ class RQUGE(Metric):
         batch_size: questions at a time.
         device: where to run; None takes the current GPU if there is one, else the CPU.
         dtype: floating-point type of the models.
-
-    Raises:
-        MetricInputError: a model that cannot be loaded or has more than one output.
     """
 
     name = "rquge"
@@ -360,11 +335,9 @@ class RQUGE(Metric):
         check_single_output(self.name, self.regressor)
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         return {"qa_model": self.reader.identity, "span_scorer": self.regressor.identity, "dtype": self.dtype}
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return one score per question."""
         answers = self._answers(list(zip(inputs.questions, inputs.contexts, strict=True)))
         columns = (inputs.questions, inputs.answers, answers, inputs.contexts)
         texts = ["{} <q> {} <r> {} <c> {}".format(*map(normalise_answer, row)) for row in zip(*columns, strict=True)]
@@ -373,7 +346,6 @@ class RQUGE(Metric):
         return MetricResult(regress(self.regressor, encoded, self.batch_size), {})
 
     def _answers(self, pairs: Sequence[Pair]) -> list[str]:
-        """Return the model's answer to each question about its context."""
         tokenizer = self.reader.tokenizer
         rows = tokenizer([f"{question} \\n {context}" for question, context in pairs], verbose=False)["input_ids"]
         answers = [""] * len(rows)

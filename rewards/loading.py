@@ -68,7 +68,6 @@ OWN_CODE_ONLY = "RL_QG_OWN_CODE_ONLY"
 
 
 def _entry(entry: str | tuple[str, Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
-    """Return ``module:Class`` and the options of an entry of the table."""
     return (entry, {}) if isinstance(entry, str) else entry
 
 
@@ -114,10 +113,6 @@ def load(name: str, /, **options: Any) -> Any:
             returns a reward: ``"my_package.MyReward"``; ``"weighted"`` and ``"product"`` combine several;
             ``"multi_set"`` and ``"question_set"`` are rewards of sets.
         options: passed on to it; they override those that a short name implies (``"bleu4"`` is ``order=4``).
-
-    Raises:
-        MetricInputError: there is no metric of that name, the path cannot be imported, what it names cannot be built,
-            or is no reward (`rewards.contract`).
     """
     module, attribute, implied = _place(name)
     if not module:

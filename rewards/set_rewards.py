@@ -75,12 +75,10 @@ class SetReward(ABC):
 
     @property
     def metrics(self) -> list[Any]:
-        """The metrics of single questions that it uses."""
         return []
 
     @property
     def signature(self) -> str:
-        """One line that identifies the numbers."""
         return format_signature(self.name, self.choices())
 
     def score_sets(
@@ -129,10 +127,6 @@ class SetReward(ABC):
             credit: what to compute for each question q_j of a set Q, one of `CREDITS`: nothing (``whole``), its
                 ``marginal`` R(Q) − R(Q without q_j), or ``to_go``, R(Q) − R(the questions before q_j): what the set
                 gains from q_j on.
-
-        Raises:
-            MetricInputError: a missing list, lists of unequal length, something other than texts in them, or an
-                unknown credit.
         """
         if credit not in CREDITS:
             raise MetricInputError(f"{self.name}: credit {credit!r} is not one of {', '.join(CREDITS)}")
@@ -155,14 +149,12 @@ class SetReward(ABC):
         return SetResult(scores, parts, credits)
 
     def to(self, device: str | torch.device) -> Self:
-        """Move the models of its metrics to a device and return the reward."""
         for metric in self.metrics:
             if hasattr(metric, "to"):
                 metric.to(device)
         return self
 
     def reset_cache(self) -> None:
-        """Drop what its metrics have cached from earlier calls."""
         for metric in self.metrics:
             if hasattr(metric, "reset_cache"):
                 metric.reset_cache()
@@ -237,9 +229,6 @@ class MultiSetReward(SetReward):
         metric: M, a metric from 0 to 1 that compares with references: a name, a metric, or a mapping with `metric`
             and its options.
         clip: count scores below 0 as 0: for BERTScore that is rescaled, ``{metric: bertscore, rescale: 0.8}``.
-
-    Raises:
-        MetricInputError: a metric of another kind.
     """
 
     name = "multi_set"
@@ -258,11 +247,9 @@ class MultiSetReward(SetReward):
 
     @property
     def metrics(self) -> list[Any]:
-        """The metric M."""
         return [self.metric]
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         return {"repeated": "zero", "clip": "0" if self.multi.clip else "none", "metric": self.metric.signature}
 
     def values(self, inputs: SetInputs) -> list[Values]:
@@ -284,11 +271,7 @@ class MultiSetReward(SetReward):
 
 
 def metric_of(where: str, option: str, given: Any) -> Any:
-    """Return a metric of single questions from its name, from a mapping with `metric` and options, or itself.
-
-    Raises:
-        MetricInputError: there is no such metric, or it cannot be used so; `where` and `option` begin the line.
-    """
+    """Return a metric of single questions from its name, from a mapping with `metric` and options, or itself."""
     if isinstance(given, str):
         given = {"metric": given}
     if isinstance(given, Mapping):
@@ -334,9 +317,6 @@ class CoverageSetReward(SetReward):
         per_sentence: number of questions wanted for each sentence; None for as many as there are references.
         worthy: for lists of sentences, lists of flags: which sentences are to be covered, such as
             `SentenceClassifier.worthy` of `rl_qg.readers`. Where it names none, all are. None for all.
-
-    Raises:
-        MetricInputError: a metric or a number that is not valid.
     """
 
     name = "question_set"
@@ -370,11 +350,9 @@ class CoverageSetReward(SetReward):
 
     @property
     def metrics(self) -> list[Any]:
-        """The metric of quality."""
         return [self.quality]
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         return {
             "quality_range": f"{self.low:g}..{self.high:g}",
             "beta": f"{self.beta:g}",

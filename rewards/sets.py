@@ -94,9 +94,6 @@ class Multi:
         decimals: number of decimals of the scores in the choice of pairs, not in their sum; None does not round.
         clip: count scores below 0 as 0, in pairs and in ``averaged``, for metrics with such scores: MoverScore,
             rescaled BERTScore. A log-likelihood, which would always be 0, still raises.
-
-    Raises:
-        MetricInputError: a metric of another kind, or scipy is missing.
     """
 
     def __init__(
@@ -126,7 +123,6 @@ class Multi:
 
     @property
     def signature(self) -> str:
-        """One line that identifies the numbers."""
         choices = {
             **_equality_choices(self.tokenize),
             "empty": _emptiness(self.placeholder),
@@ -151,9 +147,6 @@ class Multi:
             references: the gold questions of each document.
             contexts: the document's text, for metrics that need it.
             answers: a text for each document, for metrics that need it.
-
-        Raises:
-            MetricInputError: lists of unequal length, something other than texts in them, or a score below 0.
         """
         _check_sets(predictions, references)
         self._check_texts(len(predictions), {"contexts": contexts, "answers": answers})
@@ -318,11 +311,7 @@ def self_bleu_signature(order: int = 2, *, tokenize: str = "ptb") -> str:
 def cardinality_difference(
     predictions: Sets, references: Sets, *, tokenize: str = "ptb", placeholder: str | None = None
 ) -> list[int]:
-    """Return, for each document, the number of references minus that of predictions; repetitions count once.
-
-    Raises:
-        MetricInputError: lists of unequal length, or something other than texts in them.
-    """
+    """Return, for each document, the number of references minus that of predictions; repetitions count once."""
     _check_sets(predictions, references)
     questions = distinct(predictions, tokenize=tokenize, placeholder=placeholder)
     return [len(gold) - len(group) for group, gold in zip(questions, references, strict=True)]
@@ -345,7 +334,6 @@ def _emptiness(placeholder: str | None) -> str:
 
 
 def _check_sets(predictions: Sets, references: Sets) -> None:
-    """Raise unless both are one list of texts for each document."""
     _check("predictions", predictions)
     _check("references", references)
     if len(predictions) != len(references):
@@ -438,9 +426,6 @@ class QAAligned:
     Args:
         metric: one that compares a text with references and reads nothing else, and is better when higher.
         tokenize: any of `rewards.words.tokenizer`; decides which predictions are equal in ``one_to_one_…``.
-
-    Raises:
-        MetricInputError: a metric of another kind, or scipy is missing.
     """
 
     def __init__(self, metric: Metric, *, tokenize: str = "ptb") -> None:
@@ -454,7 +439,6 @@ class QAAligned:
 
     @property
     def signature(self) -> str:
-        """One line that identifies the numbers."""
         return f"qa_aligned|repetitions:once|epsilon:{EPSILON:g}|empty:zero|one_to_one:{self._one_to_one.signature}"
 
     def score(self, predictions: Pairs, references: Pairs) -> PairScores:
@@ -463,10 +447,6 @@ class QAAligned:
         Args:
             predictions: for each passage its pairs of question and answer; may be empty.
             references: for each passage the human pairs, at least one.
-
-        Raises:
-            MetricInputError: lists of unequal length, something other than pairs of texts, a passage without human
-                pairs.
         """
         texts, gold = _texts("predictions", predictions), _texts("references", references)
         if len(texts) != len(gold):
@@ -516,9 +496,6 @@ def published_base(name: str, language: str = "en", **options: Any) -> Metric:
         name: ``bertscore`` or ``moverscore``.
         language: an ISO 639-1 code.
         options: of the metric, in place of these, such as ``model="folder"``.
-
-    Raises:
-        MetricInputError: another name, or the metric cannot be built.
     """
     if name not in PUBLISHED_ENCODERS:
         raise MetricInputError(f"{name!r} was not published under QAAligned; use {' or '.join(PUBLISHED_ENCODERS)}")
@@ -537,7 +514,6 @@ def _aligned(matrix: np.ndarray) -> tuple[float, float, float]:
 
 
 def _texts(name: str, sets: Pairs) -> list[list[str]]:
-    """Return the texts of the pairs of each passage, checked."""
     if isinstance(sets, str) or not isinstance(sets, Sequence):
         raise MetricInputError(f"{name} is {sets!r:.60}; give one list of pairs per passage")
     texts = []

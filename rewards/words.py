@@ -95,9 +95,6 @@ def tokenizer(name: str) -> Callable[[str], Words]:
 
     A name with ``+tr`` at its end, such as ``words+tr``, puts the text in lower case by the rules of Turkish first
     (`lower`).
-
-    Raises:
-        MetricInputError: no such tokeniser, or the library it needs is missing.
     """
     plain, plus, language = name.rpartition("+")
     if plus and language in TURKIC:
@@ -229,11 +226,7 @@ def _version(name: str, needed_by: str) -> str:
 
 
 def stemmed(text_words: Sequence[str]) -> Words:
-    """Return the words with those longer than 3 letters replaced by their Porter stem, as rouge-score does.
-
-    Raises:
-        MetricInputError: nltk is missing.
-    """
+    """Return the words with those longer than 3 letters replaced by their Porter stem, as rouge-score does."""
     stem = porter_stem()
     return tuple(stem(word) if len(word) > 3 else word for word in text_words)
 

@@ -86,9 +86,6 @@ class BERTScore(Metric):
         dtype: floating-point type of the model.
 
     Parts: ``precision``, ``recall``, ``f``.
-
-    Raises:
-        MetricInputError: an option that does not exist, a layer, file or model that cannot be used.
     """
 
     name = "bertscore"
@@ -123,11 +120,9 @@ class BERTScore(Metric):
 
     @property
     def truncated(self) -> int:
-        """How many texts were cut at the encoder's length so far."""
         return self._embed.truncated
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         baseline = "none" if self._baseline is None else ",".join(f"{value:.6g}" for value in self._baseline.tolist())
         return {
             "part": self.part,
@@ -140,7 +135,6 @@ class BERTScore(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the chosen part, and all three."""
         pairs, owners = pairs_of(inputs, self.against)
         values = torch.zeros(len(pairs), 3, dtype=torch.float64)
         for positions, embedded in self._embed.blocks(pairs):
@@ -207,7 +201,6 @@ def _mean(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def _baseline(rescale: float | str | Path | None, layer: int) -> Tensor | None:
-    """Return the baselines of precision, recall and F, [3]."""
     if rescale is None:
         return None
     if not isinstance(rescale, str | Path):

@@ -52,9 +52,6 @@ class KeyphraseWeights:
     Args:
         model: a token classifier: the folder of `rl-qg train-kpqa`, or the released checkpoint as safetensors.
         batch_size: texts per forward pass.
-
-    Raises:
-        MetricInputError: it has no class of that name, or no special tokens around a text.
     """
 
     def __init__(self, model: FrozenModel, *, batch_size: int) -> None:
@@ -75,11 +72,7 @@ class KeyphraseWeights:
         self._class = 0 if unnamed else named[0]
 
     def check(self, *, conditioned: bool) -> None:
-        """Check that the predictor was trained on texts with, or without, a condition.
-
-        Raises:
-            MetricInputError: it was trained differently.
-        """
+        """Check that the predictor was trained on texts with, or without, a condition."""
         trained_with = getattr(self.model.model.config, READS_QUESTION, None)
         if trained_with is None or trained_with == conditioned:
             return
@@ -101,9 +94,6 @@ class KeyphraseWeights:
     def __call__(self, texts: Sequence[str], conditions: Sequence[str] | None) -> list[list[float]]:
         """Return one weight for each token (of `tokens`) of each text; ``conditions`` has one text for each, or is
         None.
-
-        Raises:
-            MetricInputError: the predictor was trained with conditions and gets none, or the reverse.
         """
         self.check(conditioned=conditions is not None)
         rows, types, lengths = [], [], []
@@ -228,10 +218,6 @@ class KPQA(Metric):
         dtype: floating-point type of the models.
 
     Parts: ``weights``, those of the scored text's tokens; ``precision`` and ``recall`` of the best reference.
-
-    Raises:
-        MetricInputError: an option that does not exist, no predictor, one that was trained with questions where the
-            condition is none (or without, where there is one), or models that cannot be used or do not fit.
     """
 
     name = "kpqa"
@@ -289,7 +275,6 @@ class KPQA(Metric):
 
     @property
     def truncated(self) -> int:
-        """How many inputs were cut at the predictor's length so far."""
         return self._weigh.truncated
 
     def weights(self, texts: Sequence[str], conditions: Sequence[str] | None = None) -> list[list[tuple[str, float]]]:
@@ -299,10 +284,6 @@ class KPQA(Metric):
             texts: answers, or any other texts; each is cut at the length that the predictor can read.
             conditions: for each text, the question it answers; None for weights from the text alone. `condition`,
                 which scores use, has no effect.
-
-        Raises:
-            MetricInputError: something other than text, lists of unequal length, or a predictor that was trained with
-                questions where there are none (or without, where there are).
         """
         self._check_texts("texts", texts)
         if conditions is not None:
@@ -317,7 +298,6 @@ class KPQA(Metric):
         return [list(zip(*pair, strict=True)) for pair in zip(pieces, weights, strict=True)]
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         chosen = {"metric": self.metric, "condition": self.condition, "model": self.predictor.identity}
         if self.variant == "paper":
             chosen["variant"] = "paper"
@@ -330,7 +310,6 @@ class KPQA(Metric):
         return {**chosen, "dtype": self.dtype}
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the score against the best reference."""
         pairs, owners = pairs_of(inputs, "references")
         weighted = self._weighted(inputs, pairs, owners)
         values = self._values(pairs, weighted)

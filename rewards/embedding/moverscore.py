@@ -69,9 +69,6 @@ class MoverScore(Metric):
         batch_size: texts per forward pass.
         device: where the encoder runs; None takes the current GPU if there is one, else the CPU.
         dtype: floating-point type of the model.
-
-    Raises:
-        MetricInputError: an option that does not exist, no POT, a model or file that cannot be used.
     """
 
     name = "moverscore"
@@ -110,11 +107,9 @@ class MoverScore(Metric):
 
     @property
     def truncated(self) -> int:
-        """How many texts were cut at the encoder's length so far."""
         return self._embed.truncated
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         layers = self._embed.layers
         return {
             "n": self.n,
@@ -128,7 +123,6 @@ class MoverScore(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return one score per question."""
         pairs, owners = pairs_of(inputs, self.against)
         values = torch.zeros(len(pairs), dtype=torch.float64)
         for positions, embedded in self._embed.blocks(pairs):
@@ -181,5 +175,4 @@ def _pooled(states: Tensor) -> Tensor:
 
 
 def _transport() -> Any:
-    """Return POT's solver of transport problems."""
     return library("ot", "moverscore", "'rl-qg[mover]'").emd2

@@ -34,7 +34,6 @@ class Tokens:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing between the special tokens."""
         return len(self.ids) == 2
 
 
@@ -59,9 +58,6 @@ class TextEncoder:
         layers: numbers of the layers whose outputs are used, from 1; 0 is the embedding layer.
         batch_size: texts per forward pass.
         name: of the metric, for messages.
-
-    Raises:
-        MetricInputError: the encoder lacks a layer, or special tokens.
     """
 
     def __init__(self, encoder: FrozenModel, layers: Sequence[int], *, batch_size: int, name: str) -> None:
@@ -170,9 +166,6 @@ class WordWeights:
         encoder: its tokens are counted.
         marks: weight of the special tokens without idf: 0 in BERTScore, 1 in MoverScore.
         name: of the metric, for messages.
-
-    Raises:
-        MetricInputError: there is no such file, no text, or something else than texts.
     """
 
     def __init__(
@@ -225,11 +218,7 @@ def best_of_rows(values: Tensor, owners: Sequence[int], rows: int) -> Tensor:
 
 
 def needs_of(against: str, name: str) -> frozenset[str]:
-    """Return the columns of a metric that compares questions with ``"references"`` or with the ``"context"``.
-
-    Raises:
-        MetricInputError: ``against`` is something else.
-    """
+    """Return the columns of a metric that compares questions with ``"references"`` or with the ``"context"``."""
     needs = {"references": "references", "context": "contexts"}
     if against not in needs:
         raise MetricInputError(f"{name}: against {against!r} does not exist; use references or context")

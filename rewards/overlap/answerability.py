@@ -263,9 +263,6 @@ class Answerability(Metric):
         matching: ``"bleu"`` or ``"set"``; None takes the variant's: ``bleu``, or the paper's counts, ``set``.
         against: ``"references"``, ``"context"`` or ``"context_as_reference"``.
         tokenize: any of `rewards.words.tokenizer`, applied to each class.
-
-    Raises:
-        MetricInputError: an unknown option, or weights that are no numbers, negative or of no class.
     """
 
     name = "answerability"
@@ -307,7 +304,6 @@ class Answerability(Metric):
         tokenizer(tokenize)
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         return {
             "weights": ",".join(f"{name}={self.weights[name]:g}" for name in CLASSES),
             "data_type": self.data_type,
@@ -320,7 +316,6 @@ class Answerability(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the score and the four classes' values of each question."""
         self._check_language(inputs.questions)
         values = self._values(inputs)
         values[[is_empty(text) for text in inputs.questions]] = 0.0
@@ -372,14 +367,12 @@ class Answerability(Metric):
         return values[order[np.flatnonzero(np.diff(row, prepend=-1))]]
 
     def _gold(self, inputs: Inputs) -> list[tuple[str, ...]]:
-        """Return the texts that each question is compared with."""
         return inputs.references if self.against == "references" else [(text,) for text in inputs.contexts]
 
     def _class_words(self, text: str) -> tuple[Words | None, ...]:
         return class_words(text, self.data_type, self.tokenize)
 
     def _fractions_in_context(self, question: str, context: str) -> list[float]:
-        """Return the value of each class against the context."""
         if not asks(question):
             return [0.0] * len(CLASSES)
         available = {word.lower() for word in tokenizer(self.tokenize)(context)}
@@ -464,14 +457,12 @@ class QMetric(Answerability):
             raise MetricInputError(f"{self.name}: ngram {ngram!r} does not exist; use bleu1 to bleu4, rouge_l, meteor")
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         inherited = super().choices()
         inner = {f"ngram.{key}": value for key, value in self._ngram.choices().items() if key not in inherited}
         case = {"ngram.case": "lower"} if self.matching == "set" else {}
         return {"ngram": self.ngram, "delta": self.delta, **inherited, **inner, **case}
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the score and its parts of each question."""
         answerability = super().compute(inputs)
         questions, gold = inputs.questions, self._gold(inputs)
         if self.matching == "set":  # that code compares whole questions in lower case

@@ -175,7 +175,6 @@ def lcs_length(first: Tokens, second: Tokens) -> int:
 
 @lru_cache(CACHED_MASKS)
 def _positions(text: Tokens) -> dict[Hashable, int]:
-    """The positions of each token, as the bits of an integer."""
     positions: dict[Hashable, int] = {}
     for at, token in enumerate(text):
         positions[token] = positions.get(token, 0) | 1 << at
@@ -193,7 +192,6 @@ class OverlapMetric(Metric):
     tokenize: str
 
     def _rows(self, inputs: Inputs) -> tuple[list[Sequence[str]], list[list[Sequence[str]]]]:
-        """Return the words of each question and of each of its references."""
         return (
             [self._words(text) for text in inputs.questions],
             [[self._words(text) for text in group] for group in inputs.references],
@@ -210,11 +208,7 @@ class CorpusMetric(OverlapMetric):
     """
 
     def statistics(self, questions: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
-        """Return the counts of each question, [rows, k]; sums of rows are the counts of a corpus.
-
-        Raises:
-            MetricInputError: as `score` does.
-        """
+        """Return the counts of each question, [rows, k]; sums of rows are the counts of a corpus."""
         blank = [""] * len(questions)
         rows = self._check(questions, {"contexts": None, "answers": None, "references": references})
         inputs = Inputs([row[0] for row in rows], blank, blank, [row[3] for row in rows], list(range(len(rows))))
@@ -231,7 +225,6 @@ class CorpusMetric(OverlapMetric):
         return self._formula(np.asarray(counts, dtype=float), corpus=False)
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return one score for each question."""
         return MetricResult(self._formula(self._counts(inputs), corpus=False).tolist(), {})
 
     def _counts(self, inputs: Inputs) -> Floats:

@@ -48,9 +48,6 @@ class Bleu(CorpusMetric):
             coco, ``space`` for nltk.
         lowercase: compare in lower case (``ptb`` always does).
         brevity: apply the brevity penalty; without it the reference may be a whole passage.
-
-    Raises:
-        MetricInputError: unknown variant or tokeniser, or an order out of range.
     """
 
     name = "bleu"
@@ -72,7 +69,6 @@ class Bleu(CorpusMetric):
         tokenizer(self.tokenize)
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         smoothing = {"sacrebleu": "exp", "coco": "1e-15/1e-9", "nltk": "method1"}[self.variant]
         return {
             "order": self.order,
@@ -171,7 +167,6 @@ class Gleu(CorpusMetric):
         tokenizer(tokenize)
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         return {"order": f"1-{GLEU_ORDER}", "tokenize": self.tokenize, **libraries(self.tokenize)}
 
     def _counts(self, inputs: Inputs) -> Floats:

@@ -21,9 +21,6 @@ class Chrf(CorpusMetric):
         char_order: longest n-gram of characters.
         beta: weight of recall (2: twice that of precision).
         lowercase: compare in lower case.
-
-    Raises:
-        MetricInputError: an option out of range.
     """
 
     name = "chrf"
@@ -35,7 +32,6 @@ class Chrf(CorpusMetric):
         self.lowercase = lowercase
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         return {
             "nc": self.char_order,
             "nw": 0,

@@ -50,10 +50,6 @@ class Cider(OverlapMetric):
             each line, or, where its name ends in .jsonl, a JSON list of texts on each line. None: those of each call.
         stem: compare Porter stems (English; needs nltk); None takes the variant's.
         tokenize: any of `rewards.words.tokenizer`.
-
-    Raises:
-        MetricInputError: an unknown variant or tokeniser, a number out of range, documents that cannot be read or
-            are fewer than two, or stemming without nltk.
     """
 
     name = "cider"
@@ -93,7 +89,6 @@ class Cider(OverlapMetric):
             self._source = f"{len(groups)}@{digest}"
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         return {
             "variant": self.variant,
             "order": self.order,
@@ -112,11 +107,7 @@ class Cider(OverlapMetric):
         answers: Sequence[str] | None = None,
         references: Sequence[Sequence[str]] | None = None,
     ) -> MetricResult:
-        """Score one question per row, as `rewards.base.Metric.score`; first counts documents, where none were given.
-
-        Raises:
-            MetricInputError: as there.
-        """
+        """Count the documents where none were given, then score as `rewards.base.Metric.score`."""
         if self.whole_set:
             rows = self._check(questions, {"contexts": contexts, "answers": answers, "references": references})
             self._frequencies = self._count([row[3] for row in rows])
@@ -126,7 +117,6 @@ class Cider(OverlapMetric):
         return super().score(questions, contexts, answers=answers, references=references)
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return one score for each question."""
         scores = []
         for question, group in zip(inputs.questions, inputs.references, strict=True):
             given = self._vectors(question)
@@ -172,8 +162,6 @@ class Cider(OverlapMetric):
 
 
 class _Frequencies:
-    """Document frequencies of n-grams."""
-
     def __init__(self, documents: int, counts: Ngrams) -> None:
         self.documents, self._counts = documents, counts
 
@@ -190,12 +178,10 @@ class _Vectors:
 
     @cached_property
     def norms(self) -> list[float]:
-        """Euclidean length of each vector."""
         return [math.sqrt(math.fsum(value**2 for value in vector.values())) for vector in self.weights]
 
 
 def _documents(given: object) -> list[list[str]]:
-    """Return each document's texts."""
     if isinstance(given, str | Path):
         return _read(path_of("cider", "documents", given))
     if not isinstance(given, Iterable) or isinstance(given, Mapping):
@@ -224,7 +210,6 @@ def _read(path: Path) -> list[list[str]]:
 
 
 def _group(given: object) -> list[str]:
-    """Return the texts of one document."""
     group = [given] if isinstance(given, str) else list(given) if isinstance(given, Sequence) else []
     if not group or not all(isinstance(text, str) for text in group):
         raise MetricInputError(f"cider: documents has {given!r:.60}; give for each row a text or a list of texts")

@@ -50,9 +50,6 @@ class Meteor(OverlapMetric):
         alpha: weight of recall in the mean with precision, 0 to 1. The defaults are nltk's, those of 2005.
         beta: exponent of the penalty for fragments, 0 and more.
         gamma: largest penalty for fragments, 0 to 1.
-
-    Raises:
-        MetricInputError: nltk is missing, a parameter out of range, or WordNet is required and missing.
     """
 
     name = "meteor"
@@ -85,7 +82,6 @@ class Meteor(OverlapMetric):
         self.gamma = number("meteor", "gamma", gamma, low=0, high=1)
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         stages = ["exact", *self._stemmer.stage, *self._synonyms.stage]
         return {
             "stages": "+".join(stages),
@@ -97,7 +93,6 @@ class Meteor(OverlapMetric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return one score for each question."""
         rows = zip(*self._rows(inputs), strict=True)
         return MetricResult([max(self._pair(question, gold) for gold in golds) for question, golds in rows], {})
 
@@ -133,8 +128,6 @@ class _NoStems:
 
 
 class _NoSynonyms:
-    """A dictionary without words."""
-
     stage = ()
 
     def synsets(self, word: str) -> tuple[Any, ...]:
@@ -204,10 +197,6 @@ class Meteor15(OverlapMetric):
             pycocoevalcap.
         java: the program that runs it, Java 8 or later: a name on the search path, or a path.
         tokenize: any of `rewards.words.tokenizer`; the scripts give it ``ptb`` words.
-
-    Raises:
-        MetricInputError: Java, the jar or its data are missing, or the program ends or answers something else than
-            numbers.
     """
 
     name = "meteor15"
@@ -226,7 +215,6 @@ class Meteor15(OverlapMetric):
         self._messages: IO[str] | None = None
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         return {
             "jar": f"{self.jar.name}@{file_hash(self.jar)}",
             "options": " ".join(OPTIONS[-3:]),
@@ -235,11 +223,6 @@ class Meteor15(OverlapMetric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return one score for each question.
-
-        Raises:
-            MetricInputError: the program ends, or answers something else than numbers.
-        """
         scores: list[float] = []
         every = list(zip(*self._rows(inputs), strict=True))
         for start in range(0, len(every), ROWS_AT_ONCE):
@@ -275,7 +258,6 @@ class Meteor15(OverlapMetric):
         return line.strip()
 
     def _running(self) -> "subprocess.Popen[str]":
-        """Return the program, started if it is not there yet."""
         if self._program is None:
             self._messages = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
             self._program = subprocess.Popen(
@@ -300,7 +282,6 @@ class Meteor15(OverlapMetric):
 
 
 def _jar(given: str | Path | None) -> Path:
-    """Return the jar, checked with its data."""
     if given is None:
         package = find_spec("pycocoevalcap")
         places = list(package.submodule_search_locations or ()) if package else []

@@ -49,7 +49,6 @@ class _NormalisedQuestions(OverlapMetric):
         return super()._rows(replace(inputs, questions=questions, references=references))
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         options = super().choices()  # type: ignore[safe-super]  # that of the metric that it is mixed into
         return {**options, "normalise": "lmqg", "sides": "questions"}
 

@@ -27,9 +27,6 @@ class RougeL(OverlapMetric):
         stem: compare Porter stems of words longer than 3 letters (English; rouge_score only; needs nltk).
         tokenize: any of `rewards.words.tokenizer`; None takes the variant's.
         beta: weight of recall (0: the score is the precision); None takes the variant's.
-
-    Raises:
-        MetricInputError: unknown variant or tokeniser, a beta below 0, or stemming without nltk.
     """
 
     name = "rouge_l"
@@ -53,7 +50,6 @@ class RougeL(OverlapMetric):
             stemmed(())
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         stem = "porter" if self.stem else "no"
         return {
             "variant": self.variant,
@@ -68,7 +64,6 @@ class RougeL(OverlapMetric):
         return stemmed(text_words) if self.stem else text_words
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the score, precision and recall of each question."""
         rows = [self._row(*row) for row in zip(*self._rows(inputs), strict=True)]
         scores, precision, recall = (list(column) for column in zip(*rows, strict=True))
         return MetricResult(scores, {"precision": precision, "recall": recall})

@@ -29,9 +29,6 @@ class TruecasedQBleu(OverlapMetric):
     Args:
         order: of BLEU, 1 to 4.
         delta: weight of answerability.
-
-    Raises:
-        MetricInputError: truecase or nltk is missing, or an option is out of range.
     """
 
     name = "q_bleu_truecased"
@@ -49,7 +46,6 @@ class TruecasedQBleu(OverlapMetric):
         self._cased = cached_by_text(self._true_case)
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         return {
             "order": self.order,
             "delta": self.delta,
@@ -60,7 +56,6 @@ class TruecasedQBleu(OverlapMetric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the score and its parts of each question."""
         answerability = self._answerability.score(
             [self._cased(text) for text in inputs.questions],
             references=[[self._cased(text) for text in group] for group in inputs.references],

@@ -65,10 +65,6 @@ class BARTScore(Metric):
         dtype: floating-point type of the model.
 
     Parts: the direction, or ``precision`` and ``recall`` for ``"f"``, in nats whether or not the score is normalised.
-
-    Raises:
-        MetricInputError: a direction that does not exist, limits that are none, or a model or weights that cannot be
-            loaded or do not fit.
     """
 
     name = "bartscore"
@@ -106,7 +102,6 @@ class BARTScore(Metric):
             self.bounds = (float("-inf"), self.max_min.rescale(0.0))
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         other = {"weights": self._weights, "max_min": self.max_min}
         return {
             "direction": self.direction,
@@ -116,7 +111,6 @@ class BARTScore(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the score and one part per direction."""
         parts = {part: self._mean_over_sources(part, inputs) for part in self.part_names}
         scores = [sum(values) / len(values) for values in zip(*parts.values(), strict=True)]
         if self.max_min is not None:

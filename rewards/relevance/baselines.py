@@ -47,9 +47,6 @@ def read_max_min(given: str | Path | Sequence[float], metric: str, signature: st
         given: what the user gave.
         metric: its name, for messages.
         signature: of the metric without normalisation; a summary must have the same.
-
-    Raises:
-        MetricInputError: no two different numbers, or scores of another metric.
     """
     if not isinstance(given, str | Path):
         return _checked_limits(given, metric, given)
@@ -161,9 +158,6 @@ def read_baselines(
         models: names of encoder and decoder.
         official: whether the metric is that of the released code.
         clip: whether a value below its baseline becomes 0.
-
-    Raises:
-        MetricInputError: no usable baselines, or baselines of another formula.
     """
     if given == "released":
         if not official:
@@ -211,9 +205,6 @@ def estimate_baselines(
         ``lrm`` and ``grg`` (the baselines), ``standard_error`` of both, ``pairs``, ``drawn`` (how many pairs were
         tried to find them), ``questions`` and ``contexts`` (distinct ones, to draw from), ``max_overlap``,
         ``seed`` and the metric's ``signature``.
-
-    Raises:
-        MetricInputError: a metric that has baselines, or too few such pairs, as with too few contexts.
     """
     if getattr(metric, "baselines", None) is not None or getattr(metric, "references", False):
         raise MetricInputError("baselines: estimate them with baselines=None and references=False")
@@ -294,7 +285,6 @@ def _shuffled(total: int, most: int, seed: int) -> Iterator[int]:
 
 
 def _standard_error(values: Sequence[float]) -> float | None:
-    """Return the standard error of the mean; None for a single value."""
     if len(values) < 2:
         return None
     mean = math.fsum(values) / len(values)

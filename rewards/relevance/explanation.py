@@ -126,7 +126,6 @@ class Explanation:
 
     @property
     def summary(self) -> str:
-        """The score and its parts in one line."""
         return f"score {self.score:.4f} (lrm {self.lrm:.4f}, grg {self.grg:.4f})"
 
     def to_dict(self) -> dict[str, Any]:
@@ -148,9 +147,9 @@ class Explained(Protocol):
     baselines: Baselines | None
 
     @property
-    def signature(self) -> str: ...  # noqa: D102
-    def choices(self) -> Mapping[str, object]: ...  # noqa: D102
-    def score(self, questions: Sequence[str], contexts: Sequence[str]) -> MetricResult: ...  # noqa: D102
+    def signature(self) -> str: ...
+    def choices(self) -> Mapping[str, object]: ...
+    def score(self, questions: Sequence[str], contexts: Sequence[str]) -> MetricResult: ...
 
 
 @torch.inference_mode()
@@ -161,9 +160,6 @@ def explain(metric: Explained, question: str, context: str) -> Explanation:
         metric: a QRelScore against the context alone.
         question: the question.
         context: its passage.
-
-    Raises:
-        MetricInputError: something other than text, no token to compare, or a metric that reads references.
     """
     if metric.references:
         raise MetricInputError(
@@ -285,8 +281,6 @@ def _global(globally: GlobalRelevance, question: str, context: str) -> tuple[lis
 
 @dataclass(frozen=True)
 class _Scored:
-    """A token of the decoder in one of its two sequences."""
-
     part: str
     located: Located
     id: int

@@ -50,9 +50,6 @@ class GlobalRelevance:
         decoder: any causal language model.
         choices: the formula.
         batch_size: sequences per forward pass.
-
-    Raises:
-        MetricInputError: the tokenizer has no token to begin or end a text with.
     """
 
     def __init__(self, decoder: FrozenModel, choices: GlobalChoices, *, batch_size: int) -> None:
@@ -90,7 +87,6 @@ class GlobalRelevance:
         return causal_logprobs(self.decoder, rows, starts, batch_size=self.batch_size, exact=exact)
 
     def reset_cache(self) -> None:
-        """Drop the cached base confidences."""
         self._base.clear()
 
     def comparisons(self, questions: Sequence[str], contexts: Sequence[str]) -> list[Comparison]:

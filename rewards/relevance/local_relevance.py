@@ -68,9 +68,6 @@ class LocalRelevance:
         encoder: any encoder whose attention can be read.
         choices: the formula.
         batch_size: pairs per forward pass.
-
-    Raises:
-        MetricInputError: the encoder's attention cannot be read, or it lacks a layer.
     """
 
     def __init__(self, encoder: FrozenModel, choices: LocalChoices, *, batch_size: int) -> None:

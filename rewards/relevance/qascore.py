@@ -52,9 +52,6 @@ class QAScore(Metric):
         dtype: floating-point type of the model.
 
     Parts: ``token_logprobs``, one list per question with one value per masked unit.
-
-    Raises:
-        MetricInputError: a choice that does not exist, or a model that cannot be loaded or does not fit.
     """
 
     name = "qascore"
@@ -92,7 +89,6 @@ class QAScore(Metric):
         self._starts_word = _word_starts(self.model) if unit == "word" else None
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         return {
             "variant": self.variant,
             "unit": self.unit,
@@ -102,16 +98,11 @@ class QAScore(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the score and ``token_logprobs``.
-
-        Raises:
-            MetricInputError: an answer without a token; its score, an empty sum, would be the best possible.
-        """
         sequences, owners, masks = [], [], []
         texts = (inputs.contexts, inputs.questions, inputs.answers)
         truncated = self.truncated
         for row, (context, question, answer) in enumerate(zip(*map(self.model.ids, texts), strict=True)):
-            if not answer:
+            if not answer:  # its score, an empty sum, would be the best possible
                 raise MetricInputError(
                     f"qascore: answers[{inputs.rows[row]}] is empty; the metric scores the tokens of the answer"
                 )
@@ -149,7 +140,6 @@ class QAScore(Metric):
         return context[start : start + room]
 
     def _units(self, answer: list[int]) -> list[list[int]]:
-        """Return the positions in the answer that are masked together."""
         if self._starts_word is None:
             return [[at] for at in range(len(answer))]
         units: list[list[int]] = []

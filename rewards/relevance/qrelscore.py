@@ -127,9 +127,6 @@ class QRelScore(Metric):
         dtype: floating-point type of the models.
 
     Parts: ``lrm`` and ``grg`` (rescaled, if baselines are given), and with references ``reference``.
-
-    Raises:
-        MetricInputError: a choice that does not exist, or a model that cannot be loaded or does not fit.
     """
 
     name = "qrelscore"
@@ -206,11 +203,9 @@ class QRelScore(Metric):
 
     @property
     def truncated(self) -> int:
-        """How many contexts were cut at the encoder's length so far."""
         return self.local.truncated
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score."""
         local, globally = self.local.choices, self.globally.choices
         return {
             "variant": self.variant,
@@ -228,7 +223,6 @@ class QRelScore(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the score and its parts."""
         if not self.references:
             scores, parts = self._pair_scores(inputs.questions, inputs.contexts)
             return MetricResult(scores, dict(parts))
@@ -242,15 +236,10 @@ class QRelScore(Metric):
         return MetricResult(both, {**{part: values[:count] for part, values in parts.items()}, "reference": best})
 
     def reset_cache(self) -> None:
-        """Drop the base confidences of earlier calls."""
         self.globally.reset_cache()
 
     def explain(self, question: str, context: str) -> Explanation:
-        """Explain the score of one question, token by token (`rewards.relevance.explanation`).
-
-        Raises:
-            MetricInputError: something other than text, or no token to compare.
-        """
+        """Explain the score of one question, token by token (`rewards.relevance.explanation`)."""
         return explain(self, question, context)
 
     def _pair_scores(
@@ -286,7 +275,6 @@ def _chosen(variant: str, given: Mapping[str, str | bool | None]) -> dict[str, A
 
 
 def _layers(given: object) -> str | tuple[int, ...]:
-    """Return a name or numbers of layers."""
     if isinstance(given, str):
         return given
     if not isinstance(given, Sequence) or not all(type(number) is int for number in given):
@@ -305,7 +293,6 @@ def _warn_if_far_below(baselines: str, chosen: Mapping[str, Any]) -> None:
 
 
 def _number(power: float | str) -> float:
-    """Return the exponent; configurations write infinity as text."""
     try:
         number = float(power)
     except (TypeError, ValueError):

@@ -85,9 +85,6 @@ class ReaderScore(Metric):
         dtype: floating-point type of the model.
 
     Parts: ``probability``, ``log_probability``, ``f1`` and ``exact_match``, whatever is the score.
-
-    Raises:
-        MetricInputError: an option that does not exist, or a model that cannot be loaded or is no extractive reader.
     """
 
     name = "reader"
@@ -137,7 +134,6 @@ class ReaderScore(Metric):
             )
 
     def choices(self) -> Mapping[str, object]:
-        """Return what can change a score or a part."""
         return {
             "measure": self.measure,
             "model": self.model.identity,
@@ -149,7 +145,6 @@ class ReaderScore(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        """Return the score and all measures as parts."""
         distinct = dict.fromkeys(inputs.contexts)
         known = dict(zip(distinct, tokenized_passages(self.model, list(distinct)), strict=True))
         passages = [known[text] for text in inputs.contexts]
@@ -171,9 +166,6 @@ class ReaderScore(Metric):
 
         1 minus this is the answerability by which Ray Chowdhury et al., 2022, section 5 (arXiv 2203.04464), rank
         questions; they drop those that are impossible from 0.5 on.
-
-        Raises:
-            MetricInputError: the reader must not abstain (``abstain``).
         """
         if not self.abstain:
             raise MetricInputError(
@@ -187,7 +179,6 @@ class ReaderScore(Metric):
         return [value if passage.ids else 1.0 for value, passage in zip(values, passages, strict=True)]
 
     def _questions(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the tokens of each question, cut at the limit."""
         questions = self.model.ids(texts)
         cut = sum(len(ids) > self._question_limit for ids in questions)
         if cut and not self.truncated:

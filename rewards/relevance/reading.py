@@ -94,11 +94,7 @@ class PairFormat:
 
     @classmethod
     def of(cls, model: FrozenModel) -> "PairFormat":
-        """Read the format from an encoded pair.
-
-        Raises:
-            MetricInputError: the tokenizer does not know the characters of a token.
-        """
+        """Read the format from an encoded pair."""
         tokenizer = model.tokenizer
         if not tokenizer.is_fast:
             raise MetricInputError(
