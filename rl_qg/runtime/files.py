@@ -12,6 +12,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TextIO
 
+import yaml
+
 from rl_qg.runtime.errors import InputError
 
 # SHA-256 of files, and whether the data of an unfinished output have changed.
@@ -99,6 +101,12 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: malformed JSON at line {error.lineno}, column {error.colno}: {error.msg}") from None
+
+
+def packaged_yaml(module: str, name: str) -> Any:
+    """The content of a YAML file beside a module of this package (`__file__`)."""
+    text = Path(module).with_name(name).read_text(encoding="utf-8")
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def append_json_line(path: Path, record: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from rl_qg.runtime.files import packaged_yaml
 from rl_qg.text.languages import has_question_word
 
 TYPES = ("what", "who", "when", "where", "why", "how", "how many", "which", "yes/no", "other")
@@ -41,92 +42,13 @@ class TypeTable:
         return self.verbs.union(*(phrase.split() for phrase in self.phrases))
 
 
-def _phrases(table: Mapping[str, str]) -> dict[str, str]:
-    """Return {phrase: type} from {type: "phrase, phrase"}."""
-    return {phrase.strip().casefold(): kind for kind, phrases in table.items() for phrase in phrases.split(",")}
+def _type_table(entry: Mapping[str, str]) -> TypeTable:
+    phrases = {phrase.strip().casefold(): kind for kind in TYPES if kind in entry for phrase in entry[kind].split(",")}
+    inverted = re.compile(entry["inverted"]) if "inverted" in entry else None
+    return TypeTable(phrases, frozenset(entry["verbs"].split()), inverted)
 
 
-TYPE_TABLES = {
-    "en": TypeTable(
-        _phrases(
-            {
-                "what": "what, what's, whats",
-                "who": "who, who's, whom, whose, what person, which person, what people",
-                "when": "when, what time, how long ago, what years, what year, which year, what date, which date, "
-                "what day, which day, what month, which month, what decade, which decade, what century, "
-                "which century",
-                "where": "where, where's, what city, which city, what country, which country, what state, "
-                "which state, what place, which place, what town, which town, what continent, which continent, "
-                "what location, which location",
-                "why": "why, how come, what reason, for what reason",
-                "how": "how",
-                "how many": "how many, how much, how long, how old, how far, how often, how high, how tall, "
-                "how large, how big, how deep, how wide, how fast, how heavy, what number, what percent, "
-                "what percentage, what proportion",
-                "which": "which",
-            }
-        ),
-        frozenset(
-            "is are was were am do does did has have had can could will would shall should may might must "
-            "isn't aren't wasn't weren't don't doesn't didn't hasn't haven't hadn't can't couldn't won't wouldn't "
-            "shouldn't".split()
-        ),
-    ),
-    "de": TypeTable(
-        _phrases(
-            {
-                "what": "was, wozu, womit, wovon, woran, wofür, worüber, worin, worauf, wodurch, worum, woraus, "
-                "wogegen, wonach, wobei, wovor, worunter",
-                "who": "wer, wen, wem, wessen",
-                "when": "wann, in welchem jahr, welches jahr, seit wann, bis wann",
-                "where": "wo, wohin, woher, in welcher stadt, in welchem land",
-                "why": "warum, weshalb, wieso, weswegen",
-                "how": "wie",
-                "how many": "wie viele, wie viel, wieviele, wieviel, wie lange, wie alt, wie oft, wie hoch, wie groß, "
-                "wie weit",
-                "which": "welche, welcher, welches, welchen, welchem",
-            }
-        ),
-        frozenset(
-            "ist sind war waren hat haben hatte hatten kann können konnte konnten wird werden wurde wurden darf "
-            "dürfen muss müssen soll sollen gibt gab".split()
-        ),
-    ),
-}
-TYPE_TABLES |= {
-    "fr": TypeTable(
-        _phrases(
-            {
-                "what": "que, qu'est, quoi, qu",
-                "who": "qui",
-                "when": "quand, en quelle année, quelle année, à quelle date, quelle date",
-                "where": "où, dans quelle ville, dans quel pays",
-                "why": "pourquoi",
-                "how": "comment",
-                "how many": "combien",
-                "which": "quel, quelle, quels, quelles, lequel, laquelle, lesquels, lesquelles, auquel, auxquels, "
-                "auxquelles, duquel, desquels, desquelles",
-            }
-        ),
-        frozenset("est sont était étaient a ont avait peut peuvent doit y".split()),  # y a-t-il
-        re.compile(r"\w-(?:t-)?(?:ils?|elles?|on)\b"),
-    ),
-    "es": TypeTable(
-        _phrases(
-            {
-                "what": "qué",
-                "who": "quién, quiénes",
-                "when": "cuándo, en qué año, qué año, en qué fecha",
-                "where": "dónde, adónde, en qué ciudad, en qué país",
-                "why": "por qué",
-                "how": "cómo",
-                "how many": "cuánto, cuánta, cuántos, cuántas, cuán",
-                "which": "cuál, cuáles",
-            }
-        ),
-        frozenset("es son era eran fue fueron ha han había puede pueden hay tiene tienen está están".split()),
-    ),
-}
+TYPE_TABLES = {code: _type_table(entry) for code, entry in packaged_yaml(__file__, "question_types.yaml").items()}
 
 
 def language_fault(language: str) -> str:

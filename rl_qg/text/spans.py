@@ -32,9 +32,7 @@ _PAIRS = {")": "(", "]": "[", "}": "{", "）": "（", "】": "【"}
 
 @dataclass(frozen=True)
 class Span:
-    """Characters `start` to `end` (one past the last) of a passage; `kind` is its type, a higher `score` is
-    better.
-    """
+    """Characters `start` to `end` (one past the last) of a passage; `kind` is its type, a higher `score` is better."""
 
     start: int
     end: int
