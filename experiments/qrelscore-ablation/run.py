@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from ablated import AblatedQRelScore, power_mean
 from tqdm import tqdm
 
-from rewards import QRelScore
-from rewards.relevance.local_relevance import power_mean
 from rl_qg.judging.judgements import Judgement, read_judgements
 from rl_qg.stats.correlation import COEFFICIENTS, correlations
 from rl_qg.stats.intervals import Floats, PassageDraws, difference, estimate
@@ -68,14 +67,14 @@ def local_values(
         if (reading, aggregation) == ("hard", "mean"):  # one token has weight 1: the mean is the maximum
             layers[name], names[name] = layers["M1"], names["M1"]
             continue
-        metric = QRelScore(*models, attention=reading, aggregation=aggregation, device="cpu")
+        metric = AblatedQRelScore(*models, attention=reading, aggregation=aggregation, device="cpu")
         signature = signature or metric.signature
         path = given.work / f"{data}-{len(rows)}-{reading}-{aggregation}.npy"
         layers[name] = kept(path, lambda: in_blocks(path.stem, rows, metric.local.scores_by_layer))  # noqa: B023
         names[name] = layers[name].mean(1)
     whole = layers["M1"]
     for chosen, name in LAYERS.items():
-        numbers = QRelScore(*models, attention=reading, layers=chosen, device="cpu").local.layers
+        numbers = AblatedQRelScore(*models, attention=reading, layers=chosen, device="cpu").local.layers
         names[name] = whole[:, [number - 1 for number in numbers]].mean(1)
     powers = {f"{power:g}": power_mean(torch.from_numpy(whole), power).numpy() for power in POWERS}
     return names, powers, {str(layer + 1): whole[:, layer] for layer in range(whole.shape[1])}, signature
@@ -85,7 +84,7 @@ def global_values(given: argparse.Namespace, data: str, rows: list[Judgement], v
     """M8 and M9."""
     values = {}
     for gain, name in (("relative", "M8"), ("absolute", "M9")):
-        metric = QRelScore(given.encoder, given.decoder, variant, gain=gain, device="cpu")
+        metric = AblatedQRelScore(given.encoder, given.decoder, variant, gain=gain, device="cpu")
         path = given.work / f"{data}-{len(rows)}-{variant}-{gain}.npy"
         values[name] = kept(path, lambda: in_blocks(path.stem, rows, metric.globally.scores))  # noqa: B023
     return values

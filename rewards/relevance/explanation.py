@@ -17,7 +17,7 @@ from rewards.frozen import FrozenModel
 from rewards.relevance.baselines import Baselines
 from rewards.relevance.explanation_page import page
 from rewards.relevance.global_relevance import WHOLE, Comparison, GlobalRelevance
-from rewards.relevance.local_relevance import LocalChoices, LocalRelevance, optimal_transport
+from rewards.relevance.local_relevance import LocalRelevance
 
 LAST, CUT_OFF = "last token", "cut off"
 """Reasons why a token is not compared."""
@@ -216,16 +216,14 @@ def _local(
         for layer_matches, (weight, cosine, spans) in zip(matches, readings, strict=True):
             words, width, first = int(spans.question.sum()), int(spans.context.sum()), len(pair[0]) + 2
             inside = (0, slice(words), slice(first, first + width))
-            contribution, best = _contributions(
-                weight[inside].cpu().double(), cosine[inside].cpu().double(), local.choices
-            )
+            contribution, best = local.contributions(weight[inside].cpu().double(), cosine[inside].cpu().double())
             for word, to in enumerate(best):
                 both = float(weight[0, word, first + to]), float(cosine[0, word, first + to])
                 layer_matches.append(Match(piece, word, start + to, *both, float(contribution[word].sum())))
             matched[start : start + width] += contribution.sum(0) / (words * len(pairs) * len(matches))
             piece_of |= dict.fromkeys(range(start, start + width), piece)
         start += len(pair[1])
-    end = start if local.choices.long_context == "truncate" else len(context_tokens)
+    end = start if local.long_context == "truncate" else len(context_tokens)
     layers = [
         Layer(number, sum(match.contribution for match in layer_matches) / len(layer_matches), layer_matches)
         for number, layer_matches in zip(local.layers, matches, strict=True)
@@ -239,22 +237,6 @@ def _local(
         layers,
         matched.tolist(),
     )
-
-
-def _contributions(weight: Tensor, cosine: Tensor, choices: LocalChoices) -> tuple[Tensor, list[int]]:
-    """Return what each context token contributes to each question token, [question, context], and each row's best."""
-    product = weight * cosine
-    if choices.aggregation == "mover":
-        flow = torch.from_numpy(optimal_transport().emd([], [], 1.0 - product.numpy()))
-        contribution = flow * product * len(product)
-        return contribution, contribution.argmax(-1).tolist()
-    best = (weight if choices.attention == "hard" else product).argmax(-1, keepdim=True)
-    contribution = (
-        product
-        if choices.aggregation == "mean"
-        else torch.zeros_like(product).scatter(1, best, product.gather(1, best))
-    )
-    return contribution, best[:, 0].tolist()
 
 
 def _global(globally: GlobalRelevance, question: str, context: str) -> tuple[list[Gain], list[Confidence]]:
@@ -274,7 +256,7 @@ def _global(globally: GlobalRelevance, question: str, context: str) -> tuple[lis
             piece,
             _scored(base_tokens, item.base[1:], alone),
             _scored(prompt_tokens, item.prompt[item.start :], after),
-            logarithmic=globally.choices.confidence == "log_likelihood",
+            logarithmic=globally.logarithmic,
         )
     return gains, confidences
 
@@ -307,7 +289,7 @@ def _decoder_tokens(
         spaced = _located(decoder, decoder.ids([" " + context])[0], " " + context)[start:end]
         base = [_within(located, False, 1) for located in spaced]
         prompt = [*(("question", located) for located in question_tokens), *base]
-    closing: list[tuple[str, Located]] = [("end", ("", None, None))] if globally.choices.scope == "sequence" else []
+    closing: list[tuple[str, Located]] = [("end", ("", None, None))] if globally.counts_all else []
     return base + closing, (prompt + closing)[item.start - 1 :]
 
 
@@ -360,7 +342,6 @@ def _notes(
     metric: Explained, context: Sequence[EncoderToken], gains: Sequence[Gain], confidences: Sequence[Confidence]
 ) -> Iterator[str]:
     """Yield what a reader needs to know to understand the numbers."""
-    local, choices = metric.local.choices, metric.globally.choices
     cut = sum(token.left_out == CUT_OFF for token in context)
     pieces = len({token.piece for token in context} - {None})
     if cut:
@@ -370,18 +351,14 @@ def _notes(
         )
     if pieces > 1:
         yield f"The encoder reads the context in {pieces} pieces; a layer's value is the mean over them."
-    if local.last_tokens == "skip":
+    if metric.local.skipped:
         yield "The last token of the question and of each piece of context is not compared (last_tokens=skip)."
-    if local.aggregation != "max":
-        what = "the sum over all context tokens" if local.aggregation == "mean" else "what the flow carries"
-        yield f"A contribution is {what} (aggregation={local.aggregation}); only the largest is named."
-    if local.power != 1:
-        yield f"lrm is the power mean of the layers with exponent {local.power:g}, not their mean."
+    yield from metric.local.notes
     if not confidences:
         yield "The question leaves no room for the context in the decoder: grg is 0."
     if len(confidences) > 1:
         yield f"The decoder reads the context in {len(confidences)} pieces; grg is the mean of their gains."
-    if choices.clip and (lost := sum(confidence.prompt < confidence.base for confidence in confidences)):
+    if lost := sum(each.gain == 0 and each.prompt < each.base for each in confidences):
         where = "" if len(confidences) == 1 else f" in {lost} of {len(confidences)} pieces"
         yield f"The question makes the text less likely{where}; that counts as a gain of 0 (clip_gain)."
     if alone := sum(gain.part == "context" and gain.gain is None for gain in gains):

@@ -23,16 +23,6 @@ Piece = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
-class GlobalChoices:
-    """The options of the global half; `rewards.relevance.qrelscore.QRelScore` explains each."""
-
-    confidence: str
-    scope: str
-    gain: str
-    clip: bool
-
-
-@dataclass(frozen=True)
 class Comparison:
     """A piece of context, scored alone (base) and after the question (prompt) from token ``start`` on."""
 
@@ -48,14 +38,18 @@ class GlobalRelevance:
 
     Args:
         decoder: any causal language model.
-        choices: the formula.
+        confidence: ``"probability"`` (mean over tokens) or ``"log_likelihood"`` (sum of log p).
+        scope: ``"sequence"`` counts question, context and end token, ``"context"`` the context's tokens alone.
         batch_size: sequences per forward pass.
     """
 
-    def __init__(self, decoder: FrozenModel, choices: GlobalChoices, *, batch_size: int) -> None:
-        self.decoder = decoder
-        self.choices = choices
-        self.batch_size = batch_size
+    exact = False
+    """Whether probabilities are normalised in float64 (`rewards.frozen.target_logprobs`)."""
+
+    def __init__(self, decoder: FrozenModel, *, confidence: str, scope: str, batch_size: int) -> None:
+        self.decoder, self.batch_size = decoder, batch_size
+        self.logarithmic = confidence == "log_likelihood"
+        self.counts_all = scope == "sequence"
         self._bos, self._eos = _boundary_tokens(decoder)
         self._base: OrderedDict[Piece, float] = OrderedDict()
         # Byte-level BPE never merges across the space before a word, so "q c" is the tokens of "q" and of " c".
@@ -80,18 +74,15 @@ class GlobalRelevance:
         return [gain / max(1, count) for gain, count in zip(total, pieces, strict=True)]
 
     def logprobs(self, rows: Sequence[list[int]], starts: Sequence[int]) -> list[Tensor]:
-        """Return `causal_logprobs` of the decoder: exact where the gain is the difference of two close means of
-        probabilities, which no division by the first makes larger.
-        """
-        exact = self.choices.gain == "absolute"
-        return causal_logprobs(self.decoder, rows, starts, batch_size=self.batch_size, exact=exact)
+        """Return `causal_logprobs` of the decoder."""
+        return causal_logprobs(self.decoder, rows, starts, batch_size=self.batch_size, exact=self.exact)
 
     def reset_cache(self) -> None:
         self._base.clear()
 
     def comparisons(self, questions: Sequence[str], contexts: Sequence[str]) -> list[Comparison]:
         """Return what to compare for each pair: one context, or several pieces of one too long for the decoder."""
-        whole = self.choices.scope == "sequence"
+        whole = self.counts_all
         end = [self._eos] if whole else []
         spaced = self.decoder.ids([" " + context for context in contexts])
         plain = self.decoder.ids(contexts) if whole else spaced
@@ -119,14 +110,11 @@ class GlobalRelevance:
 
     def confidence(self, logprobs: Tensor) -> float:
         """Return the confidence in a text whose tokens have these log-probabilities, [tokens]."""
-        return float(logprobs.exp().mean() if self.choices.confidence == "probability" else logprobs.sum())
+        return float(logprobs.sum() if self.logarithmic else logprobs.exp().mean())
 
     def gain(self, base: float, prompt: float) -> float:
-        """Return the gain from the confidence in a context alone to that after the question."""
-        gain = prompt - base
-        if self.choices.gain == "relative":
-            gain = gain / abs(base) if base else 0.0
-        return max(0.0, gain) if self.choices.clip else gain
+        """Return the relative gain, at least 0, from the confidence in a context alone to that after the question."""
+        return max(0.0, (prompt - base) / abs(base)) if base else 0.0
 
     def _cache(self, bases: Mapping[Piece, float]) -> None:
         """Store base confidences for later calls; the least recently used ones are dropped."""

@@ -1,10 +1,10 @@
 """The local half of QRelScore (LRM): whether question tokens attend to context tokens of the same meaning.
 
-Source: Wang et al., "QRelScore", EMNLP 2022, equations 2 to 4 and Table 3, and its released code.
+Source: Wang et al., "QRelScore", EMNLP 2022, equations 2 to 4, and its released code.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,42 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from rewards.errors import MetricInputError, library
+from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel, batches_by_length
 
 logger = logging.getLogger(__name__)
 
 Pair = tuple[list[int], list[int]]
 """Token ids of a question and of a piece of its context."""
-
-_NAMED_LAYERS: dict[str, Callable[[int], Iterable[int]]] = {
-    "all": lambda depth: range(1, depth + 1),
-    "first": lambda depth: range(1, _third(depth) + 1),
-    "middle": lambda depth: range(_third(depth) + 1, depth - _third(depth) + 1),
-    "last": lambda depth: range(depth - _third(depth) + 1, depth + 1),
-    "specific": lambda depth: sorted({1, _third(depth), depth - _third(depth), depth} - {0}),
-    "first_half": lambda depth: range(1, depth // 2 + 1),
-    "second_half": lambda depth: range(depth // 2 + 1, depth + 1),
-}
-"""Layers by name, counted from 1. Of 12 layers Table 3 has first 1-4, middle 5-8, last 9-12, and specific 1, 4, 8, 12
-(counted from 0 in the paper): the thirds, and the first layer with the last one of each third. The halves are ours."""
-
-
-def _third(depth: int) -> int:
-    """Return how many layers the first and the last third of an encoder have; the middle has the rest."""
-    return max(1, round(depth / 3))
-
-
-@dataclass(frozen=True)
-class LocalChoices:
-    """The options of the local half; `rewards.relevance.qrelscore.QRelScore` explains each."""
-
-    attention: str
-    aggregation: str
-    layers: str | tuple[int, ...]
-    power: float
-    last_tokens: str
-    long_context: str
 
 
 @dataclass(frozen=True)
@@ -66,30 +37,35 @@ class LocalRelevance:
 
     Args:
         encoder: any encoder whose attention can be read.
-        choices: the formula.
+        attention: the weight of a context token, ``"hard"`` (1 for the one with the highest attention, 0 for the
+            others) or ``"weighted"`` (the attention normalised over the context).
+        last_tokens: whether the last token of question and context is compared (``"keep"``) or not (``"skip"``).
+        long_context: ``"truncate"`` or ``"chunk"``, for a context longer than the encoder.
         batch_size: pairs per forward pass.
     """
 
-    def __init__(self, encoder: FrozenModel, choices: LocalChoices, *, batch_size: int) -> None:
+    notes: tuple[str, ...] = ()
+    """Sentences for an explanation about a formula that is that of neither variant."""
+
+    def __init__(
+        self, encoder: FrozenModel, *, attention: str, last_tokens: str, long_context: str, batch_size: int
+    ) -> None:
         self.encoder = encoder
-        self.choices = choices
-        self.batch_size = batch_size
+        self.attention, self.long_context, self.batch_size = attention, long_context, batch_size
+        self.skipped = 1 if last_tokens == "skip" else 0
+        """How many tokens at the end of question and context are not compared."""
         self.truncated = 0
         """How many contexts were cut at the encoder's length so far."""
-        self.layers = _layer_numbers(choices.layers, encoder.model.config.num_hidden_layers)
+        self.layers = list(range(1, encoder.model.config.num_hidden_layers + 1))
         self._blocks = _readable_blocks(encoder)
-        if choices.aggregation == "mover":
-            optimal_transport()  # raises now, not at the first score, where it is not installed
-
-    @property
-    def chosen_layers(self) -> str:
-        """``"all"`` or the numbers: a name means other layers in an encoder of another depth."""
-        depth = self.encoder.model.config.num_hidden_layers
-        return "all" if sorted(self.layers) == [*range(1, depth + 1)] else ",".join(map(str, self.layers))
 
     def scores(self, questions: Sequence[str], contexts: Sequence[str]) -> list[float]:
-        """Return one value per pair; 0 where there is no token to compare."""
-        return power_mean(self.scores_by_layer(questions, contexts), self.choices.power).tolist()
+        """Return one value per pair, the mean over layers; 0 where there is no token to compare."""
+        return self.mean(self.scores_by_layer(questions, contexts)).tolist()
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Return the mean over layers, [pairs, layers] -> [pairs] (equation 3 with exponent 1)."""
+        return values.mean(-1)
 
     def scores_by_layer(self, questions: Sequence[str], contexts: Sequence[str]) -> Tensor:
         """Return the relevance of each pair in each chosen layer, averaged over the pieces of its context,
@@ -106,7 +82,6 @@ class LocalRelevance:
         """Return what the encoder reads, and for each pair the row it belongs to: one pair for a context that fits,
         several for one in pieces, none where there is nothing to compare.
         """
-        skip = self._skipped
         pairs: list[Pair] = []
         owners: list[int] = []
         truncated = 0
@@ -114,10 +89,10 @@ class LocalRelevance:
         for row, (question, context) in enumerate(token_ids):
             room = self.encoder.max_tokens - 3 - len(question)
             pieces = [context[start : start + room] for start in range(0, len(context), room)] if room > 0 else []
-            if self.choices.long_context == "truncate" and len(pieces) > 1:
+            if self.long_context == "truncate" and len(pieces) > 1:
                 truncated += 1
                 pieces = pieces[:1]
-            usable = [(question, piece) for piece in pieces if len(question) > skip and len(piece) > skip]
+            usable = [(question, piece) for piece in pieces if min(len(question), len(piece)) > self.skipped]
             pairs += usable
             owners += [row] * len(usable)
         self._note_truncation(truncated)
@@ -128,7 +103,7 @@ class LocalRelevance:
         scores = torch.zeros(len(pairs), len(self.layers), dtype=torch.float64)
         lengths = [len(question) + len(context) + 3 for question, context in pairs]
         for batch in batches_by_length(lengths, self.batch_size, self.encoder.tokens_at_once):
-            values = self.read([pairs[at] for at in batch], self._aggregate)
+            values = self.read([pairs[at] for at in batch], self.relevance)
             scores[batch] = torch.stack(values, 1).cpu().double()
         return scores
 
@@ -147,8 +122,8 @@ class LocalRelevance:
         position = torch.arange(ids.shape[1], device=ids.device)
         real = position < lengths[:, None]
         spans = Spans(
-            question=torch.arange(longest, device=ids.device) < words - self._skipped,
-            context=(position >= words + 2) & (position < lengths[:, None] - 1 - self._skipped),
+            question=torch.arange(longest, device=ids.device) < words - self.skipped,
+            context=(position >= words + 2) & (position < lengths[:, None] - 1 - self.skipped),
         )
         arguments = {"input_ids": ids, "attention_mask": real.long()}
         config = self.encoder.model.config
@@ -158,7 +133,7 @@ class LocalRelevance:
         def reduce_layer(attention: Tensor, hidden: Tensor) -> Any:
             unit = normalize(hidden.float(), dim=-1)
             cosine = unit[:, 1 : 1 + longest] @ unit.transpose(1, 2)
-            return reduce(_weights(attention, spans, self.choices.attention), cosine, spans)
+            return reduce(self.weights(attention, spans), cosine, spans)
 
         return self._each_layer(arguments, slice(1, 1 + longest), reduce_layer)
 
@@ -176,21 +151,26 @@ class LocalRelevance:
             self.encoder.model(**arguments)
         return values
 
-    @property
-    def _skipped(self) -> int:
-        return 1 if self.choices.last_tokens == "skip" else 0
+    def weights(self, attention: Tensor, spans: Spans) -> Tensor:
+        """Return the weight of each context token for each question token, [pairs, question, sequence]."""
+        if self.attention == "hard":
+            best = attention.float().masked_fill(~spans.context[:, None], -1).argmax(-1, keepdim=True)
+            return torch.zeros_like(attention, dtype=torch.float32).scatter_(-1, best, 1.0)
+        weight = attention.float() * spans.context[:, None]
+        return weight / weight.sum(-1, keepdim=True).clamp_min(torch.finfo(weight.dtype).tiny)
 
-    def _aggregate(self, weight: Tensor, cosine: Tensor, spans: Spans) -> Tensor:
-        """Return the relevance of each pair in one layer, [pairs]."""
+    def relevance(self, weight: Tensor, cosine: Tensor, spans: Spans) -> Tensor:
+        """Return the relevance of each pair in one layer, [pairs]: equation 4."""
+        candidate = weight > 0 if self.attention == "hard" else spans.context[:, None]
+        return mean_of_words((weight * cosine).masked_fill(~candidate, float("-inf")).amax(-1), spans)
+
+    def contributions(self, weight: Tensor, cosine: Tensor) -> tuple[Tensor, list[int]]:
+        """Return what each context token of a pair contributes to each question token, [question, context], and the
+        best context token of each; `weight` and `cosine` are [question, context].
+        """
         product = weight * cosine
-        if self.choices.aggregation == "mover":
-            return _moved(product, spans)
-        if self.choices.aggregation == "mean":
-            matched = product.sum(-1)
-        else:
-            candidate = weight > 0 if self.choices.attention == "hard" else spans.context[:, None]
-            matched = product.masked_fill(~candidate, float("-inf")).amax(-1)
-        return (matched.masked_fill(~spans.question, 0)).sum(1) / spans.question.sum(1)
+        best = (weight if self.attention == "hard" else product).argmax(-1, keepdim=True)
+        return torch.zeros_like(product).scatter(1, best, product.gather(1, best)), best[:, 0].tolist()
 
     def _note_truncation(self, count: int) -> None:
         if count and not self.truncated:
@@ -202,60 +182,9 @@ class LocalRelevance:
         self.truncated += count
 
 
-def _weights(attention: Tensor, spans: Spans, kind: str) -> Tensor:
-    """Return the weight of each context token for each question token, [pairs, question, sequence]."""
-    weight = attention.float() * spans.context[:, None]
-    if kind == "hard":
-        best = attention.float().masked_fill(~spans.context[:, None], -1).argmax(-1, keepdim=True)
-        return torch.zeros_like(weight).scatter_(-1, best, 1.0)
-    if kind == "weighted":
-        return weight / weight.sum(-1, keepdim=True).clamp_min(torch.finfo(weight.dtype).tiny)
-    return weight
-
-
-def _moved(product: Tensor, spans: Spans) -> Tensor:
-    """Return the largest sum of ``flow * product`` over flows with row sums 1/M and column sums 1/N, [pairs]."""
-    emd2 = optimal_transport().emd2
-    values = []
-    for matrix, question, context in zip(product, spans.question, spans.context, strict=True):
-        similarity = matrix[question][:, context].double().cpu().numpy()
-        values.append(1.0 - float(emd2([], [], 1.0 - similarity)))
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def power_mean(values: Tensor, power: float) -> Tensor:
-    """Return the power mean over the last dimension (equation 3); but for p = 1, values below 0 count as 0."""
-    if power == 1:
-        return values.mean(-1)
-    values = values.clamp_min(0)
-    if power == float("inf"):
-        return values.amax(-1)
-    if power == float("-inf"):
-        return values.amin(-1)
-    if power == 0:
-        return values.log().mean(-1).exp()
-    return values.pow(power).mean(-1).pow(1 / power)
-
-
-def _layer_numbers(layers: str | tuple[int, ...], depth: int) -> list[int]:
-    """Return the numbers of the chosen layers, 1 to ``depth``."""
-    if isinstance(layers, str):
-        if layers not in _NAMED_LAYERS:
-            raise MetricInputError(
-                f"qrelscore: layers {layers!r} does not exist; use one of {', '.join(_NAMED_LAYERS)}, or numbers"
-            )
-        numbers = list(_NAMED_LAYERS[layers](depth))
-    else:
-        numbers = list(layers)
-    if isinstance(layers, str) and not numbers:
-        raise MetricInputError(
-            f"qrelscore: an encoder of depth {depth} has no layers {layers!r}; give numbers from 1 to {depth}"
-        )
-    if not numbers or len(set(numbers)) < len(numbers) or any(number not in range(1, depth + 1) for number in numbers):
-        raise MetricInputError(
-            f"qrelscore: layers {list(layers)} do not fit the encoder; give different numbers from 1 to {depth}"
-        )
-    return numbers
+def mean_of_words(matched: Tensor, spans: Spans) -> Tensor:
+    """Return the mean over the question tokens that are compared, [pairs, question] -> [pairs]."""
+    return matched.masked_fill(~spans.question, 0).sum(1) / spans.question.sum(1)
 
 
 def _readable_blocks(encoder: FrozenModel) -> list[Any] | None:
@@ -316,8 +245,3 @@ def _reading(blocks: Sequence[Any], rows: slice, reduce: Callable[[Tensor, Tenso
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def optimal_transport() -> Any:
-    """Return POT, which solves transport problems; raise `MetricInputError` where it is not installed."""
-    return library("ot", "qrelscore with aggregation='mover'", "'rl-qg[mover]'")

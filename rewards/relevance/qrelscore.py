@@ -7,7 +7,6 @@ Context-aware Relevance", EMNLP 2022, and its released code (Robert-xiaoqiang/QR
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,19 +15,20 @@ from rewards.errors import MetricInputError, batch_of, flag
 from rewards.frozen import FrozenModel
 from rewards.relevance.baselines import PARTS, PUBLISHED, Baselines, read_baselines
 from rewards.relevance.explanation import Explanation, explain
-from rewards.relevance.global_relevance import GlobalChoices, GlobalRelevance
-from rewards.relevance.local_relevance import LocalChoices, LocalRelevance
+from rewards.relevance.global_relevance import GlobalRelevance
+from rewards.relevance.local_relevance import LocalRelevance
 
 logger = logging.getLogger(__name__)
 
-_VARIANTS: dict[str, dict[str, Any]] = {
+_BOTH = {"aggregation": "max", "layers": "all", "power": "1", "gain": "relative", "clip_gain": "yes"}
+_VARIANTS: dict[str, dict[str, str]] = {
     "official": {
         "attention": "hard",
         "last_tokens": "skip",
         "long_context": "truncate",
         "confidence": "probability",
         "scope": "sequence",
-        "clip_rescaled": True,
+        **_BOTH,
     },
     "paper": {
         "attention": "weighted",
@@ -36,20 +36,10 @@ _VARIANTS: dict[str, dict[str, Any]] = {
         "long_context": "chunk",
         "confidence": "log_likelihood",
         "scope": "context",
-        "clip_rescaled": False,
+        **_BOTH,
     },
 }
-"""The options of the two variants where the caller gives None."""
-
-_CHOICES = {
-    "attention": ("hard", "weighted", "raw"),
-    "aggregation": ("max", "mean", "mover"),
-    "last_tokens": ("skip", "keep"),
-    "long_context": ("truncate", "chunk"),
-    "confidence": ("probability", "log_likelihood"),
-    "scope": ("sequence", "context"),
-    "gain": ("relative", "absolute"),
-}
+"""The formula of each variant, as the signature has it; `experiments/qrelscore-ablation` has a class with others."""
 
 
 class QRelScore(Metric):
@@ -70,9 +60,9 @@ class QRelScore(Metric):
 
     - ``lrm`` = mean over l of mean over m of max_n a'_l[m, n] cos(h_l(m), h_l(n)), with a' = a normalised over the
       context tokens. It is of order 1 / (number of context tokens) where attention is flat. In [-1, 1]. Equation 2
-      takes the maximum over heads of "normalized" attention: the plainest reading is ``attention="raw"``, the
-      softmax's weights as they are; ``"weighted"`` normalises that maximum again, as a line of the released code does.
-      Neither has the layer values of 0.7 to 1.0 of which the text speaks; only ``"hard"`` can.
+      takes the maximum over heads of "normalized" attention: the plainest reading is the softmax's weights as they
+      are; here that maximum is normalised again, as a line of the released code does. Neither has the layer values of
+      0.7 to 1.0 of which the text speaks; only the official formula can.
     - conf = sum of log p over the context tokens alone, after ``<bos>`` (base) or ``<bos> question`` (prompt).
     - ``grg`` = max(0, (conf_prompt - conf_base) / |conf_base|). score = 2 lrm grg / (lrm + grg), 0 if lrm + grg <= 0.
 
@@ -92,28 +82,9 @@ class QRelScore(Metric):
     Args:
         encoder: encoder whose attention can be read (BERT, RoBERTa, …), a local folder or a Hub name.
         decoder: causal language model, a local folder or a Hub name.
-        variant: ``"official"`` or ``"paper"``: the value of each option below that is None.
-        attention: ``"hard"`` gives weight 1 to the context token with the highest attention and 0 to the others
-            (official), ``"weighted"`` normalises over the context (paper), ``"raw"`` uses the attention unchanged (the
-            other reading of equation 2).
-        aggregation: over a question token's context tokens: ``"max"`` of weight times cosine, ``"mean"`` (the weighted
-            sum), or ``"mover"``: the largest sum of flow times weight times cosine over flows with row sums 1/M and
-            column sums 1/N (needs POT). With hard attention one context token is left, and max and mean agree.
-        layers: ``"all"``; ``"first"``, ``"middle"``, ``"last"`` (layers 1-4, 5-8, 9-12 of 12, as in Table 3; in an
-            encoder of depth L the first and the last ``max(1, round(L / 3))`` and those between them); ``"specific"``
-            (1, 4, 8, 12 of 12; else the first layer and the last of each third); ``"first_half"``, ``"second_half"``;
-            or numbers from 1 to L. The embedding layer does not count. The signature has the numbers.
-        power: exponent p of the power mean over layers; 1 is the mean, "inf" the maximum. Unless p is 1, a layer's
-            negative value counts as 0.
-        last_tokens: ``"skip"`` leaves the last token of question and context out of the local part (official),
-            ``"keep"`` compares them too (paper).
+        variant: ``"official"`` or ``"paper"``.
         long_context: for a context longer than the encoder: ``"truncate"`` keeps its beginning (counted in
             `truncated`, logged once; official), ``"chunk"`` averages over consecutive pieces (paper).
-        confidence: ``"probability"`` (mean over tokens; official) or ``"log_likelihood"`` (sum of log p; paper).
-        scope: ``"sequence"`` counts question, context and end token (official), ``"context"`` the context's tokens
-            alone (paper).
-        gain: ``"relative"`` to the base confidence, or ``"absolute"``.
-        clip_gain: whether a loss in confidence counts as 0.
         baselines: values of random pairs, subtracted from both parts (`rewards.relevance.baselines`): ``"squad"`` or
             ``"hotpotqa"`` (Table 9 of the paper, for its models), ``"released"``, a file from ``rl-qg baselines``, or
             ``{"lrm": 0.26, "grg": 0.01}``.
@@ -138,16 +109,7 @@ class QRelScore(Metric):
         decoder: str = "gpt2",
         variant: str = "official",
         *,
-        attention: str | None = None,
-        aggregation: str = "max",
-        layers: str | Sequence[int] = "all",
-        power: float | str = 1.0,
-        last_tokens: str | None = None,
         long_context: str | None = None,
-        confidence: str | None = None,
-        scope: str | None = None,
-        gain: str = "relative",
-        clip_gain: bool = True,
         baselines: str | Path | Mapping[str, object] | None = None,
         clip_rescaled: bool | None = None,
         references: bool = False,
@@ -155,12 +117,9 @@ class QRelScore(Metric):
         device: str | torch.device | None = None,
         dtype: str = "float32",
     ) -> None:
-        given = {"attention": attention, "last_tokens": last_tokens, "long_context": long_context,
-                 "confidence": confidence, "scope": scope, "clip_rescaled": clip_rescaled}  # fmt: skip
-        chosen = _chosen(variant, {**given, "aggregation": aggregation, "gain": gain})
-        clips = flag(self.name, "clip_gain", clip_gain)
-        self.variant = variant
-        self.dtype = dtype
+        self.formula = self._formula(variant, long_context)
+        clip = variant == "official" if clip_rescaled is None else flag(self.name, "clip_rescaled", clip_rescaled)
+        self.variant, self.dtype = variant, dtype
         self.references = flag(self.name, "references", references)
         self.batch_size = batch_of(self.name, batch_size)
         if references:
@@ -168,55 +127,57 @@ class QRelScore(Metric):
             self.part_names = (*PARTS, "reference")
         self.encoder = FrozenModel(encoder, "encoder", device=device, dtype=dtype)
         self.decoder = FrozenModel(decoder, "causal", device=device, dtype=dtype)
-        self.local = LocalRelevance(
-            self.encoder,
-            LocalChoices(
-                attention=chosen["attention"],
-                aggregation=chosen["aggregation"],
-                layers=_layers(layers),
-                power=_number(power),
-                last_tokens=chosen["last_tokens"],
-                long_context=chosen["long_context"],
-            ),
-            batch_size=batch_size,
-        )
-        self.globally = GlobalRelevance(
-            self.decoder,
-            GlobalChoices(confidence=chosen["confidence"], scope=chosen["scope"], gain=chosen["gain"], clip=clips),
-            batch_size=batch_size,
-        )
+        self.local, self.globally = self._halves()
         self.baselines: Baselines | None = None
         if baselines is not None:
             self.baselines = read_baselines(
                 baselines,
                 self.signature,
                 models=(self.encoder.name, self.decoder.name),
-                official=chosen | {"clip_rescaled": True} == _chosen("official", {})
-                and variant == "official"
-                and self.local.chosen_layers == "all"
-                and self.local.choices.power == 1
-                and clips,
-                clip=chosen["clip_rescaled"],
+                official=variant == "official" and self.formula == _VARIANTS["official"],
+                clip=clip,
             )
             if isinstance(baselines, str) and baselines in PUBLISHED:
-                _warn_if_far_below(baselines, chosen)
+                self._warn_if_far_below(baselines)
+
+    def _formula(self, variant: str, long_context: str | None) -> dict[str, str]:
+        if not isinstance(variant, str) or variant not in _VARIANTS:
+            raise MetricInputError(f"qrelscore: variant {variant!r} does not exist; use official or paper")
+        if long_context not in (None, "truncate", "chunk"):
+            raise MetricInputError(f"qrelscore: long_context {long_context!r} does not exist; use truncate or chunk")
+        return _VARIANTS[variant] | ({} if long_context is None else {"long_context": long_context})
+
+    def _halves(self) -> tuple[LocalRelevance, GlobalRelevance]:
+        of_local = {key: self.formula[key] for key in ("attention", "last_tokens", "long_context")}
+        of_global = {key: self.formula[key] for key in ("confidence", "scope")}
+        return (
+            LocalRelevance(self.encoder, **of_local, batch_size=self.batch_size),
+            GlobalRelevance(self.decoder, **of_global, batch_size=self.batch_size),
+        )
+
+    def _warn_if_far_below(self, baselines: str) -> None:
+        """Warn where the parts are of another size than the baselines of Table 9."""
+        attention, confidence = self.formula["attention"], self.formula["confidence"]
+        if attention != "hard" or confidence != "probability":
+            logger.warning(
+                "qrelscore: baselines=%s (Table 9) are 0.3 to 0.7, but with attention=%s and confidence=%s the parts "
+                "are far smaller, so that rescaled ones lie below 0; rl-qg baselines estimates baselines of these "
+                "options",
+                *(baselines, attention, confidence),
+            )
 
     @property
     def truncated(self) -> int:
         return self.local.truncated
 
     def choices(self) -> Mapping[str, object]:
-        local, globally = self.local.choices, self.globally.choices
+        of_local = ("attention", "aggregation", "layers", "power", "last_tokens", "long_context")
+        of_global = ("confidence", "scope", "gain", "clip_gain")
         return {
             "variant": self.variant,
             "encoder": self.encoder.identity,
             "decoder": self.decoder.identity,
-            **{key: getattr(local, key) for key in ("attention", "aggregation")},
-            "layers": self.local.chosen_layers,
-            "power": f"{local.power:g}",
-            **{key: getattr(local, key) for key in ("last_tokens", "long_context")},
-            **{key: getattr(globally, key) for key in ("confidence", "scope", "gain")},
-            "clip_gain": "yes" if globally.clip else "no",
+            **{key: self.formula[key] for key in (*of_local, *of_global)},
             "baselines": self.baselines or "none",
             "references": "mean" if self.references else "no",
             "dtype": self.dtype,
@@ -259,44 +220,3 @@ class QRelScore(Metric):
         if total == 0 or (self.variant == "paper" and total < 0):
             return 0.0
         return 2 * a * b / total
-
-
-def _chosen(variant: str, given: Mapping[str, str | bool | None]) -> dict[str, Any]:
-    """Return every option, with the variant's default where None was given."""
-    if not isinstance(variant, str) or variant not in _VARIANTS:
-        raise MetricInputError(f"qrelscore: variant {variant!r} does not exist; use official or paper")
-    chosen = {"aggregation": "max", "gain": "relative", **_VARIANTS[variant]}
-    chosen |= {key: value for key, value in given.items() if value is not None}
-    for key, value in chosen.items():
-        if key in _CHOICES and value not in _CHOICES[key]:
-            raise MetricInputError(f"qrelscore: {key} {value!r} does not exist; use {' or '.join(_CHOICES[key])}")
-    flag("qrelscore", "clip_rescaled", chosen["clip_rescaled"])
-    return chosen
-
-
-def _layers(given: object) -> str | tuple[int, ...]:
-    if isinstance(given, str):
-        return given
-    if not isinstance(given, Sequence) or not all(type(number) is int for number in given):
-        raise MetricInputError(f"qrelscore: layers {given!r:.60} are neither a name nor a list of whole numbers")
-    return tuple(given)
-
-
-def _warn_if_far_below(baselines: str, chosen: Mapping[str, Any]) -> None:
-    """Warn where the parts are of another size than the baselines of Table 9."""
-    if chosen["attention"] != "hard" or chosen["confidence"] != "probability":
-        logger.warning(
-            "qrelscore: baselines=%s (Table 9) are 0.3 to 0.7, but with attention=%s and confidence=%s the parts are "
-            "far smaller, so that rescaled ones lie below 0; rl-qg baselines estimates baselines of these options",
-            *(baselines, chosen["attention"], chosen["confidence"]),
-        )
-
-
-def _number(power: float | str) -> float:
-    try:
-        number = float(power)
-    except (TypeError, ValueError):
-        number = float("nan")
-    if number != number:
-        raise MetricInputError(f"qrelscore: power {power!r} is not a number; use 1 for the mean, inf for the maximum")
-    return number

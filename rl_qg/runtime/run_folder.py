@@ -193,6 +193,16 @@ TRAINED = "trained.json"  # written last: all training stages are complete
 MEASURES = "measures.json"  # in the folder of a stop (`training.stop_after`), written last: it is measured
 
 
+# Keys of earlier versions, with their defaults: a run whose `config.yaml` has them so is the same run.
+RETIRED: dict[str, Any] = {
+    "reward.aggregation": "max",
+    "reward.layers": "all",
+    "reward.power": 1.0,
+    "reward.gain": "relative",
+    "reward.clip_gain": True,
+}
+
+
 def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collection[str] = ()) -> bool:
     """Return whether `folder` holds a run with these settings that can be continued. Writes nothing.
 
@@ -218,7 +228,7 @@ def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collecti
     changed = [
         f"{key}: {old!r} -> {new!r}"
         for key, old, new in _differences(earlier, now)
-        if key.partition(".")[0] not in unused
+        if key.partition(".")[0] not in unused and not (new is None and old is not None and RETIRED.get(key) == old)
     ]
     if changed:
         raise InputError(

@@ -43,6 +43,7 @@ NOT_AT_HAND = {"Meteor15", "BLEURT", "COMET", "CTC"}
 # The models of the others.
 MODELS = {
     "QRelScore": {"encoder": "bert-base-cased", "decoder": "gpt2"},
+    "AblatedQRelScore": {"encoder": "bert-base-cased", "decoder": "gpt2"},
     "QAScore": {"model": "roberta"},
     "BARTScore": {"model": "bart"},
     "BERTScore": {"model": "bert-base-cased"},
@@ -141,7 +142,7 @@ def test_every_name_on_the_page_exists(models: Path) -> None:
         "rl-qg correlate metrics=[bleu4,no_metric]",
         "rl-qg train reward=no_reward",
         "rl-qg study experiments/no/such/study.yaml",
-        'QRelScore(layers="fourth")',
+        'load("experiments.qrelscore-ablation.ablated.AblatedQRelScore", layers="fourth")',
         'QRelScore(baselines="triviaqa")',
         "QRelScore(no_option=1)",
         'KPQA(metric="bleu1", variant="paper", repeats="never")',
@@ -203,8 +204,8 @@ def check_call(span: str, models: Path) -> None:
         build(getattr(rewards, call.func.id), given, models)
         return
     (name,) = (ast.literal_eval(argument) for argument in call.args)
-    assert name in METRICS, "no such metric"
-    entry = METRICS[name]
+    assert name in METRICS or "." in name, "no such metric"
+    entry = METRICS.get(name, ":".join(name.rsplit(".", 1)))
     path, implied = (entry, {}) if isinstance(entry, str) else entry
     module, _, attribute = path.partition(":")
     build(getattr(import_module(module), attribute), {**implied, **given}, models)

@@ -9,6 +9,7 @@ import pytest
 from rewards import MetricInputError, QRelScore
 from rewards.base import MetricResult
 from rewards.relevance.baselines import MAX_OVERLAP, PUBLISHED, Baselines, estimate_baselines, overlap, read_baselines
+from tests.rewards.ablated import AblatedQRelScore
 
 NOUNS = "mill river keeper lighthouse novel winter bridge tower orchard harbour violin comet".split()
 VERBS = "founded wrote built painted rowed sold buried crossed measured lost".split()
@@ -145,13 +146,13 @@ def test_a_metric_with_baselines_or_references_raises(folders):
 @pytest.mark.parametrize("variant", ["official", "paper"])
 def test_an_estimate_goes_back_into_the_metric(folders, tmp_path, variant):
     own = {"gain": "absolute" if variant == "official" else "relative"}  # random models: relative gains above 1
-    metric = QRelScore(folders["bert"], folders["gpt2"], variant, **own)
+    metric = AblatedQRelScore(folders["bert"], folders["gpt2"], variant, **own)
     result = estimate_baselines(metric, QUESTIONS, CONTEXTS, pairs=6)
     path = tmp_path / "baselines.json"
     path.write_text(json.dumps(result))
     plain = metric.score(QUESTIONS[:5], CONTEXTS[:5])
     for given in (result, path, str(path)):
-        rescaled = QRelScore(folders["bert"], folders["gpt2"], variant, baselines=given, **own)
+        rescaled = AblatedQRelScore(folders["bert"], folders["gpt2"], variant, baselines=given, **own)
         got = rescaled.score(QUESTIONS[:5], CONTEXTS[:5])
         for part in ("lrm", "grg"):
             want = [(value - result[part]) / (1 - result[part]) for value in plain.parts[part]]
@@ -159,12 +160,14 @@ def test_an_estimate_goes_back_into_the_metric(folders, tmp_path, variant):
             assert got.parts[part] == pytest.approx(want, abs=1e-9)
     pairs = list(zip(got.parts["lrm"], got.parts["grg"], strict=True))
     assert got.scores == pytest.approx([2 * a * b / (a + b) if a + b > 0 else 0.0 for a, b in pairs], abs=1e-7)
-    with_references = QRelScore(folders["bert"], folders["gpt2"], variant, baselines=path, references=True, **own)
+    with_references = AblatedQRelScore(
+        folders["bert"], folders["gpt2"], variant, baselines=path, references=True, **own
+    )
     assert with_references.baselines == rescaled.baselines  # a pair is scored the same way
     for other in ({"attention": "raw"}, {"layers": "last"}, {"clip_gain": False}, {"encoder": folders["roberta"]}):
         options = {"encoder": folders["bert"], **own, **other}
         with pytest.raises(MetricInputError, match=r"were estimated for qrelscore\|.* but this is qrelscore\|"):
-            QRelScore(decoder=folders["gpt2"], variant=variant, baselines=path, **options)
+            AblatedQRelScore(decoder=folders["gpt2"], variant=variant, baselines=path, **options)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +224,7 @@ def test_published_baselines_by_name(published, caplog):
 
 @pytest.mark.parametrize("options", [{"variant": "paper"}, {"attention": "raw"}, {"confidence": "log_likelihood"}])
 def test_published_baselines_of_another_scale_are_warned_about(published, caplog, options):
-    QRelScore(**published, baselines="squad", **options)
+    (QRelScore if "variant" in options else AblatedQRelScore)(**published, baselines="squad", **options)
     assert len(caplog.records) == 1
     assert "baselines=squad (Table 9) are 0.3 to 0.7, but with attention=" in caplog.text
 
@@ -249,7 +252,7 @@ def test_the_released_baselines_belong_to_the_released_formula(folders):
     released = QRelScore(folders["bert"], folders["gpt2"], baselines="released")
     assert released.baselines == Baselines((0.26209762, -0.21804565), (0.68293935, 0.55268557))
     spelled_out = {"attention": "hard", "scope": "sequence", "long_context": "truncate", "layers": "all"}
-    assert QRelScore(folders["bert"], folders["gpt2"], baselines="released", **spelled_out).baselines
+    assert AblatedQRelScore(folders["bert"], folders["gpt2"], baselines="released", **spelled_out).baselines
     others = [
         {"variant": "paper"},
         {"attention": "raw"},
@@ -262,7 +265,7 @@ def test_the_released_baselines_belong_to_the_released_formula(folders):
     ]
     for options in others:
         with pytest.raises(MetricInputError, match="belong to variant='official' unchanged"):
-            QRelScore(folders["bert"], folders["gpt2"], baselines="released", **options)
+            AblatedQRelScore(folders["bert"], folders["gpt2"], baselines="released", **options)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from transformers import AutoModel, AutoModelForCausalLM
 from rewards import MetricInputError, QRelScore
 from rewards.relevance import explanation_page
 from rewards.relevance.explanation_page import BLUE, GREEN, ORANGE, RED
+from tests.rewards.ablated import AblatedQRelScore
 from tests.rewards.reference import causal, open_pair, tokens, weigh
 
 VARIANTS = ("official", "paper")
@@ -68,7 +69,7 @@ def recomputed(explanation, chosen):
 @pytest.mark.parametrize("switches", SWITCHES, ids=str)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_numbers_add_up_to_the_score(folders, rows, variant, switches):
-    metric = QRelScore(folders["bert"], folders["gpt2"], variant, **switches)
+    metric = (AblatedQRelScore if switches else QRelScore)(folders["bert"], folders["gpt2"], variant, **switches)
     for question, context in zip(rows["questions"], rows["contexts"], strict=True):
         want = metric.score([question], [context])
         try:
@@ -89,7 +90,7 @@ def test_the_numbers_add_up_to_the_score(folders, rows, variant, switches):
 
 @pytest.mark.parametrize("attention", ["hard", "weighted", "raw"])
 def test_matches_agree_with_a_slow_reference(metric, folders, rows, attention):
-    chosen = QRelScore(folders["bert"], folders["gpt2"], metric.variant, attention=attention)
+    chosen = AblatedQRelScore(folders["bert"], folders["gpt2"], metric.variant, attention=attention)
     question, context = rows["questions"][0], rows["contexts"][0]
     result = chosen.explain(question, context)
     tokenizer, model = open_pair(AutoModel, folders["bert"], attn_implementation="eager")
@@ -99,7 +100,7 @@ def test_matches_agree_with_a_slow_reference(metric, folders, rows, attention):
     types = torch.tensor([[0] * (len(q) + 2) + [1] * (len(c) + 1)])
     with torch.no_grad():
         out = model(torch.tensor([ids]), token_type_ids=types, output_attentions=True, output_hidden_states=True)
-    drop = 1 if chosen.local.choices.last_tokens == "skip" else 0
+    drop = 1 if chosen.local.skipped else 0
     for layer in result.layers:
         attended, hidden = out.attentions[layer.number - 1][0].amax(0), out.hidden_states[layer.number][0]
         first = [match for match in layer.matches if match.piece == 0]
@@ -118,7 +119,7 @@ def test_matches_agree_with_a_slow_reference(metric, folders, rows, attention):
 
 @pytest.mark.parametrize("scope", ["sequence", "context"])
 def test_log_probabilities_agree_with_a_slow_reference(folders, scope):
-    metric = QRelScore(folders["bert"], folders["gpt2"], scope=scope)
+    metric = AblatedQRelScore(folders["bert"], folders["gpt2"], scope=scope)
     question, context = "Who built it?", "Arlen lies"
     gains = metric.explain(question, context).gains
     tokenizer, model = open_pair(AutoModelForCausalLM, folders["gpt2"])
@@ -221,14 +222,14 @@ def test_explaining_does_not_count_as_scoring(folders, rows):
 
 def test_baselines_and_powers_are_noted(folders):
     given = "Who built the mill?", "Arlen lies on the Esk."
-    plain = QRelScore(folders["bert"], folders["gpt2"], clip_gain=False).explain(*given)
+    plain = AblatedQRelScore(folders["bert"], folders["gpt2"], clip_gain=False).explain(*given)
     baselines = {"lrm": [-1.0, 0.5], "grg": [-2.0, 2.0]}
-    result = QRelScore(folders["bert"], folders["gpt2"], clip_gain=False, baselines=baselines).explain(*given)
+    result = AblatedQRelScore(folders["bert"], folders["gpt2"], clip_gain=False, baselines=baselines).explain(*given)
     assert result.measured == pytest.approx({"lrm": plain.lrm, "grg": plain.grg}, abs=1e-6)
     assert (result.lrm, result.grg) == pytest.approx(((plain.lrm + 1) / 1.5, (plain.grg + 2) / 4), abs=1e-6)
     assert "rescaled by baselines (lrm=-1..0.5,grg=-2..2)" in " ".join(result.notes)
     assert "before rescaling" in result.to_html()
-    powered = QRelScore(folders["bert"], folders["gpt2"], power="inf").explain(*given)
+    powered = AblatedQRelScore(folders["bert"], folders["gpt2"], power="inf").explain(*given)
     assert powered.lrm == pytest.approx(max(0.0, *(layer.value for layer in powered.layers)), abs=1e-6)
     assert "power mean" in " ".join(powered.notes)
 
@@ -288,7 +289,7 @@ class Page(HTMLParser):
 @pytest.mark.parametrize("options", [{}, {"variant": "paper", "aggregation": "mean"}, {"long_context": "chunk"}])
 def test_the_page_shows_the_texts_unchanged_and_nothing_else_can_run(folders, options, context):
     question = '<script>steal()</script> Who\'s "it"?'
-    result = QRelScore(folders["bert"], folders["gpt2"], **options).explain(question, context)
+    result = AblatedQRelScore(folders["bert"], folders["gpt2"], **options).explain(question, context)
     html = result.to_html()
     page = Page(html)
     texts = [text for kind, text in page.paragraphs if kind in ("source", "text")]

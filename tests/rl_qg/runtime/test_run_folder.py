@@ -33,3 +33,16 @@ def test_a_run_folder_is_claimed_continued_or_refused(tmp_path: Path) -> None:
         claim_run_folder(tmp_path / "mine.txt" / "run", settings)
     assert not (tmp_path / "config.yaml").exists()
     assert json.loads(json.dumps(settings)) == settings
+
+
+def test_keys_of_earlier_versions_do_not_make_another_run(tmp_path: Path) -> None:
+    now = {"reward": {"variant": "official"}}
+    for layers, known in (("all", True), ("last", False)):
+        folder = tmp_path / layers
+        claim_run_folder(folder, {"reward": {"variant": "official", "attention": None, "layers": layers}})
+        (folder / "metrics.jsonl").touch()
+        if known:
+            assert check_run_folder(folder, now)
+        else:
+            with pytest.raises(InputError, match=r"reward\.layers: 'last' -> None"):
+                check_run_folder(folder, now)
