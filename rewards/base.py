@@ -1,5 +1,6 @@
 """What all metrics share: input is checked in one place, and there is one kind of result and one signature."""
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -35,10 +36,12 @@ class Inputs:
     references: list[tuple[str, ...]]
     rows: list[int]
     """The index of each row in the caller's lists, for messages."""
+    titles: list[str] = dataclasses.field(default_factory=list)
+    """For metrics that need them; else blank or none."""
 
     def rows_from(self, start: int, end: int) -> "Inputs":
         """Return the rows from ``start`` up to ``end``."""
-        return Inputs(*(getattr(self, field.name)[start:end] for field in fields(self)))
+        return Inputs(*(getattr(self, one.name)[start:end] for one in fields(self)))
 
 
 class Metric(ABC):
@@ -49,7 +52,7 @@ class Metric(ABC):
 
     name: ClassVar[str]
     needs: frozenset[str] = frozenset({"contexts"})
-    """Which of ``contexts``, ``answers``, ``references`` a score is computed from, besides the questions."""
+    """Which of ``contexts``, ``answers``, ``references``, ``titles`` a score needs besides the questions."""
     part_names: tuple[str, ...] = ()
     higher_is_better: ClassVar[bool] = True
     bounds: tuple[float, float] = (float("-inf"), float("inf"))
@@ -92,6 +95,7 @@ class Metric(ABC):
         *,
         answers: Sequence[str] | None = None,
         references: Sequence[Sequence[str]] | None = None,
+        titles: Sequence[str] | None = None,
     ) -> MetricResult:
         """Score one question per row.
 
@@ -102,15 +106,17 @@ class Metric(ABC):
             contexts: one passage per question.
             answers: one answer text per question, for metrics with ``"answers"`` in `needs`.
             references: the gold questions of each question, for metrics with ``"references"`` in `needs`.
+            titles: the title of each passage, for metrics with ``"titles"`` in `needs`.
         """
-        rows = self._check(questions, {"contexts": contexts, "answers": answers, "references": references})
+        given = {"contexts": contexts, "answers": answers, "references": references, "titles": titles}
+        rows = self._check(questions, given)
         if not rows:
             return MetricResult([], {name: [] for name in self.part_names})
         first: dict[tuple[Any, ...], int] = {}
         for index, row in enumerate(rows):
             first.setdefault(row, index)
         columns = [list(column) for column in zip(*first, strict=True)]
-        inputs = Inputs(columns[0], columns[1], columns[2], columns[3], list(first.values()))
+        inputs = Inputs(columns[0], columns[1], columns[2], columns[3], list(first.values()), columns[4])
         scores: list[float] = []
         parts: dict[str, list[Any]] = {}
         for start in range(0, len(first), ROWS_AT_ONCE):
@@ -134,6 +140,7 @@ class Metric(ABC):
         context: Sequence[str | None] | None = None,
         answer: Sequence[str | None] | None = None,
         references: Sequence[Sequence[str] | None] | None = None,
+        title: Sequence[str | None] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
         **unused: Any,
     ) -> list[float | None]:
@@ -145,6 +152,7 @@ class Metric(ABC):
             context: data set column of passages.
             answer: data set column of answer texts.
             references: data set column of lists of gold questions.
+            title: data set column of the passages' titles.
             log_metric: TRL's logger; receives the mean of every numeric part as ``<name>/<part>``.
             unused: the other columns and TRL's own arguments.
 
@@ -152,7 +160,7 @@ class Metric(ABC):
             One score per completion; None where a column that is needed holds None (reward not applicable).
         """
         check_row_by_row(self)
-        columns = {"contexts": context, "answers": answer, "references": references}
+        columns = {"contexts": context, "answers": answer, "references": references, "titles": title}
         for need in sorted(self.needs):
             if columns[need] is None:
                 raise MetricInputError(
@@ -172,10 +180,10 @@ class Metric(ABC):
 
     def _check(
         self, questions: Sequence[str], optional: Mapping[str, Sequence[Any] | None]
-    ) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    ) -> list[tuple[str, str, str, tuple[str, ...], str]]:
         """Return one hashable row per question; `MetricInputError` names the list and the index of a bad value."""
         self._check_texts("questions", questions)
-        blank: dict[str, Any] = {"contexts": "", "answers": "", "references": ()}
+        blank: dict[str, Any] = {"contexts": "", "answers": "", "references": (), "titles": ""}
         columns: list[Sequence[Any]] = [questions]
         for field, values in optional.items():
             if values is not None and len(values) != len(questions):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.contract import COLUMN, WrongReward, check_reward, check_row_by_row, scored
+from rewards.contract import COLUMN, WITHOUT_NEEDS, WrongReward, check_reward, check_row_by_row, scored
 from rewards.errors import MetricInputError
 from rewards.loading import load
 
@@ -36,7 +36,7 @@ class Part:
     @property
     def needs(self) -> frozenset[str]:
         """What the metric reads; a metric without the attribute is assumed to read everything."""
-        return frozenset(getattr(self.metric, "needs", COLUMN))
+        return frozenset(getattr(self.metric, "needs", WITHOUT_NEEDS))
 
     @property
     def extremes(self) -> Tensor:

@@ -8,7 +8,8 @@ where each argument is a list with one entry per question (contexts and answers 
 It returns one number per question, None where it gives none: as a list, an array or a tensor, or as an object whose
 ``scores`` holds them and whose ``parts``, if it has any, map names to lists with one entry per question. Five
 attributes are optional (`rewards.base.Metric`): ``needs`` (which of ``contexts``, ``answers``, ``references`` it
-reads), ``higher_is_better``, ``bounds``, ``signature`` and ``whole_set`` (a score depends on all rows of a call).
+reads; with ``titles`` among them it gets an argument ``titles`` too), ``higher_is_better``, ``bounds``, ``signature``
+and ``whole_set`` (a score depends on all rows of a call).
 """
 
 import inspect
@@ -22,7 +23,8 @@ from typing import Any
 from rewards.errors import MetricInputError
 
 # What a reward may read besides the questions, and the column of a data set that holds it for one question.
-COLUMN = {"contexts": "context", "answers": "answer", "references": "references"}
+COLUMN = {"contexts": "context", "answers": "answer", "references": "references", "titles": "title"}
+WITHOUT_NEEDS = frozenset({"contexts", "answers", "references"})  # what a reward gets that does not say what it needs
 FORM = "score(questions, contexts, *, answers=None, references=None)"
 
 
@@ -87,15 +89,22 @@ def scored(
     *,
     answers: Sequence[str] | None = None,
     references: Sequence[Sequence[str]] | None = None,
+    titles: Sequence[str] | None = None,
 ) -> Result:
-    """Score questions with any reward, and bring its result into one form.
+    """Score questions with any reward, and bring its result into one form. Titles are for rewards that need them.
 
     Raises:
         WrongReward: the result is of another form, or not for as many questions.
         Exception: whatever the reward raises; a RuntimeError where it would end the program.
     """
     with cannot_end_the_program():
-        given = reward.score(questions, contexts, answers=answers, references=references)
+        given = reward.score(
+            questions,
+            contexts,
+            answers=answers,
+            references=references,
+            **({"titles": titles} if "titles" in getattr(reward, "needs", ()) else {}),
+        )
     return _result(reward, given, len(questions))
 
 

@@ -1,5 +1,6 @@
 """Entity faithfulness: which names, numbers and dates of a question the passage supports."""
 
+import logging
 import re
 import unicodedata
 from collections import defaultdict
@@ -16,6 +17,7 @@ from rewards.overlap.answerability import FUNCTION_WORDS, QUESTION_WORDS
 from rewards.words import UNSPACED_LETTERS, combining_marks, lower
 
 MEASURES = ("share", "all")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class EntityFaithfulness(Metric):
             more. Scripts without capital letters have numbers alone.
         unnamed: the score of a question without any name or number. Where all human questions have one, 0 forbids
             those that say nothing of their subject ("What is the famous for?").
+        titles: whether the passage's title counts as a part of it (``needs`` has ``"titles"``). Articles often name
+            their subject there alone; an underscore is a space.
         whole: a name must be all of a run of the passage's capitalised words, letter by letter but for case and
             accents. Where human questions always give the whole name, this forbids another word in the place of the
             rest ("Lukas film" for Lukas Vessini).
@@ -96,7 +100,13 @@ class EntityFaithfulness(Metric):
     part_names = ("entities", "unsupported")
 
     def __init__(
-        self, measure: str = "share", *, language: str = "en", unnamed: float = 1.0, whole: bool = False
+        self,
+        measure: str = "share",
+        *,
+        language: str = "en",
+        unnamed: float = 1.0,
+        whole: bool = False,
+        titles: bool = False,
     ) -> None:
         if measure not in MEASURES:
             raise MetricInputError(f"faithfulness: measure {measure!r:.40}; give one of {', '.join(MEASURES)}")
@@ -105,6 +115,9 @@ class EntityFaithfulness(Metric):
         self.measure, self.language = measure, language
         self.unnamed = number(self.name, "unnamed", unnamed, low=0, high=1)
         self.whole = flag(self.name, "whole", whole)
+        self._told = False  # that names are not judged
+        self.titles = flag(self.name, "titles", titles)
+        self.needs = frozenset({"contexts", "titles"} if self.titles else {"contexts"})
 
     def choices(self) -> Mapping[str, object]:
         return {
@@ -112,10 +125,19 @@ class EntityFaithfulness(Metric):
             "language": self.language,
             "unnamed": self.unnamed,
             "whole": "yes" if self.whole else "no",
+            **({"titles": "yes"} if self.titles else {}),
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        rows = [self.entities(*row) for row in zip(inputs.questions, inputs.contexts, strict=True)]
+        titles = inputs.titles or [""] * len(inputs.questions)
+        rows = [self.entities(*row) for row in zip(inputs.questions, inputs.contexts, titles, strict=True)]
+        if not self._told and not any(any(map(str.isupper, text)) for text in inputs.contexts):
+            self._told = True
+            log.warning(
+                "faithfulness: no passage of %d rows has a capital letter, as in scripts without case: names are not "
+                "judged, numbers are; a question without any scores %g, which says nothing",
+                *(len(rows), self.unnamed),
+            )
         wrong = [sum(not entity.supported for entity in row) for row in rows]
         share = [1 - bad / len(row) if row else self.unnamed for row, bad in zip(rows, wrong, strict=True)]
         return MetricResult(
@@ -123,13 +145,16 @@ class EntityFaithfulness(Metric):
             {"entities": [float(len(row)) for row in rows], "unsupported": [float(bad) for bad in wrong]},
         )
 
-    def explain(self, question: str, context: str) -> FaithfulnessExplanation:
+    def explain(self, question: str, context: str, title: str = "") -> FaithfulnessExplanation:
         """Score one question and mark what the passage does not support."""
-        [score] = self.score([question], [context]).scores
-        return FaithfulnessExplanation(question, context, score, self.signature, self.entities(question, context))
+        [score] = self.score([question], [context], titles=[title]).scores
+        entities = self.entities(question, context, title)
+        return FaithfulnessExplanation(question, context, score, self.signature, entities)
 
-    def entities(self, question: str, context: str) -> list[Entity]:
-        """Return the names and numbers of a question in their order."""
+    def entities(self, question: str, context: str, title: str = "") -> list[Entity]:
+        """Return the names and numbers of a question in their order; a title counts if the metric reads titles."""
+        if self.titles and title:
+            context = f"{context}\n\n{title.replace('_', ' ')}"
         passage = _passage(context, self.language)
         return [
             Entity(

@@ -20,17 +20,23 @@ FILES = {
     "XQuAD ru": ("xquad/xquad.ru.json.gz", "ru"),
     "XQuAD de": ("xquad/xquad.de.json", "de"),
 }
-Scores = Callable[[Sequence[str], Sequence[str]], tuple[list[float], list[int]]]
+Scores = Callable[[Sequence[str], Sequence[str], Sequence[str]], tuple[list[float], list[int]]]
 
 
-def read(path: Path) -> list[tuple[str, list[str]]]:
-    """The passages of a file of SQuAD's form with their questions."""
+def read(path: Path) -> list[tuple[str, str, list[str]]]:
+    """The passages of a file of SQuAD's form with their titles and questions."""
     text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     articles = json.loads(text)["data"]
-    return [(p["context"], [qa["question"] for qa in p["qas"]]) for article in articles for p in article["paragraphs"]]
+    return [
+        (p["context"], article["title"], [qa["question"] for qa in p["qas"]])
+        for article in articles
+        for p in article["paragraphs"]
+    ]
 
 
-def verbatim(questions: Sequence[str], contexts: Sequence[str]) -> tuple[list[float], list[int]]:
+def verbatim(
+    questions: Sequence[str], contexts: Sequence[str], titles: Sequence[str]
+) -> tuple[list[float], list[int]]:
     """Share of the capitalised words (but the first) and numbers that are words of the passage as they stand."""
     scores, counts = [], []
     for question, context in zip(questions, contexts, strict=True):
@@ -44,11 +50,14 @@ def verbatim(questions: Sequence[str], contexts: Sequence[str]) -> tuple[list[fl
     return scores, counts
 
 
-def metric(language: str) -> Scores:
-    """The metric, as a function of questions and passages."""
+def metric(language: str, *, with_titles: bool = False) -> Scores:
+    """The metric, as a function of questions, passages and their titles."""
 
-    def scored(questions: Sequence[str], contexts: Sequence[str]) -> tuple[list[float], list[int]]:
-        result = EntityFaithfulness(language=language).score(questions, contexts)
+    def scored(
+        questions: Sequence[str], contexts: Sequence[str], titles: Sequence[str]
+    ) -> tuple[list[float], list[int]]:
+        asked = EntityFaithfulness(language=language, titles=with_titles)
+        result = asked.score(questions, contexts, titles=titles)
         return result.scores, [int(count) for count in result.parts["entities"]]
 
     return scored
@@ -65,19 +74,19 @@ def auc(right: Sequence[float], wrong: Sequence[float]) -> float:
     return area / len(right) / len(wrong)
 
 
-def row(passages: list[tuple[str, list[str]]], scores: Scores, seed: int) -> dict[str, float]:
+def row(passages: list[tuple[str, str, list[str]]], scores: Scores, seed: int) -> dict[str, float]:
     """Of the questions with a name: the shares that score 1.0 with their own passage, the next one of the file (mostly
     of the same article) and one drawn, and the areas of the own against both.
     """
-    drawn = [context for context, _ in passages]
+    contexts = [(context, title) for context, title, _ in passages]
+    drawn = [*contexts]
     random.Random(seed).shuffle(drawn)
-    contexts = [context for context, _ in passages]
     columns = {"own": contexts, "next": [b for _, b in pairwise([*contexts, contexts[0]])], "drawn": drawn}
-    questions = [question for _, asked in passages for question in asked]
+    questions = [question for *_, asked in passages for question in asked]
     found: dict[str, list[float]] = {}
     for name, column in columns.items():
-        rows = [context for context, (_, asked) in zip(column, passages, strict=True) for _ in asked]
-        values, counts = scores(questions, rows)
+        rows = [about for about, (*_, asked) in zip(column, passages, strict=True) for _ in asked]
+        values, counts = scores(questions, [context for context, _ in rows], [title for _, title in rows])
         if name == "own":
             kept = [count > 0 for count in counts]
         found[name] = [value for value, keep in zip(values, kept, strict=True) if keep]
@@ -86,11 +95,11 @@ def row(passages: list[tuple[str, list[str]]], scores: Scores, seed: int) -> dic
     return {"questions": len(questions), "with a name": sum(kept) / len(kept), **shares, **areas}
 
 
-def failures(passages: list[tuple[str, list[str]]], language: str, number: int, seed: int) -> None:
+def failures(passages: list[tuple[str, str, list[str]]], language: str, number: int, seed: int) -> None:
     """Print a sample of the questions that score less than 1.0 with the names that are not supported."""
     asked = EntityFaithfulness(language=language)
     wrong = []
-    for context, questions in passages:
+    for context, _, questions in passages:
         for question in questions:
             if missing := [entity.text for entity in asked.entities(question, context) if not entity.supported]:
                 wrong.append((missing, question, context))
@@ -111,7 +120,8 @@ def main() -> None:
     for name, (file, language) in FILES.items():
         if options.only in (None, name):
             passages = read(options.shared / "data" / file)
-            for label, scores in (("verbatim", verbatim), ("metric", metric(language))):
+            rules = {"verbatim": verbatim, "metric": metric(language), "title": metric(language, with_titles=True)}
+            for label, scores in rules.items():
                 cells = row(passages, scores, options.seed)
                 rows.setdefault(name, {})[label] = cells
                 print(name, label, *(f"{key} {value:.3f}" for key, value in cells.items()), sep=" | ", flush=True)

@@ -30,6 +30,7 @@ def row(run: Path) -> dict[str, Any]:
         "scst_reward": models["scst"]["reward"],
         "reward_difference": evaluation["difference"]["reward"],
         "right": {name: models[name]["oracle"]["right"]["mean"] for name in ("ce", "scst")},
+        "oracle": {name: models[name]["oracle"] for name in ("ce", "scst")},
         "differences": {
             "right": evaluation["difference"]["oracle"]["right"],
             "bleu4": evaluation["difference"]["bleu4"],

@@ -106,6 +106,7 @@ class Cider(OverlapMetric):
         *,
         answers: Sequence[str] | None = None,
         references: Sequence[Sequence[str]] | None = None,
+        titles: Sequence[str] | None = None,
     ) -> MetricResult:
         """Count the documents where none were given, then score as `rewards.base.Metric.score`."""
         if self.whole_set:

@@ -117,6 +117,7 @@ class Faithful(LanguageFilter):
     """Drops questions with a name or a number that the passage does not support (`rewards.EntityFaithfulness`)."""
 
     language: str = AUTO
+    titles: bool = False  # whether the title counts as a part of the passage
 
     def rules(self) -> list[Rule]:
         """One rule."""
@@ -124,8 +125,9 @@ class Faithful(LanguageFilter):
 
     def _has_unsupported(self, record: Record) -> bool:
         code = self.language_of(record)
-        metric = EntityFaithfulness(language=code if code.isalpha() else OTHER)
-        return not all(entity.supported for entity in metric.entities(record["question"], record["context"]))
+        metric = EntityFaithfulness(language=code if code.isalpha() else OTHER, titles=self.titles)
+        texts = record["question"], record["context"], record.get("title") or ""
+        return not all(entity.supported for entity in metric.entities(*texts))
 
 
 @dataclass

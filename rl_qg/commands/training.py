@@ -57,7 +57,6 @@ def check_precision(settings: Settings) -> None:
 
 def train_generator(run: OpenRun) -> Path:
     """Train with the algorithm that the settings name; return the folder of the last stage's model."""
-    from rl_qg.scoring.separation import check_reward
     from rl_qg.scoring.task_scorers import SetScorer
     from rl_qg.training.stages import check_task_reward
     from rl_qg.training.stages import train as train_seq2seq
@@ -75,10 +74,24 @@ def train_generator(run: OpenRun) -> Path:
             if metric is not None:
                 try_reward(metric, _questions_to_try(run.splits), name, scorer)
         if run.state.is_main_process and scorer is RewardScorer:  # the test is one of single questions
-            count, seed = run.settings.evaluation.check_reward, run.settings.data.seed
-            check_reward(reward, run.splits.validation, run.folder, count=count, seed=seed)
+            _check_reward(run, reward)
     run.state.wait_for_everyone()
     return trainer(run.settings, run.splits, reward, held_out)
+
+
+def _check_reward(run: OpenRun, reward: Reward) -> None:
+    """Test the reward; also on questions of the generator where there is one already, and one process trains it."""
+    from rl_qg.scoring.separation import check_reward
+    from rl_qg.training.reward_check import check_on_samples
+
+    settings, validation = run.settings, run.splits.validation
+    samples = settings.task == "questions" and run.state.num_processes == 1
+    if samples and settings.stages == "scst":
+        check_on_samples(settings, reward, validation, settings.model.path, run.state.device)
+        return
+    again = samples and settings.algorithm == "scst"  # with the questions of the cross-entropy model
+    count, seed = settings.evaluation.check_reward, settings.data.seed
+    check_reward(reward, validation, run.folder, count=count, seed=seed, again=again)
 
 
 def _questions_to_try(splits: Splits) -> list[QAExample]:

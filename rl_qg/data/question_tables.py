@@ -136,7 +136,14 @@ def _references(value: Any) -> list[str] | None:
     return texts if texts and all(_text(text) is not None for text in texts) else None
 
 
-_READ = {"question": _text, "context": _text, "answer": _answer, "references": _references, "sentence": _text}
+_READ = {
+    "question": _text,
+    "context": _text,
+    "answer": _answer,
+    "references": _references,
+    "sentence": _text,
+    "title": _text,
+}
 
 
 def _record_rows(path: Path, hotpotqa_context: str, faults: list[str]) -> Iterator[TableRow]:

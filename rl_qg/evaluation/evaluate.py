@@ -304,7 +304,11 @@ def _single(
     if gold is not None:
         references, how = gold.find(row.fields.get("id"), context, answer)
     found = None if references is None else tuple(references)
-    return [MetricRow(row.where, question, context, answer, found, source.value(row, "sentence"))], how
+    return [
+        MetricRow(
+            row.where, question, context, answer, found, source.value(row, "sentence"), source.value(row, "title")
+        )
+    ], how
 
 
 def _scored(

@@ -43,8 +43,8 @@ from rl_qg.reports.views import (
 )
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, write_json
-from rl_qg.scoring.separation import ABOVE, told
-from rl_qg.stats.intervals import mean_of_seeds
+from rl_qg.scoring.separation import ABOVE, FREQUENT, SAMPLED_KINDS, WRONG, is_rare, told
+from rl_qg.stats.intervals import FEW, mean_of_seeds
 
 # One run for the report's page: numbers as text with intervals; a part is empty when its file is missing.
 
@@ -202,6 +202,8 @@ def _separation(run: ReportedRun) -> dict[str, Any] | None:
     known = [(kind, estimate) for kind, part in rows if (estimate := _share(part)) is not None]
     if not known:
         return None
+    kinds = run.separation.part("sampled", "kinds")
+    written = {kind: share for kind in kinds.value if (share := kinds.part(kind).number("share")) is not None}
     return {
         "signature": run.separation.get("reward"),
         "rows": [
@@ -210,11 +212,35 @@ def _separation(run: ReportedRun) -> dict[str, Any] | None:
                 "share": estimate_cell(estimate, 3),
                 "width": 100 * estimate.mean,
                 "n": estimate.n,
-                "doubt": _doubt(estimate),
+                "doubt": "" if is_rare(kind.replace(" ", "_"), written) else _doubt(estimate),
             }
             for kind, estimate in known
         ],
+        "sampled": _sampled(run),
     }
+
+
+def _sampled(run: ReportedRun) -> list[dict[str, Any]]:
+    """How frequent each kind of question is that the generator samples, and how the reward orders it; none without
+    samples.
+    """
+    sampled = run.separation.part("sampled")
+    kinds = sampled.part("kinds")
+    parts = [(SAMPLED_KINDS.get(kind, kind), kinds.part(kind)) for kind in kinds.value]
+    parts += [(WRONG, sampled.part("wrong"))] if parts else []
+    rows = []
+    for kind, part in parts:
+        share, auc = (
+            None if value is None else ReportedMean(value, part.number(f"{ends}low"), part.number(f"{ends}high"), n)
+            for value, ends, n in (
+                (part.number("share"), "", None),
+                (part.number("auc"), "auc_", part.count("answers")),
+            )
+        )
+        frequent = share is not None and share.mean >= FREQUENT and (part.count("passages") or 0) >= FEW
+        doubt = _doubt(auc) if auc is not None and frequent else ""
+        rows.append({"kind": kind, "share": estimate_cell(share, 3), "auc": estimate_cell(auc, 3), "doubt": doubt})
+    return rows
 
 
 def _share(part: JsonObject) -> ReportedMean | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rewards.contract import COLUMN
+from rewards.contract import COLUMN, WITHOUT_NEEDS
 from rl_qg.data.formats import json_line_rows
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError, LocalError
@@ -50,6 +50,7 @@ class MetricRow:
     answer: str | None = None
     references: tuple[str, ...] | None = None
     sentence: str | None = None
+    title: str | None = None
 
 
 def needed_columns(metric: Reward, rows: Sequence[MetricRow]) -> list[str]:
@@ -57,7 +58,11 @@ def needed_columns(metric: Reward, rows: Sequence[MetricRow]) -> list[str]:
     needs = getattr(metric, "needs", None)
     if needs is not None:
         return [column for need, column in COLUMN.items() if need in needs]
-    return [column for column in COLUMN.values() if all(getattr(row, column) is not None for row in rows)]
+    return [
+        column
+        for need, column in COLUMN.items()
+        if need in WITHOUT_NEEDS and all(getattr(row, column) is not None for row in rows)
+    ]
 
 
 def check_rows(label: str, metric: Reward, rows: Sequence[MetricRow], remedy: str = "add it") -> None:
@@ -175,6 +180,7 @@ def _score(label: str, metric: Reward, rows: Sequence[MetricRow], columns: Seque
         given["context"],
         answers=given["answer"],
         references=given["references"],
+        titles=given["title"],
     )
     return _finite(result.scores)
 

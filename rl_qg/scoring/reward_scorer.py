@@ -184,6 +184,7 @@ class RewardScorer:
             [example.context for example in examples],
             answers=[example.answers[0].text for example in examples],
             references=[[example.question] for example in examples] if references else None,
+            titles=[example.title for example in examples],
         )
         scores = [math.nan if score is None else score for score in result.scores]
         parts = {

@@ -347,7 +347,13 @@ def _lines_of(
     given |= {column: [source.value(row, column) for row in rows] for column in columns}
     where = f"{rows[0].where} to {rows[-1].where}"
     result = score_or_refuse(
-        reward, where, given["question"], given["context"], answers=given["answer"], references=given["references"]
+        reward,
+        where,
+        given["question"],
+        given["context"],
+        answers=given["answer"],
+        references=given["references"],
+        titles=given["title"],
     )
     scores, parts = _plain(result.scores), _plain(result.parts)
     lines = []

@@ -254,6 +254,11 @@ _SAMPLED_DOUBTS = {
     PREFERS_WRONG: "of the generator's own questions the reward prefers to right ones",
 }
 FREQUENT = 0.02  # share of the samples from which on a kind of error is in doubt
+_SEEN_AS = {
+    "other_answer": ("wrong_relation", "other_subject", "not_answered"),
+    "wrong_entity": ("other_subject", "not_answered"),
+    "wrong_attribute": ("wrong_relation",),
+}  # the kinds of sampled questions that say how frequent a kind made by rule is
 SHOWN = 2  # examples of each kind on the page
 _QUESTIONS_AT_ONCE = 256  # questions
 _OVERALL = "all kinds together"
@@ -424,12 +429,14 @@ def doubts(record: Mapping[str, Any]) -> str | None:
     """One line on what a reward cannot tell, and where it prefers the wrong question; None without doubts.
 
     In doubt are `ANSWER_KINDS` and all kinds together, where the interval does not lie above 0.5; of a generator's
-    questions the kinds that are at least `FREQUENT` of the samples, and all wrong ones together. Fewer than ten
-    passages say nothing either way.
+    questions the kinds that are at least `FREQUENT` of the samples, and all wrong ones together. A kind made by rule
+    that the generator is seen to write less often is in no doubt. Fewer than ten passages say nothing either way.
     """
     if record["passages"] < FEW:
         return None
-    shares = {KINDS[kind]: record["pairs"][kind] for kind in ANSWER_KINDS if kind in record["pairs"]}
+    written = {kind: found["share"] for kind, found in record.get("sampled", {"kinds": {}})["kinds"].items()}
+    asked = [kind for kind in ANSWER_KINDS if kind in record["pairs"] and not is_rare(kind, written)]
+    shares = {KINDS[kind]: record["pairs"][kind] for kind in asked}
     shares[_OVERALL] = record["auc"]
     lines = []
     for verdict, meaning in _DOUBTS.items():
@@ -452,6 +459,14 @@ def doubts(record: Mapping[str, Any]) -> str | None:
     return "; ".join(lines) or None
 
 
+def is_rare(kind: str, shares: Mapping[str, float]) -> bool:
+    """Whether a generator seldom writes a kind of wrong questions that is made by rule, from the `shares` (0 to 1) of
+    the kinds in what it samples.
+    """
+    known = [shares[name] for name in _SEEN_AS.get(kind, ()) if name in shares]
+    return bool(known) and sum(known) < FREQUENT
+
+
 def _wrong_kinds(record: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     """The kinds of wrong questions that a generator wrote, in words, and all of them; none without a generator."""
     sampled = record.get("sampled")
@@ -461,27 +476,41 @@ def _wrong_kinds(record: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]
     return [*kinds, (WRONG, sampled["wrong"])]
 
 
-def check_reward(reward: Reward, validation: Sequence[QAExample], folder: Path, *, count: int, seed: int) -> None:
+def check_reward(
+    reward: Reward,
+    validation: Sequence[QAExample],
+    folder: Path,
+    *,
+    count: int,
+    seed: int,
+    sampler: Sampler | None = None,
+    again: bool = False,
+) -> None:
     """Before training with a reward: write `separation.json` in the run folder, and warn of what it cannot tell.
 
-    Nothing is done where the file has a test of this reward, for `count` 0, and for a reward that compares with human
+    With a `sampler` the generator's own questions are tested too. Where that is done later (`again`), kinds made by
+    rule are no warning yet: nobody knows how frequent they are. Nothing is done where the file has such a test of
+    this reward, for `count` 0, and for a reward that compares with human
     questions. A reward that fails on all questions is left to training, which has rules for it.
     """
     output = folder / FILE
     asked = [example for example in validation if example.question]
     if not count or not asked or "references" in getattr(reward, "needs", ()):
         return
-    if output.exists() and read_json(output).get("reward") == signature_of(reward):
+    known = read_json(output) if output.exists() else {}
+    if known.get("reward") == signature_of(reward) and (sampler is None or "sampled" in known):
         return
     try:
         sample = take(asked, count, seed, "evaluation.check_reward", "validation questions test the reward")
-        record = separation(reward, sample, pool=validation, seed=seed, resamples=2000)
+        record = separation(reward, sample, pool=validation, seed=seed, resamples=2000, sampler=sampler)
     except InputError as error:
         log.warning("separation test: %s", error)
         return
     write_json(output, record)
     if line := doubts(record):
-        log.warning("separation test: %s; see %s and rl-qg separate", line, output)
+        blind = told(record["auc"]["low"], record["auc"]["high"]) != ABOVE
+        level = logging.INFO if again and not blind else logging.WARNING
+        log.log(level, "separation test: %s; see %s and rl-qg separate", line, output)
     else:
         log.info("separation test: right questions above wrong ones in %s of pairs", _text(record["auc"]))
 

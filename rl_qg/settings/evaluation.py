@@ -32,6 +32,7 @@ class ScoreColumns(Section):
     context: str = key("context", "its passage; without this field, paragraph")
     answer: str = key("answer", "a text, or SQuAD's answers, of which the first is used")
     references: str = key("references", "a list of texts or one text; without this field, reference")
+    title: str = key("title", "of the passage, for metrics that read it")
     sentence: str = key("sentence", "the sentence that holds the answer, for level=sentence of evaluate")
 
 

@@ -12,6 +12,7 @@ import logging
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from rl_qg.scoring.task_scorers import check_set_reward, pair_floor
 from rl_qg.settings import SelfCriticalOptions, Settings
 from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with
 from rl_qg.training.config import SelfCriticalConfig, check_input, check_stop_on, language_of, rate_factor
+from rl_qg.training.reward_check import CheckAtBoundary, check_on_samples
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.run_files import StopAfter, check_stop, replace_folder, save_model_folder, save_stop
 from rl_qg.training.trainer import SelfCriticalTrainer
@@ -75,6 +77,7 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     # Alone, the first stage reads its examples in the order that they have in both stages, which these decide.
     of_trainer = replace(splits, unlabelled=given) if settings.stages == "ce" else splits
     trainer = seq2seq_trainer(settings, of_trainer, reward, held_out)
+    _check_at_boundary(trainer, settings, splits, reward)
     show_progress(trainer, f"train ({settings.stages})" if settings.stages != "both" else "train (ce, scst)")
     if trainer.is_world_process_zero():
         report_cuts(trainer, [*splits.gold, *splits.unlabelled], folder)
@@ -99,6 +102,17 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
         publish(folder, settings.training.hub_model)
     trainer.accelerator.wait_for_everyone()
     return final
+
+
+def _check_at_boundary(
+    trainer: SelfCriticalTrainer, settings: Settings, splits: Splits, reward: Reward | None
+) -> None:
+    """Have the reward tested on questions of the cross-entropy model, where one process can do that by itself."""
+    alone = trainer.args.world_size == 1 and not trainer.is_deepspeed_enabled
+    if reward is not None and settings.stages == "both" and alone:
+        device = trainer.args.device
+        check = partial(check_on_samples, settings, reward, splits.validation, device=device)
+        trainer.add_callback(CheckAtBoundary(lambda: trainer.boundary, lambda model: check(model=model)))
 
 
 def check_task_reward(settings: Settings, reward: Reward | None, held_out: Reward | None = None) -> None:

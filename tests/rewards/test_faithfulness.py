@@ -254,3 +254,30 @@ def test_human_questions_of_the_corpus_give_whole_names() -> None:
     gate = EntityFaithfulness("all", unnamed=0, whole=True)
     questions = [example.question for example in examples]
     assert set(gate.score(questions, [example.context for example in examples]).scores) == {1.0}
+
+
+def test_a_title_counts_where_the_metric_reads_titles() -> None:
+    question, passage = "Where was Kanye West born?", "He was born in Atlanta."
+    reads = EntityFaithfulness(titles=True)
+    assert reads.score([question] * 3, [passage] * 3, titles=["Kanye_West", "Rome", ""]).scores == [1.0, 0.0, 0.0]
+    assert EntityFaithfulness().score([question], [passage], titles=["Kanye West"]).scores == [0.0]
+    assert "titles" in reads.signature and "titles" not in EntityFaithfulness().signature
+    gate = Product({"names": {"metric": "faithfulness", "titles": True}, "form": {"allow_answer": True}})
+    assert gate.score([question] * 2, [passage] * 2, titles=["Kanye West", "Rome"]).scores == [1.0, 0.0]
+    trl = reads(completions=[question] * 2, context=[passage] * 2, title=["Kanye West", None])
+    assert trl == [1.0, None]
+    assert reads.explain(question, passage, "Kanye West").score == 1.0
+    with pytest.raises(MetricInputError, match=r"faithfulness needs titles; pass titles=\[\.\.\.\]"):
+        reads.score([question], [passage])
+
+
+def test_a_script_without_case_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    metric = EntityFaithfulness(language="zh")
+    for _ in range(2):
+        assert metric.score(["谁建造了磨坊？"], ["磨坊建于一二〇四年。"]).scores == [1.0]
+    assert [line.split(":")[0] for line in caplog.messages] == ["faithfulness"]
+    assert "names are not judged" in caplog.text
+    caplog.clear()
+    EntityFaithfulness(language="zh").score(["谁建造了磨坊？", "谁？"], ["磨坊建于一二〇四年。", "NATO 磨坊"])
+    EntityFaithfulness().score(["Who?"], ["Ida."])
+    assert not caplog.messages

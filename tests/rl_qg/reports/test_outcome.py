@@ -123,6 +123,17 @@ def test_the_separation_of_the_reward(three, tmp_path):
     assert "No separation.json in this run folder" in page.text
 
 
+def test_the_report_shows_what_the_generator_writes(tmp_path):
+    blind = {"auc": 0.5, "auc_low": 0.4, "auc_high": 0.6, "passages": 30, "answers": 60}
+    kinds = {"right": {"share": 0.7}, "other_subject": {"share": 0.01, **blind}}
+    kinds["invented_name"] = {"share": 0.19, "low": 0.15, "high": 0.23, **blind}
+    sampled = {"kinds": kinds, "wrong": {"share": 0.3, **blind, "auc_low": 0.51}}
+    record = {"pairs": {"wrong_entity": auc(0.5, 0.07)}, "auc": auc(0.9, 0.02), "sampled": sampled}
+    page = page_of(run_of(tmp_path / "run", **{"separation.json": record}), output=tmp_path / "report.html")
+    assert "a name that nobody in the passage has 0.190 [0.150, 0.230] 0.500 [0.400, 0.600] cannot tell" in page.text
+    assert page.words.count("cannot tell") == 1  # the other subject is rare: neither row of it is marked
+
+
 def test_a_reward_that_prefers_wrong_questions_is_marked_in_words(tmp_path):
     shares = {"wrong_entity": auc(0.09, 0.04), "other_answer": auc(0.9, 0.04), "copied": {"auc": 0.2, "n": 3}}
     files = {"separation.json": {"pairs": shares}, "metrics.jsonl": None}

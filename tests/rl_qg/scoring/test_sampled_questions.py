@@ -3,6 +3,7 @@
 import json
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -23,6 +24,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.separation import (
     RIGHT,
     SampledQuestions,
+    check_reward,
     doubts,
     labelled,
     sampled_record,
@@ -30,6 +32,7 @@ from rl_qg.scoring.separation import (
     separation,
     write_separation,
 )
+from rl_qg.scoring.wrong_questions import wrong_questions
 from rl_qg.stats.intervals import PassageDraws
 from tests.questions import example
 from tests.tiny_models import save, tiny_bart, word_tokenizer
@@ -204,6 +207,40 @@ def test_a_frequent_error_that_the_reward_does_not_see_is_in_doubt() -> None:
     )
     for known in (record_of(0.19, 0.9, 0.1), record_of(0.019, 0.2, 0.1), record_of(0.19, 0.2, 0.1, passages=9)):
         assert doubts(known) is None  # told; rare; in too few passages
+
+
+@pytest.mark.parametrize(("share", "warned"), [(0.0, False), (0.019, False), (0.021, True), (None, True)])
+def test_a_kind_made_by_rule_is_in_doubt_unless_the_generator_seldom_writes_it(
+    share: float | None, warned: bool
+) -> None:
+    record = record_of(0.19, 0.9, 0.05)
+    record["pairs"]["wrong_entity"] = {"auc": 0.5, "low": 0.43, "high": 0.57, "n": 90}
+    if share is not None:
+        told_apart = {"auc": 0.9, "auc_low": 0.8, "auc_high": 0.95, "passages": 30}
+        record["sampled"]["kinds"]["other_subject"] = {"share": share, **told_apart}
+    assert ("the question with another name" in (doubts(record) or "")) is warned
+
+
+def test_before_training_the_samples_are_tested_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Kinds made by rule are no warning while it is not known how frequent they are."""
+
+    def blind_to_names(questions: list[str], *_: Any, **unused: Any) -> list[float]:
+        return [float(text in known) for text in questions]
+
+    known = {item.question for item in WORLD}
+    known |= {text for text in wrong_questions(WORLD, WORLD, 0)["wrong_entity"] if text is not None}
+    reward: Any = SimpleNamespace(needs=(), signature="blind", score=blind_to_names)
+
+    def right(examples: Sequence[QAExample]) -> SampledQuestions:
+        return labelled("ce", [[item.question] for item in examples], examples)
+
+    check_reward(reward, WORLD, tmp_path, count=40, seed=0, again=True)
+    assert not [line for line in caplog.records if line.levelname == "WARNING"]
+    check_reward(reward, WORLD, tmp_path, count=40, seed=0, sampler=right)
+    record = json.loads((tmp_path / "separation.json").read_text())
+    assert record["sampled"]["kinds"]["right"]["share"] == 1 and record["pairs"]["wrong_entity"]["auc"] == 0.5
+    assert not [line for line in caplog.records if line.levelname == "WARNING"]
+    check_reward(reward, WORLD, tmp_path, count=40, seed=0, sampler=lambda examples: pytest.fail("sampled again"))
 
 
 @pytest.fixture(scope="module")

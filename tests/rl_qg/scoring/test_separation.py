@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rewards import load
 from rl_qg.commands import training as training_commands
 from rl_qg.commands.cli import run_command
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample, passage_hash, write_squad
 from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.reward_scorer import RewardScorer
 from rl_qg.scoring.separation import _facts, check_reward, doubts, separation, told, write_separation
 from rl_qg.scoring.wrong_questions import KINDS, wrong_questions
 from rl_qg.stats.intervals import PassageDraws, interval_ends, mean_interval
@@ -198,6 +200,7 @@ def test_training_tests_the_reward_first(trained: bool, tmp_path: Path, monkeypa
     monkeypatch.setattr("rl_qg.scoring.separation.check_reward", lambda *_, **options: order.append(options["count"]))
     settings = SimpleNamespace(
         stages="both",
+        model=SimpleNamespace(path="ce"),
         algorithm="scst",
         task="questions",
         scst=SimpleNamespace(credit="whole"),
@@ -205,7 +208,8 @@ def test_training_tests_the_reward_first(trained: bool, tmp_path: Path, monkeypa
         evaluation=SimpleNamespace(check_reward=7),
         data=SimpleNamespace(seed=1),
     )
-    state = SimpleNamespace(is_main_process=True, num_processes=1, wait_for_everyone=lambda: None)
+    alone: Any = {"is_main_process": True, "num_processes": 1, "device": "cpu"}
+    state = SimpleNamespace(**alone, wait_for_everyone=lambda: None)
     splits = SimpleNamespace(gold=[], validation=EXAMPLES)
     if trained:
         (tmp_path / "trained.json").touch()
@@ -216,6 +220,11 @@ def test_training_tests_the_reward_first(trained: bool, tmp_path: Path, monkeypa
     run.settings.stages = "ce"
     training_commands.train_generator(run)
     assert order == (["train", "train"] if trained else [7, "train", "train"])
+    order.clear()
+    monkeypatch.setattr("rl_qg.training.reward_check.check_on_samples", lambda *given: order.append(given[3]))
+    run.settings.stages = "scst"
+    training_commands.train_generator(run)
+    assert order == (["train"] if trained else ["ce", "train"])  # the given model's own questions
 
 
 @pytest.fixture
@@ -274,3 +283,9 @@ def test_questions_without_a_reward_are_named_where_there_are_some() -> None:
     record = {"examples": 30, "passages": 5, "seed": 0}
     assert not any("no reward" in fact for fact in _facts({**record, "failed": 0}))
     assert "2 questions have no reward and are left out" in _facts({**record, "failed": 2})
+
+
+def test_a_reward_that_reads_titles_gets_those_of_the_passages() -> None:
+    asked = [replace(item, title=title) for item, title in zip(ORDINARY, ("Hamlet", "Rome"), strict=True)]
+    scorer = RewardScorer(load("faithfulness", titles=True))
+    assert scorer(asked, ["Who wrote Hamlet?", "Who wrote Hamlet?"]).scores == [1.0, 0.0]
