@@ -73,7 +73,7 @@ def test_answers_are_sorted_by_the_question_that_they_answer(tmp_path: Path) -> 
                 ["did it end ?", "who knows", "yes", "1"],
             ]
         )
-    script = Path(__file__).parents[4] / "experiments" / "meta-evaluation" / "prepare.py"
+    script = Path(__file__).parents[3] / "experiments" / "meta-evaluation" / "prepare.py"
     rows = list(runpy.run_path(str(script))["kpqa"]("small")(tmp_path))
     read = read_judgements(write_lines(tmp_path / "h.jsonl", rows))
     assert [(judgement.row.question, judgement.type) for judgement in read] == [
@@ -193,12 +193,12 @@ def test_columns_that_are_not_there_or_no_numbers(tmp_path: Path, columns: dict[
 
 def test_published_ratings_in_a_table_are_read_as_they_are() -> None:
     """SimQG's file of crowd ratings, whose first line is in its description."""
-    folder = Path(__file__).resolve().parents[4].parent / "shared" / "data" / "simqg"
+    folder = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "simqg"
     if not folder.is_dir():
         pytest.skip("SimQG (../shared/data/simqg) is not here")
     columns = {"question": "GENQ", "context": "#PASSAGE", "references": "REFQ", "human": {"similar": "SIMILAR"}}
     judgements = read_judgements(folder / "simqg_mturk_part1.tsv", columns=columns)
-    script = Path(__file__).parents[4] / "experiments" / "meta-evaluation" / "prepare.py"
+    script = Path(__file__).parents[3] / "experiments" / "meta-evaluation" / "prepare.py"
     slow = list(runpy.run_path(str(script))["simqg"](folder))
     assert len(judgements) == len(slow) == 254
     assert [one.human["similar"] for one in judgements] == [row["human"]["similar"] for row in slow]

@@ -17,7 +17,7 @@ from rl_qg.judging.correlate import correlate
 from rl_qg.settings import CorrelateSettings
 from tests.toy_metrics import write_lines
 
-REPOSITORY = Path(__file__).parents[4]
+REPOSITORY = Path(__file__).parents[3]
 SHARED = REPOSITORY.parent / "shared" / "data"
 CRITERIA = ("understandability", "relevancy", "answerability", "appropriateness")
 # System: overall and four criteria of run 1, the same of run 2.

@@ -137,7 +137,7 @@ def test_rules_of_english_are_for_english() -> None:
 
 def test_on_the_embedded_corpus_kinds_are_verdicts_that_people_agree_with() -> None:
     """The hand-checked sample of the oracle's own test; a reader is not asked."""
-    lines = (Path(__file__).parent / "oracle_sample.jsonl").read_text().splitlines()
+    lines = (Path(__file__).parents[1] / "data" / "oracle_sample.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     examples = {one.id: one for one in synthetic_examples(120, seed=0, prefix="validation")}
     examples |= {one.id: one for one in synthetic_examples(60, seed=7, prefix="fresh")}
