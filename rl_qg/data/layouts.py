@@ -1,21 +1,16 @@
-"""QA data as parallel text files, line N of one belonging to line N of the others: three layouts, known by name.
+"""Layouts of QA data: which one the rows of a source have, and what records they give.
 
-- Du, Shao, Cardie, "Learning to Ask" (ACL 2017): `src-NAME.txt` (sentences) or `para-NAME.txt` (paragraphs) with
-  `tgt-NAME.txt` (questions). There are no answers.
-- Zhou et al., "Neural Question Generation from Text: A Preliminary Study" (NLPCC 2017): `NAME.source.txt` (sentences),
-  `NAME.target.txt` (questions) and `NAME.bio` (a tag B, I or O for each token: the answer).
-- The files with which lmqg's NQG baseline was evaluated: `sentence-NAME.txt`, `question-NAME.txt`, `answer-NAME.txt`.
-
-Each file may also be gzipped.
+`rows` reads a file, `records` finds the layout of its rows in the table `LAYOUTS` and parses them; one with a wrong
+field becomes a malformed record. Parallel text files, whose layout is known by name, are read by `parallel_records`.
 """
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rl_qg.data.formats import (
     IMPOSSIBLE,
@@ -24,65 +19,112 @@ from rl_qg.data.formats import (
     field_of,
     find_once,
     id_field,
+    json_line_rows,
     list_field,
     malformed_record,
-    records_of_rows,
+    offset_field,
+    parquet_rows,
+    parse_json,
+    stem_and_kind,
+    table_rows,
     text_field,
     text_lines,
+    texts_field,
+    whole_file,
 )
 from rl_qg.runtime.errors import InputError
 
-# HotpotQA: questions whose answers need several paragraphs, as its authors' JSON list or as rows of the same fields.
-#
-# Source: Yang et al., "HotpotQA: A Dataset for Diverse, Explainable Multi-hop Question Answering" (EMNLP 2018). Which
-# sentences are the passage: QAScore paper, section 3.3.1.
-
-
 FACTS = "facts"
 CONTEXTS = (FACTS, "paragraphs", "all")
-"""What the passage of a question is: the sentences of its supporting facts; all sentences of the paragraphs in which
-these are; or the ten paragraphs that the file gives."""
-
+"""What the passage of a HotpotQA question is: the sentences of its supporting facts; all sentences of the paragraphs
+in which these are; or the ten paragraphs that the file gives."""
 YES_NO = "yes/no answer"
-_SHOWN = ("type", "level")  # fields that a table of questions shows
-_Paragraphs = Sequence[tuple[str, Sequence[str]]]
+log = logging.getLogger(__name__)
 
 
-def is_hotpotqa(root: Any) -> bool:
-    """Whether a JSON value is a list of HotpotQA questions."""
-    return isinstance(root, list) and bool(root) and isinstance(root[0], dict) and "supporting_facts" in root[0]
+@dataclass(frozen=True)
+class RecordOptions:
+    """How records are read.
 
-
-def hotpotqa_records(rows: Rows, stem: str, context: str = FACTS) -> Iterator[RawRecord]:
-    """Yield one record a question.
-
-    The title joins those of the supporting paragraphs. Paragraphs come in the order in which the supporting facts name
-    them (`all`: in that of the file), sentences in their own order. The answer has no offset in the file: it is looked
-    for as a whole word first. Records without an offset that an example needs are `unusable`: the answer is yes or no,
-    or a supporting fact is not among the paragraphs (as in the files of the full-wiki setting).
+    Args:
+        unlabelled: they may lack the fields `question` and `answers`, and SQuAD paragraphs the field `qas`.
+        hotpotqa_context: one of `CONTEXTS`.
     """
 
-    def parse(row: Any, where: str, key: str) -> Iterator[RawRecord]:
-        paragraphs = list(_paragraphs(row, where))
-        facts = _facts(row, where)
-        known = {title: sentences for title, sentences in reversed(paragraphs)}  # of two of one title the first
-        missing = any(not 0 <= index < len(known.get(title, ())) for title, index in facts)
-        titles = [title for title in dict.fromkeys(title for title, _ in facts) if title in known]
-        passage = _passage(paragraphs, known, titles, facts, context)
-        answer = text_field(row, "answer", where)
-        yes_no = answer.strip().lower() in ("yes", "no")
-        yield RawRecord(
-            id=id_field(row, where, "_id") or id_field(row, where) or key,
-            title=" / ".join(titles),
-            context=passage,
-            question=text_field(row, "question", where),
-            answers=((answer, -1 if yes_no else first_place(answer, passage)),),
-            unusable=YES_NO if yes_no else "supporting fact not in the file" if missing else "",
-            multi_hop=True,
-            extra={name: row[name] for name in _SHOWN if isinstance(row.get(name), str)},
-        )
+    unlabelled: bool = False
+    hotpotqa_context: str = FACTS
 
-    return records_of_rows(rows, stem, parse)
+
+class Layout(NamedTuple):
+    """How the layout is recognised by the first row that can be read, and the records of a row, given its position,
+    the id of one without an id, and the options. `join` puts together the records of several rows.
+    """
+
+    recognises: Callable[[Any], bool]
+    parse: Callable[[Any, str, str, RecordOptions], Iterable[RawRecord]]
+    join: Callable[[Iterable[RawRecord]], Iterable[RawRecord]] = iter
+
+
+DEFAULT = RecordOptions()
+
+
+def rows(path: Path, options: RecordOptions = DEFAULT) -> Rows:
+    """The rows of a file: lines of `.csv` and `.tsv`, rows of `.parquet`, the questions of a `.json` document; any
+    other file is JSON lines. A table's row with too few cells is the `InputError` that says so.
+    """
+    match stem_and_kind(path)[1]:
+        case "json":
+            return document_rows(parse_json(whole_file(path), f"{path}"), path, options)
+        case "parquet":
+            return parquet_rows(path)
+        case "csv" | "tsv" as kind:
+            return table_rows(path, kind)
+        case _:
+            return json_line_rows(path)
+
+
+def document_rows(root: Any, path: Path, options: RecordOptions = DEFAULT) -> Rows:
+    """The rows of a file that is one JSON value, `root`; raise `InputError` if it has no known layout."""
+    if isinstance(root, list) and root and _is_hotpotqa(root[0]):
+        return ((f"{path}: [{number - 1}]", number, row) for number, row in enumerate(root, 1))
+    if is_squad(root):
+        return _squad_rows(root, path, options)
+    if _is_ms_marco(root):
+        return _ms_marco_rows(root, path)
+    hint = "; a list is read if its items have HotpotQA's fields, or are SQuAD's articles"
+    hint = hint if isinstance(root, list) else ""
+    raise InputError(f"{path}: expected a JSON object, got {type(root).__name__}{hint}")
+
+
+def records(rows: Rows, stem: str, options: RecordOptions = DEFAULT) -> Iterator[RawRecord]:
+    """The records of rows; without an id one has that of its row, `<stem>-<number>`."""
+    rest, head = iter(rows), list[tuple[str, int, Any]]()
+    for item in rest:
+        head.append(item)
+        if not isinstance(item[2], InputError):
+            break
+    first = head[-1][2] if head else None
+    layout = next(layout for layout in LAYOUTS if layout.recognises(first))
+    yield from layout.join(_parsed(chain(head, rest), stem, layout, options))
+
+
+def _parsed(rows: Rows, stem: str, layout: Layout, options: RecordOptions) -> Iterator[RawRecord]:
+    for where, number, row in rows:
+        key = f"{stem}-{number}"
+        try:
+            if isinstance(row, InputError):
+                raise row
+            found = [*layout.parse(row, where, key, options)]
+        except InputError as error:
+            record = row.question if isinstance(row, SquadQuestion) else row
+            known = record.get("id") if isinstance(record, dict) else None
+            found = [malformed_record((str(known) if isinstance(known, str | int) else "") or key, error)]
+        yield from found
+
+
+def _lacks(record: Any, name: str, options: RecordOptions) -> bool:
+    """Whether a field is missing, and may be."""
+    return options.unlabelled and isinstance(record, dict) and name not in record
 
 
 def first_place(answer: str, passage: str) -> int:
@@ -94,42 +136,184 @@ def first_place(answer: str, passage: str) -> int:
     return whole.start() if whole else passage.find(answer)
 
 
-def _passage(
-    paragraphs: _Paragraphs,
-    known: dict[str, Sequence[str]],
-    titles: Sequence[str],
-    facts: Sequence[tuple[str, int]],
-    context: str,
-) -> str:
-    if context == "all":
-        sentences = [sentence for _, part in paragraphs for sentence in part]
-    elif context == "paragraphs":
-        sentences = [sentence for title in titles for sentence in known[title]]
+# --- SQuAD's JSON: an object with `data`, or the list of its articles alone, as in the raw files of Du et al. (2017)
+
+
+class SquadQuestion(NamedTuple):
+    """A question of a SQuAD document with what holds it, and the positions of these."""
+
+    article: Any
+    paragraph: Any
+    question: Any
+    article_at: str
+    paragraph_at: str
+    question_at: str = ""
+
+
+def is_squad(root: Any) -> bool:
+    """Whether a JSON value is read as SQuAD: an object that has no other layout, or a list of SQuAD's articles."""
+    if isinstance(root, list):
+        return any(isinstance(article, dict) and "paragraphs" in article for article in root)
+    return isinstance(root, dict) and not _is_ms_marco(root)
+
+
+def squad_paragraphs(
+    root: Any, path: Path, read_list: Callable[[Any, str, str], list[Any]] = list_field
+) -> Iterator[SquadQuestion | InputError]:
+    """All paragraphs, each as a part without a question; for an article that has no list of them, what is wrong."""
+    articles, name = (root, "") if isinstance(root, list) else (read_list(root, "data", f"{path}"), "data")
+    for a, article in enumerate(articles):
+        at = f"{path}: {name}[{a}]"
+        try:
+            paragraphs = read_list(article, "paragraphs", at)
+        except InputError as error:
+            yield error
+        else:
+            for p, paragraph in enumerate(paragraphs):
+                yield SquadQuestion(article, paragraph, None, at, f"{at}.paragraphs[{p}]")
+
+
+def _squad_questions(part: SquadQuestion, options: RecordOptions) -> Iterator[SquadQuestion | InputError]:
+    """The questions about a paragraph; what is wrong with one that has no list of them."""
+    try:
+        questions = (
+            [] if _lacks(part.paragraph, "qas", options) else list_field(part.paragraph, "qas", part.paragraph_at)
+        )
+    except InputError as error:
+        yield error
     else:
-        wanted = set(facts)
-        sentences = [
-            sentence for title in titles for index, sentence in enumerate(known[title]) if (title, index) in wanted
-        ]
-    return " ".join(sentence.strip() for sentence in sentences if sentence.strip())
+        for q, question in enumerate(questions):
+            yield part._replace(question=question, question_at=f"{part.paragraph_at}.qas[{q}]")
 
 
-def _paragraphs(row: Any, where: str) -> Iterator[tuple[str, Sequence[str]]]:
-    """The paragraphs, as pairs of title and sentences; or as columns of them, as on the Hub."""
-    for number, (title, sentences) in enumerate(_pairs(row, "context", "sentences", where)):
+def _squad_rows(root: Any, path: Path, options: RecordOptions) -> Rows:
+    parts = (
+        [part] if isinstance(part, InputError) else _squad_questions(part, options)
+        for part in squad_paragraphs(root, path)
+    )
+    for number, part in enumerate(chain.from_iterable(parts), 1):
+        yield ("" if isinstance(part, InputError) else part.question_at), number, part
+
+
+def _squad_record(part: SquadQuestion, where: str, key: str, options: RecordOptions) -> Iterator[RawRecord]:
+    qa = part.question
+    impossible = isinstance(qa, dict) and qa.get("is_impossible") is True
+    yield RawRecord(
+        id=id_field(qa, where) or key,
+        title=text_field(part.article, "title", part.article_at, optional=True),
+        context=text_field(part.paragraph, "context", part.paragraph_at),
+        question=text_field(qa, "question", where, optional=options.unlabelled),
+        answers=() if impossible or _lacks(qa, "answers", options) else _answers(qa, where),
+        unusable=IMPOSSIBLE if impossible else "",
+        language=_language(qa),
+    )
+
+
+def _language(record: Any) -> str:
+    """The field `language` if it is text; other data sets have a field of this name for other things."""
+    value = record.get("language") if isinstance(record, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _answers(record: Any, where: str) -> tuple[tuple[str, int], ...]:
+    """Read `answers`: a list of objects, or an object of lists."""
+    value, where = field_of(record, "answers", where), f"{where}: answers"
+    if isinstance(value, dict):
+        texts, starts = list_field(value, "text", where), list_field(value, "answer_start", where)
+        if len(texts) != len(starts):
+            raise InputError(f"{where}: {len(texts)} texts but {len(starts)} offsets; give one offset for each text")
+        value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+    if value is not None and not isinstance(value, list):
+        raise InputError(f"{where}: must be a list of objects or an object of lists, got {type(value).__name__}")
+    return tuple((text_field(item, "text", where), offset_field(item, where)) for item in value or ())
+
+
+# --- flat rows of the same fields; those with a field `paragraph` are QG-Bench rows
+
+
+def _flat_record(row: Any, where: str, key: str, options: RecordOptions) -> Iterator[RawRecord]:
+    names = row if isinstance(row, dict) else ()
+    one = "answers" not in names and ("answer" in names or "paragraph" in names)
+    read = _one_answer if one else _answers
+    yield RawRecord(
+        id=id_field(row, where) or key,
+        title=text_field(row, "title", where, optional=True),
+        context=text_field(row, "paragraph" if "paragraph" in names else "context", where),
+        question=text_field(row, "question", where, optional=options.unlabelled),
+        answers=() if _lacks(row, "answer" if one else "answers", options) else read(row, where),
+        language=_language(row),
+    )
+
+
+def _one_answer(row: dict[str, Any], where: str) -> tuple[tuple[str, int], ...]:
+    """An answer at `answer_start`; without that at its only occurrence in the passage, else at its first in the
+    sentence of a QG-Bench row, else anywhere.
+    """
+    answer = text_field(row, "answer", where)
+    context = text_field(row, "paragraph" if "paragraph" in row else "context", where)
+    start = offset_field(row, where) if "answer_start" in row else -1
+    if start < 0:
+        start = find_once(answer, context)
+    if start < 0 and row.get("sentence") is not None:
+        sentence = text_field(row, "sentence", where)
+        sentence_start, offset = find_once(sentence, context), sentence.find(answer)
+        start = sentence_start + offset if sentence_start >= 0 and offset >= 0 else -1
+    return ((answer, start),)
+
+
+# --- HotpotQA: questions whose answers need several paragraphs, as its authors' JSON list or as rows of the same
+# fields
+#
+# Source: Yang et al., "HotpotQA: A Dataset for Diverse, Explainable Multi-hop Question Answering" (EMNLP 2018). Which
+# sentences are the passage: QAScore paper, section 3.3.1.
+
+
+def _is_hotpotqa(row: Any) -> bool:
+    return isinstance(row, dict) and "supporting_facts" in row
+
+
+def _hotpotqa_record(row: Any, where: str, key: str, options: RecordOptions) -> Iterator[RawRecord]:
+    """The title joins those of the supporting paragraphs. Paragraphs come in the order in which the supporting facts
+    name them (`all`: in that of the file), sentences in their own order. The answer has no offset in the file: it is
+    looked for as a whole word first. Records without an offset that an example needs are `unusable`: the answer is yes
+    or no, or a supporting fact is not among the paragraphs (as in the files of the full-wiki setting).
+    """
+    paragraphs = _pairs(row, "context", "sentences", where)
+    for number, (_, sentences) in enumerate(paragraphs):
         if not isinstance(sentences, list) or not all(isinstance(sentence, str) for sentence in sentences):
             raise InputError(f"{where}: context[{number}]: expected a title and a list of sentences, as in HotpotQA")
-        yield title, sentences
-
-
-def _facts(row: Any, where: str) -> list[tuple[str, int]]:
-    facts = _pairs(row, "supporting_facts", "sent_id", where)
-    for number, (_, index) in enumerate(facts):
+    pairs = _pairs(row, "supporting_facts", "sent_id", where)
+    for number, (_, index) in enumerate(pairs):
         if type(index) is not int:
             raise InputError(f"{where}: supporting_facts[{number}]: expected a title and the number of a sentence")
-    return list(dict.fromkeys(facts))
+    facts = dict.fromkeys(pairs)
+    known = {title: sentences for title, sentences in reversed(paragraphs)}  # of two of one title the first
+    missing = any(not 0 <= index < len(known.get(title, ())) for title, index in facts)
+    titles = [title for title in dict.fromkeys(title for title, _ in facts) if title in known]
+    if options.hotpotqa_context == "all":
+        chosen = [sentence for _, sentences in paragraphs for sentence in sentences]
+    else:
+        whole = options.hotpotqa_context == "paragraphs"
+        chosen = [
+            text for title in titles for index, text in enumerate(known[title]) if whole or (title, index) in facts
+        ]
+    passage = " ".join(sentence.strip() for sentence in chosen if sentence.strip())
+    answer = text_field(row, "answer", where)
+    yes_no = answer.strip().lower() in ("yes", "no")
+    yield RawRecord(
+        id=id_field(row, where, "_id") or id_field(row, where) or key,
+        title=" / ".join(titles),
+        context=passage,
+        question=text_field(row, "question", where),
+        answers=((answer, -1 if yes_no else first_place(answer, passage)),),
+        unusable=YES_NO if yes_no else "supporting fact not in the file" if missing else "",
+        multi_hop=True,
+        extra={name: row[name] for name in ("type", "level") if isinstance(row.get(name), str)},
+    )
 
 
 def _pairs(row: Any, name: str, second: str, where: str) -> list[tuple[str, Any]]:
+    """Pairs of a title and something else, as a list of them; or as columns, as on the Hub."""
     value = field_of(row, name, where)
     if isinstance(value, dict):
         at = f"{where}: {name}"
@@ -142,19 +326,16 @@ def _pairs(row: Any, name: str, second: str, where: str) -> list[tuple[str, Any]
     return [(pair[0], pair[1]) for pair in value]
 
 
-# Question-answer pairs in lmqg's form: all pairs of a passage as one text, `question: q, answer: a | question: …`.
+# --- question-answer pairs in lmqg's form: all of a passage as one text, `question: q, answer: a | question: …`
 #
 # Its data sets (`lmqg/qag_*`) have it in the field `questions_answers`, its prediction files have one passage a line.
 # Source: lmqg 0.1.2 (`qa_aligned_f1_score.py`, `language_model.py`). A `|` or `, answer: ` within a question or an
 # answer loses pairs in this form; the project's own models use separators of their own, which cannot.
 
-
 FIELD = "questions_answers"
 SEPARATOR = " | "
 QUESTION, ANSWER = "question: ", ", answer: "
 MALFORMED = "malformed question-answer pair"
-
-Rule = Literal["metric", "model"]
 
 
 @dataclass(frozen=True)
@@ -170,7 +351,7 @@ class LmqgPairs:
     malformed: list[str]
 
 
-def split_pairs(text: str, rule: Rule = "metric") -> LmqgPairs:
+def split_pairs(text: str, rule: Literal["metric", "model"] = "metric") -> LmqgPairs:
     """Read the pairs of a text as lmqg does, which has two rules.
 
     Args:
@@ -193,76 +374,44 @@ def split_pairs(text: str, rule: Rule = "metric") -> LmqgPairs:
     return LmqgPairs(pairs, malformed)
 
 
-def is_lmqg(row: object) -> bool:
-    """Whether a row has pairs in this form, and no question of its own."""
-    return isinstance(row, dict) and FIELD in row and "question" not in row
+def _lmqg_records(row: Any, where: str, key: str, options: RecordOptions) -> Iterator[RawRecord]:
+    """One record a pair, with an offset where the answer occurs once; parts that are no pair are unusable."""
+    context = text_field(row, "paragraph" if "paragraph" in row else "context", where)
+    read = split_pairs(text_field(row, FIELD, where))
+    name = id_field(row, where) or key
+    for at, (question, answer) in enumerate(read.pairs, 1):
+        yield RawRecord(f"{name}-{at}", "", context, question, ((answer, max(-1, find_once(answer, context))),))
+    for at, _ in enumerate(read.malformed, 1):
+        yield RawRecord(f"{name}-malformed-{at}", "", context, "", (), unusable=MALFORMED)
 
 
-def lmqg_records(rows: Rows, stem: str) -> Iterator[RawRecord]:
-    """Yield one record a pair, with an offset where the answer occurs once; parts that are no pair are unusable."""
-
-    def parse(row: Any, where: str, key: str) -> Iterator[RawRecord]:
-        context = text_field(row, "paragraph" if "paragraph" in row else "context", where)
-        read = split_pairs(text_field(row, FIELD, where))
-        name = id_field(row, where) or key
-        for at, (question, answer) in enumerate(read.pairs, 1):
-            place = find_once(answer, context)
-            yield RawRecord(f"{name}-{at}", "", context, question, ((answer, place if place >= 0 else -1),))
-        for at, _ in enumerate(read.malformed, 1):
-            yield RawRecord(f"{name}-malformed-{at}", "", context, "", (), unusable=MALFORMED)
-
-    return records_of_rows(rows, stem, parse)
-
-
-# SubjQA: questions about reviews, as the CSV files of its authors (`SubjQA/<domain>/splits/{train,dev,test}.csv`).
+# --- SubjQA: questions about reviews, as the CSV files of its authors (`SubjQA/<domain>/splits/{train,dev,test}.csv`)
 #
 # Source: Bjerva et al., "SubjQA: A Dataset for Subjectivity and Review Comprehension" (EMNLP 2020). A question about a
 # review (`q_review_id`) has a row for each person who answered it. Counted so, its answerable questions are as many as
 # QG-Bench publishes (Table 1: restaurants 823, 129 and 136).
-
 
 NOT_FOUND = "ANSWERNOTFOUND"
 """The last word of every review, to which the spans of unanswerable questions point."""
 _SPAN = re.compile(r"\(\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\)")
 
 
-def is_subjqa(row: object) -> bool:
-    """Whether a row has SubjQA's columns."""
-    return isinstance(row, dict) and {"review", "human_ans_spans", "human_ans_indices"} <= row.keys()
-
-
-def subjqa_records(rows: Rows, stem: str) -> Iterator[RawRecord]:
-    """Yield one record a question with its distinct answers; first the malformed rows. The rows are held in memory:
-    those of a question are not together.
-
-    Of an answer the text at its indices counts: the column `human_ans_spans` has it tokenised. The passage ends before
-    the word `ANSWERNOTFOUND`.
+def _subjqa_record(row: Any, where: str, key: str, options: RecordOptions) -> Iterator[RawRecord]:
+    """One row, with one answer or none: the text at its indices (`human_ans_spans` has it tokenised). The passage ends
+    before the word `ANSWERNOTFOUND`.
     """
-    questions: dict[str, RawRecord] = {}
-    for where, number, row in rows:
-        try:
-            record = _record(row, where, f"{stem}-{number}")
-        except InputError as error:
-            yield malformed_record(f"{stem}-{number}", error)
-            continue
-        known = questions.get(record.id, record)
-        answers = tuple(dict.fromkeys([*known.answers, *record.answers]))
-        questions[record.id] = RawRecord(
-            record.id, record.title, record.context, record.question, answers, "" if answers else IMPOSSIBLE
-        )
-    yield from questions.values()
-
-
-def _record(row: Any, where: str, key: str) -> RawRecord:
-    """One row, with one answer or none."""
-    if isinstance(row, InputError):
-        raise row
-    review = text_field(row, "review", where)
-    context = review.rstrip().removesuffix(NOT_FOUND).rstrip()
+    context = text_field(row, "review", where).rstrip().removesuffix(NOT_FOUND).rstrip()
     answers: tuple[tuple[str, int], ...] = ()
     if text_field(row, "human_ans_spans", where).strip() != NOT_FOUND:
-        answers = (_answer(row, where, context),)
-    return RawRecord(
+        indices = field_of(row, "human_ans_indices", where)
+        match = _SPAN.fullmatch(indices.strip()) if isinstance(indices, str) else None
+        if match is None:
+            raise InputError(
+                f"{where}: field 'human_ans_indices' must be (start, end), two whole numbers, got {indices!r:.40}"
+            )
+        start, text = int(match[1]), context[int(match[1]) : int(match[2])]
+        answers = ((text.strip(), start + len(text) - len(text.lstrip())),)
+    yield RawRecord(
         id=text_field(row, "q_review_id", where, optional=True) or key,
         title=text_field(row, "item_id", where, optional=True),
         context=context,
@@ -271,40 +420,34 @@ def _record(row: Any, where: str, key: str) -> RawRecord:
     )
 
 
-def _answer(row: Any, where: str, context: str) -> tuple[str, int]:
-    indices = field_of(row, "human_ans_indices", where)
-    match = _SPAN.fullmatch(indices.strip()) if isinstance(indices, str) else None
-    if match is None:
-        raise InputError(
-            f"{where}: field 'human_ans_indices' must be (start, end), two whole numbers, got {indices!r:.40}"
-        )
-    start, end = int(match[1]), int(match[2])
-    text = context[start:end]
-    return text.strip(), start + len(text) - len(text.lstrip())
+def _one_a_question(records: Iterable[RawRecord]) -> Iterator[RawRecord]:
+    """One record a question, with the distinct answers of its rows; first the malformed ones. The records are held in
+    memory: those of a question are not together.
+    """
+    questions: dict[str, RawRecord] = {}
+    for record in records:
+        if record.fault:
+            yield record
+        else:
+            known = questions.get(record.id, record)
+            answers = tuple(dict.fromkeys([*known.answers, *record.answers]))
+            questions[record.id] = replace(record, answers=answers, unusable="" if answers else IMPOSSIBLE)
+    yield from questions.values()
 
 
-# MS MARCO question answering: real queries with passages and answers, as its JSON columns or as rows of them.
+# --- MS MARCO question answering: real queries with passages and answers, as its JSON columns or as rows of them
 #
 # Source: Bajaj et al., "MS MARCO: A Human Generated MAchine Reading COmprehension Dataset" (2016), the Q&A files of
-# version 1.1 (JSON lines) and 2.1 (one JSON object with a column for each field).
+# version 1.1 (JSON lines) and 2.1 (one JSON object with a column for each field, which maps row numbers to values).
 
 
-COLUMNS = ("query", "query_id", "query_type", "answers", "wellFormedAnswers", "passages")
-NO_ANSWER = "no answer present"
+def _is_ms_marco(row: Any) -> bool:
+    return isinstance(row, dict) and "query" in row and "passages" in row
 
 
-def is_ms_marco(root: Any) -> bool:
-    """Whether a JSON object has MS MARCO's columns, or a row its fields."""
-    return isinstance(root, dict) and "query" in root and "passages" in root
-
-
-def ms_marco_rows(root: dict[str, Any], path: Path) -> Iterator[tuple[str, int, Any]]:
-    """Yield the rows of a file of columns, each an object that maps the number of a row to its value.
-
-    Raises:
-        InputError: a column is none, or columns do not have the same rows.
-    """
-    columns = {name: root[name] for name in COLUMNS if name in root}
+def _ms_marco_rows(root: dict[str, Any], path: Path) -> Rows:
+    names = ("query", "query_id", "query_type", "answers", "wellFormedAnswers", "passages")
+    columns = {name: root[name] for name in names if name in root}
     for name, column in columns.items():
         if not isinstance(column, dict):
             raise InputError(f"{path}: field {name!r} must map row numbers to values, got {type(column).__name__}")
@@ -316,41 +459,28 @@ def ms_marco_rows(root: dict[str, Any], path: Path) -> Iterator[tuple[str, int, 
         yield where, number, {name: column[key] for name, column in columns.items()}
 
 
-def ms_marco_records(rows: Rows, stem: str) -> Iterator[RawRecord]:
-    """Yield one record a query.
-
-    The passage joins those that the annotators selected; without any of them the record has no context. An answer is
-    looked for as a whole word first; it is often not literally there. The extra fields `query_type` and
-    `well_formed_answers` are for tables of questions.
+def _ms_marco_record(row: Any, where: str, key: str, options: RecordOptions) -> Iterator[RawRecord]:
+    """The passage joins those that the annotators selected; without any of them the record has no context. An answer
+    is looked for as a whole word first; it is often not literally there.
     """
-
-    def parse(row: Any, where: str, key: str) -> Iterator[RawRecord]:
-        passage = " ".join(_selected(row, where))
-        answers = _texts(row, "answers", where)
-        present = [answer for answer in answers if answer.strip(" .").lower() != NO_ANSWER]
-        yes_no = bool(present) and all(answer.strip(" .").lower() in ("yes", "no") for answer in present)
-        extra = {"well_formed_answers": _texts(row, "wellFormedAnswers", where)} if "wellFormedAnswers" in row else {}
-        kind = text_field(row, "query_type", where, optional=True)
-        yield RawRecord(
-            id=id_field(row, where, "query_id") or key,
-            title="",
-            context=passage,
-            question=text_field(row, "query", where),
-            answers=tuple((answer, first_place(answer, passage)) for answer in present),
-            unusable=YES_NO if yes_no else "" if present else "no answer",
-            extra=extra | ({"query_type": kind} if kind else {}),
-        )
-
-    return records_of_rows(rows, stem, parse)
-
-
-def _texts(row: Any, name: str, where: str) -> list[str]:
-    """A list of texts; the text `[]`, as version 2.1 has it, is an empty one."""
-    value = field_of(row, name, where)
-    texts = [] if value in (None, "[]", "") else value
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise InputError(f"{where}: field {name!r} must be a list of texts, as in MS MARCO")
-    return [text for text in texts if text.strip()]
+    passage = " ".join(_selected(row, where))
+    answers = texts_field(row, "answers", where)
+    present = [answer for answer in answers if answer.strip(" .").lower() != "no answer present"]
+    yes_no = bool(present) and all(answer.strip(" .").lower() in ("yes", "no") for answer in present)
+    extra: dict[str, Any] = {}
+    if "wellFormedAnswers" in row:
+        extra["well_formed_answers"] = texts_field(row, "wellFormedAnswers", where)
+    if kind := text_field(row, "query_type", where, optional=True):
+        extra["query_type"] = kind
+    yield RawRecord(
+        id=id_field(row, where, "query_id") or key,
+        title="",
+        context=passage,
+        question=text_field(row, "query", where),
+        answers=tuple((answer, first_place(answer, passage)) for answer in present),
+        unusable=YES_NO if yes_no else "" if present else "no answer",
+        extra=extra,
+    )
 
 
 def _selected(row: Any, where: str) -> Iterator[str]:
@@ -369,11 +499,33 @@ def _selected(row: Any, where: str) -> Iterator[str]:
             yield text_field(passage, "passage_text", f"{at}[{number}]").strip()
 
 
-log = logging.getLogger(__name__)
-_IF_THERE = "?"  # before the name of a file that need not be there
+def _has(*names: str) -> Callable[[Any], bool]:
+    return lambda row: isinstance(row, dict) and row.keys() >= {*names}
 
+
+LAYOUTS = (
+    Layout(lambda row: isinstance(row, SquadQuestion), _squad_record),
+    Layout(_is_hotpotqa, _hotpotqa_record),
+    Layout(_is_ms_marco, _ms_marco_record),
+    Layout(lambda row: _has(FIELD)(row) and "question" not in row, _lmqg_records),
+    Layout(_has("review", "human_ans_spans", "human_ans_indices"), _subjqa_record, _one_a_question),
+    Layout(lambda row: True, _flat_record),
+)
+
+# --- parallel text files, line N of one belonging to line N of the others: three layouts, known by name
+#
+# - Du, Shao, Cardie, "Learning to Ask" (ACL 2017): `src-NAME.txt` (sentences) or `para-NAME.txt` (paragraphs) with
+#   `tgt-NAME.txt` (questions). There are no answers.
+# - Zhou et al., "Neural Question Generation from Text: A Preliminary Study" (NLPCC 2017): `NAME.source.txt`
+#   (sentences), `NAME.target.txt` (questions) and `NAME.bio` (a tag B, I or O for each token: the answer).
+# - The files with which lmqg's NQG baseline was evaluated: `sentence-NAME.txt`, `question-NAME.txt`,
+#   `answer-NAME.txt`.
+#
+# Each file may also be gzipped.
+
+_IF_THERE = "?"  # before the name of a file that need not be there
 # The file of the sentences or paragraphs -> the one of the questions, and the one of the answers if there is one.
-_LAYOUTS = {
+_FILES = {
     r"src-(?P<name>.+)\.txt": ("tgt-{}.txt", ""),
     r"para-(?P<name>.+)\.txt": ("tgt-{}.txt", _IF_THERE + "src-{}.txt"),
     r"(?P<name>.+)\.source\.txt": ("{}.target.txt", "{}.bio"),
@@ -393,22 +545,26 @@ class ParallelFiles:
 
 
 def parallel_files(path: Path) -> ParallelFiles | None:
-    """The files that belong to a file of sentences or paragraphs; None if its name is not that of one.
-
-    Raises:
-        InputError: a file that belongs to it is missing.
+    """The files that belong to a file of sentences or paragraphs; None if its name is not that of one. Raises
+    `InputError` if one of them is missing.
     """
     name = path.name[:-3] if path.name.endswith(".gz") else path.name
-    for pattern, (questions, answers) in _LAYOUTS.items():
+    for pattern, (questions, answers) in _FILES.items():
         if match := re.fullmatch(pattern, name):
-            return ParallelFiles(
-                name=match["name"],
-                passages=path,
-                questions=_companion(path, questions.format(match["name"])),
-                answers=_answers(path, answers.format(match["name"])),
-                tagged=answers.endswith(".bio"),
-            )
+            found = [_beside(path, names.format(match["name"])) for names in (questions, answers)]
+            assert found[0] is not None  # each layout has a file of questions
+            return ParallelFiles(match["name"], path, found[0], found[1], tagged=answers.endswith(".bio"))
     return None
+
+
+def _beside(path: Path, name: str) -> Path | None:
+    wanted = name.removeprefix(_IF_THERE)
+    for end in ("", ".gz") if name else ():
+        if (place := path.with_name(f"{wanted}{end}")).is_file():
+            return place
+    if not name or name != wanted:
+        return None
+    raise InputError(f"{path}: {name} must lie beside it; the two belong together line by line")
 
 
 def parallel_records(files: ParallelFiles) -> Iterator[RawRecord]:
@@ -448,19 +604,3 @@ def _tagged(tokens: Sequence[str], tags: Sequence[str], where: str) -> tuple[tup
     while last < len(tags) and tags[last] == "I":
         last += 1
     return ((" ".join(tokens[first:last]), sum(len(token) + 1 for token in tokens[:first])),)
-
-
-def _answers(path: Path, name: str) -> Path | None:
-    if name.startswith(_IF_THERE):
-        return _found(path, name.removeprefix(_IF_THERE))
-    return _companion(path, name) if name else None
-
-
-def _companion(path: Path, name: str) -> Path:
-    if found := _found(path, name):
-        return found
-    raise InputError(f"{path}: {name} must lie beside it; the two belong together line by line")
-
-
-def _found(path: Path, name: str) -> Path | None:
-    return next((place for end in ("", ".gz") if (place := path.with_name(f"{name}{end}")).is_file()), None)

@@ -6,29 +6,27 @@
 Passages with the same `passage_hash` are the same; only the first of them is read.
 """
 
-import gzip
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rl_qg.data.examples import passage_hash
 from rl_qg.data.formats import (
-    FILE_NAME,
     LONGEST_LINE,
-    complete_lines,
     existing_file,
+    id_field,
     is_unicode,
-    json_line_rows,
-    open_binary,
-    parquet_rows,
     parse_json,
-    table_rows,
+    stem_and_kind,
+    text_field,
+    text_lines,
     whole_file,
 )
-from rl_qg.data.reading import document_records, is_squad, malformed_line
+from rl_qg.data.layouts import document_rows, is_squad, records, rows, squad_paragraphs
+from rl_qg.data.reading import malformed_line
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
 
@@ -148,20 +146,14 @@ def file_passages(source: str, form: str) -> Iterator[Passage]:
     path = _checked_path(source)
     if text := TEXT.fullmatch(path.name):
         return _from_text(path, text["stem"], form)
-    match = FILE_NAME.fullmatch(path.name)
-    assert match is not None
-    if match["table"]:
-        return _from_rows(parquet_rows(path), match["stem"])
-    kind = match["kind"].lower()
-    if kind != "json":
-        return _from_rows(json_line_rows(path) if kind == "jsonl" else table_rows(path, kind), match["stem"])
-    return _from_document(path, match["stem"])
+    stem, kind = stem_and_kind(path)
+    return _from_document(path, stem) if kind == "json" else _from_rows(path, stem)
 
 
 def _checked_path(source: str) -> Path:
     """The path of an existing file of a known kind."""
     path = existing_file(source)
-    if not TEXT.fullmatch(path.name) and not FILE_NAME.fullmatch(path.name):
+    if not TEXT.fullmatch(path.name) and not stem_and_kind(path)[1]:
         raise InputError(
             f"{source}: unknown kind of file; use .txt (passages), .json, .jsonl, .csv, .tsv (also .gz) or .parquet"
         )
@@ -170,22 +162,10 @@ def _checked_path(source: str) -> Path:
 
 def _from_text(path: Path, stem: str, form: str) -> Iterator[Passage]:
     """One passage for each line; or for each block between blank lines, its line ends replaced by spaces."""
-    with open_binary(path) as stream:
-        lines = _decoded(stream, path)
-        passages = lines if form == "line" else _paragraphs(lines, path)
-        number = 0
-        for text in passages:
-            if text.strip():  # skip blank lines
-                number += 1
-                yield Passage(f"{stem}-{number}", "", text)
-
-
-def _decoded(stream: BinaryIO | gzip.GzipFile, path: Path) -> Iterator[str]:
-    for number, line in enumerate(complete_lines(stream, path), 1):
-        try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: line {number}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    lines = (line.strip() for line in text_lines(path))
+    texts = (text for text in (lines if form == "line" else _paragraphs(lines, path)) if text)
+    for number, text in enumerate(texts, 1):
+        yield Passage(f"{stem}-{number}", "", text)
 
 
 def _paragraphs(lines: Iterable[str], path: Path) -> Iterator[str]:
@@ -207,14 +187,13 @@ def _paragraphs(lines: Iterable[str], path: Path) -> Iterator[str]:
         yield " ".join(part)
 
 
-def _from_rows(rows: Iterable[tuple[str, int, Any]], stem: str) -> Iterator[Passage]:
-    for where, number, row in rows:
+def _from_rows(path: Path, stem: str) -> Iterator[Passage]:
+    for where, number, row in rows(path):
         key = f"{stem}-{number}"
         try:
-            passage = _row_passage(row, where, key)
+            yield _row_passage(row, where, key)
         except InputError as error:
-            passage = Passage(key, "", "", fault=str(error))
-        yield passage
+            yield Passage(key, "", "", fault=str(error))
 
 
 def _row_passage(row: Any, where: str, key: str) -> Passage:
@@ -223,9 +202,8 @@ def _row_passage(row: Any, where: str, key: str) -> Passage:
     name = next((name for name in CONTEXT_FIELDS if isinstance(row, dict) and name in row), None)
     if name is None:
         raise InputError(f"{where}: no passage; expected one of the fields {', '.join(CONTEXT_FIELDS)}")
-    is_question = bool(row.get("question"))  # then the id is that of the question
-    own = "" if is_question else str(_text(row, "id", where, (str, int)))
-    context, title = str(_text(row, name, where)), str(_text(row, "title", where))
+    own = "" if row.get("question") else id_field(row, where)  # else the id is that of the question
+    context, title = text_field(row, name, where), text_field(row, "title", where, optional=True)
     return Passage(own or key, title, context, name != "text" and _has_answer(row))
 
 
@@ -236,55 +214,28 @@ def _has_answer(row: dict[str, Any]) -> bool:
 
 def _from_document(path: Path, stem: str) -> Iterator[Passage]:
     root = parse_json(whole_file(path), f"{path}")
-    if is_squad(root):
-        yield from _from_squad(root, path, stem)
-    else:
-        for number, record in enumerate(document_records(root, path, stem), 1):
-            key = f"{stem}-{number}"
-            yield Passage(key, record.title, record.context, bool(record.answers), record.fault)
-
-
-def _from_squad(root: Any, path: Path, stem: str) -> Iterator[Passage]:
-    articles, name = (root, "") if isinstance(root, list) else (_list(root, "data", f"{path}"), "data")
-    number = 0
-    for a, article in enumerate(articles):
-        at = f"{path}: {name}[{a}]"
+    if not is_squad(root):
+        for number, record in enumerate(records(document_rows(root, path), stem), 1):
+            yield Passage(f"{stem}-{number}", record.title, record.context, bool(record.answers), record.fault)
+        return
+    for number, part in enumerate(squad_paragraphs(root, path, _list), 1):
+        key = f"{stem}-{number}"
         try:
-            paragraphs = _list(article, "paragraphs", at)
+            if isinstance(part, InputError):
+                raise part
+            title = text_field(part.article, "title", part.article_at, optional=True)
+            has_questions = isinstance(part.paragraph, dict) and "qas" in part.paragraph
+            questions = _list(part.paragraph, "qas", part.paragraph_at) if has_questions else []
+            context = text_field(part.paragraph, "context", part.paragraph_at, optional=True)
+            if part.paragraph.get("context") is None:
+                raise InputError(f"{part.paragraph_at}: field 'context' must be text, got NoneType")
+            yield Passage(key, title, context, any(isinstance(qa, dict) and _has_answer(qa) for qa in questions))
         except InputError as error:
-            number += 1
-            yield Passage(f"{stem}-{number}", "", "", fault=str(error))
-            continue
-        for p, paragraph in enumerate(paragraphs):
-            number += 1
-            try:
-                passage = _squad_passage(article, paragraph, at, f"{at}.paragraphs[{p}]", f"{stem}-{number}")
-            except InputError as error:
-                passage = Passage(f"{stem}-{number}", "", "", fault=str(error))
-            yield passage
-
-
-def _squad_passage(article: Any, paragraph: Any, article_at: str, where: str, key: str) -> Passage:
-    title = str(_text(article, "title", article_at))
-    questions = _list(paragraph, "qas", where) if isinstance(paragraph, dict) and "qas" in paragraph else []
-    context = str(_text(paragraph, "context", where, required=True))
-    answered = any(isinstance(qa, dict) and _has_answer(qa) for qa in questions)
-    return Passage(key, title, context, answered)
+            yield Passage(key, "", "", fault=str(error))
 
 
 def _list(record: Any, name: str, where: str) -> list[Any]:
     value = record.get(name) if isinstance(record, dict) else None
     if not isinstance(value, list):
         raise InputError(f"{where}: expected a list {name!r}, as in SQuAD")
-    return value
-
-
-def _text(record: Any, name: str, where: str, kinds: tuple[type, ...] = (str,), *, required: bool = False) -> Any:
-    if not isinstance(record, dict):
-        raise InputError(f"{where}: expected an object, got {type(record).__name__}")
-    value = record.get(name)
-    if value is None and not required:
-        return ""
-    if not isinstance(value, kinds):
-        raise InputError(f"{where}: field {name!r} must be text, got {type(value).__name__}")
     return value

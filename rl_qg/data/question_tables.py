@@ -13,16 +13,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from rl_qg.data.formats import (
-    FILE_NAME,
-    existing_file,
-    is_unicode,
-    json_line_rows,
-    parquet_rows,
-    table_rows,
-    text_lines,
-)
-from rl_qg.data.layouts import FACTS, parallel_files
+from rl_qg.data.formats import existing_file, is_unicode, stem_and_kind, text_lines
+from rl_qg.data.layouts import FACTS, parallel_files, rows
 from rl_qg.data.reading import malformed_line, raw_records, without_malformed
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
@@ -75,7 +67,7 @@ class QuestionTable:
         else:
             raise InputError(f"input={source!r}: give one file, or text files by column: {{question: q.txt, …}}")
         self._parallel = not self._texts and parallel_files(self.paths[0]) is not None
-        if not self._texts and not self._parallel and not FILE_NAME.fullmatch(self.paths[0].name):
+        if not self._texts and not self._parallel and not stem_and_kind(self.paths[0])[1]:
             raise InputError(
                 f"{self.paths[0]}: unknown kind of file; use .jsonl, .json (SQuAD), .parquet, .tsv or .csv, or for "
                 "plain text one file for each column: 'input={question: q.txt, context: c.txt}'"
@@ -88,18 +80,9 @@ class QuestionTable:
         if self._texts:
             return _parallel_rows(self._texts)
         path, self.malformed = self.paths[0], []
-        if self._parallel:
+        if self._parallel or stem_and_kind(path)[1] == "json":
             return self._records(path)
-        match = FILE_NAME.fullmatch(path.name)
-        assert match is not None  # checked in __init__
-        if match["table"]:
-            return (TableRow(where, fields) for where, _, fields in parquet_rows(path))
-        kind = match["kind"].lower()
-        if kind == "jsonl":
-            return (TableRow(where, fields) for where, _, fields in json_line_rows(path))
-        if kind == "json":
-            return self._records(path)
-        return _table_rows(path, kind)
+        return _file_rows(path)
 
     def _records(self, path: Path) -> Iterator[TableRow]:
         yield from _record_rows(path, self._hotpotqa_context, self.malformed)
@@ -169,8 +152,8 @@ def _parallel_rows(texts: Mapping[str, Path]) -> Iterator[TableRow]:
         yield TableRow(f"{first}: line {number}", fields)
 
 
-def _table_rows(path: Path, kind: str) -> Iterator[TableRow]:
-    for where, _, row in table_rows(path, kind):
+def _file_rows(path: Path) -> Iterator[TableRow]:
+    for where, _, row in rows(path):
         if isinstance(row, InputError):
             raise row
         yield TableRow(where, row)

@@ -7,53 +7,24 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from rl_qg.data.examples import Answer, QAExample, Role, examples_hash
 from rl_qg.data.formats import (
-    FILE_NAME,
     HUB_NAME,
     MALFORMED_RECORD,
     RawRecord,
-    Rows,
     existing_file,
     find_once,
     first_line,
     is_hub_name,
     is_unicode,
-    json_line_rows,
-    parquet_rows,
-    parse_json,
-    row_records,
-    squad_records,
-    table_rows,
-    whole_file,
+    stem_and_kind,
 )
-from rl_qg.data.layouts import (
-    FACTS,
-    hotpotqa_records,
-    is_hotpotqa,
-    is_lmqg,
-    is_ms_marco,
-    is_subjqa,
-    lmqg_records,
-    ms_marco_records,
-    ms_marco_rows,
-    parallel_files,
-    parallel_records,
-    subjqa_records,
-)
+from rl_qg.data.layouts import FACTS, RecordOptions, parallel_files, parallel_records, records, rows
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
-
-# What a source of QA data holds: its layout is recognised, and its records are parsed.
-#
-# Layouts: SQuAD and flat rows (`rl_qg.data.formats`), HotpotQA (`rl_qg.data.layouts`), MS MARCO
-# (`rl_qg.data.layouts`), SubjQA (`rl_qg.data.layouts`), lmqg's pairs (`rl_qg.data.layouts`) and parallel text files
-# (`rl_qg.data.layouts`).
-
 
 CONVERTED = "refs/convert/parquet"
 """The revision that holds the Hub's own conversion of a data set."""
@@ -62,82 +33,28 @@ CONVERTED = "refs/convert/parquet"
 def raw_records(
     source: str, split: str, *, unlabelled: bool = False, hotpotqa_context: str = FACTS
 ) -> Iterator[RawRecord]:
-    """Yield the records of a file, or of one split of a Hub data set; a missing id becomes `<file stem>-<row>`.
+    """The records of a file, or of one split of a Hub data set; a missing id becomes `<file stem>-<row>`.
 
     Args:
         source: a path, or a Hub name, with a configuration as `name:configuration`.
         split: of a Hub data set.
-        unlabelled: records may lack the fields `question` and `answers`, and SQuAD paragraphs the field `qas`.
-        hotpotqa_context: what the passage of a HotpotQA question is (`rl_qg.data.layouts.CONTEXTS`).
+        unlabelled: as in `rl_qg.data.layouts.RecordOptions`.
+        hotpotqa_context: as there.
 
     Raises:
         InputError: with file, position and field.
     """
+    options = RecordOptions(unlabelled, hotpotqa_context)
     if is_hub_name(source):
         stem = f"{source.rsplit('/')[-1].replace(':', '-')}-{split}"
-        return _from_rows(_hub_rows(source, split), stem, unlabelled, hotpotqa_context)
+        return records(_hub_rows(source, split), stem, options)
     path = existing_file(source)
     if (files := parallel_files(path)) is not None:
         return parallel_records(files)
-    match = FILE_NAME.fullmatch(path.name)
-    if match is None:
+    stem, kind = stem_and_kind(path)
+    if not kind:
         raise InputError(f"{source}: unknown kind of file; use .json, .jsonl, .csv, .tsv (all also .gz) or .parquet")
-    if match["table"]:
-        return _from_rows(parquet_rows(path), match["stem"], unlabelled, hotpotqa_context)
-    kind = match["kind"].lower()
-    if kind != "json":
-        rows = json_line_rows(path) if kind == "jsonl" else table_rows(path, kind)
-        return _from_rows(rows, match["stem"], unlabelled, hotpotqa_context)
-    return _from_document(path, match["stem"], unlabelled, hotpotqa_context)
-
-
-def _from_document(path: Path, stem: str, unlabelled: bool, hotpotqa_context: str) -> Iterator[RawRecord]:
-    root = parse_json(whole_file(path), f"{path}")
-    yield from document_records(root, path, stem, unlabelled, hotpotqa_context)
-
-
-def is_squad(root: Any) -> bool:
-    """Whether a JSON value is read as SQuAD: an object that has no other layout, or a list of SQuAD's articles."""
-    if isinstance(root, list):
-        return any(isinstance(article, dict) and "paragraphs" in article for article in root)
-    return isinstance(root, dict) and not is_ms_marco(root)
-
-
-def document_records(
-    root: Any, path: Path, stem: str, unlabelled: bool = False, hotpotqa_context: str = FACTS
-) -> Iterator[RawRecord]:
-    """Yield the records of a file that is one JSON value, `root`; raise `InputError` if it has no known layout."""
-    if is_hotpotqa(root):
-        rows = ((f"{path}: [{number - 1}]", number, row) for number, row in enumerate(root, 1))
-        yield from hotpotqa_records(rows, stem, hotpotqa_context)
-    elif not isinstance(root, dict) and not is_squad(root):
-        hint = "; a list is read if its items have HotpotQA's fields, or are SQuAD's articles"
-        hint = hint if isinstance(root, list) else ""
-        raise InputError(f"{path}: expected a JSON object, got {type(root).__name__}{hint}")
-    elif is_ms_marco(root):
-        yield from ms_marco_records(ms_marco_rows(root, path), stem)
-    else:
-        yield from squad_records(root, path, stem, unlabelled)
-
-
-def _from_rows(rows: Rows, stem: str, unlabelled: bool, hotpotqa_context: str) -> Iterator[RawRecord]:
-    """The records of rows, which have the layout of the first that can be read."""
-    rest, head = iter(rows), list[tuple[str, int, Any]]()
-    for item in rest:
-        head.append(item)
-        if not isinstance(item[2], InputError):
-            break
-    first = head[-1][2] if head else None
-    everything = chain(head, rest)
-    if is_hotpotqa([first]):
-        return hotpotqa_records(everything, stem, hotpotqa_context)
-    if is_ms_marco(first):
-        return ms_marco_records(everything, stem)
-    if is_lmqg(first):
-        return lmqg_records(everything, stem)
-    if is_subjqa(first):
-        return subjqa_records(everything, stem)
-    return row_records(everything, stem, unlabelled)
+    return records(rows(path, options), stem, options)
 
 
 def _hub_rows(name: str, split: str) -> Iterator[tuple[str, int, Any]]:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.data.examples import passage_hash
-from rl_qg.data.formats import is_unicode, json_line_rows
-from rl_qg.data.question_tables import FILE_NAME, QuestionTable
+from rl_qg.data.formats import is_unicode, json_line_rows, stem_and_kind
+from rl_qg.data.question_tables import QuestionTable
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.kept_scores import MetricRow
 from rl_qg.text.question_types import TYPES
@@ -44,8 +44,7 @@ def judgement_records(path: Path, columns: Mapping[str, Any]) -> Iterator[tuple[
     Raises:
         InputError: the file cannot be read, a column that was named is not there, a cell is no number.
     """
-    match = FILE_NAME.fullmatch(path.name)
-    is_table = match is not None and (match["table"] or match["kind"].lower() in ("tsv", "csv"))
+    is_table = stem_and_kind(path)[1] in ("tsv", "csv", "parquet")
     rows: Iterator[tuple[str, Mapping[str, Any]]] = (
         ((row.where, row.fields) for row in QuestionTable(path))
         if is_table

@@ -97,9 +97,9 @@ def test_the_answer_is_found_as_a_whole_word_first() -> None:
 
 
 def records(rows: list[dict[str, Any]]) -> list[RawRecord]:
-    from rl_qg.data.layouts import hotpotqa_records
+    from rl_qg.data import layouts
 
-    return list(hotpotqa_records(((f"row {n}", n, row) for n, row in enumerate(rows, 1)), "h"))
+    return list(layouts.records(((f"row {n}", n, row) for n, row in enumerate(rows, 1)), "h"))
 
 
 def test_rows_and_columns_of_hotpotqa_are_the_same_records(tmp_path: Path) -> None:
