@@ -21,9 +21,8 @@ from pathlib import Path
 
 from files import make
 
-from rl_qg.data.formats import FILE_NAME as QA_NAME
+from rl_qg.data.formats import FILE_NAME
 from rl_qg.data.passages import TEXT, Passages, has_answers
-from rl_qg.data.question_tables import FILE_NAME as TABLE_NAME
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.data.reading import read_examples
 from rl_qg.data.streaming import stream_examples
@@ -57,7 +56,8 @@ def check_passages(path: Path, form: str) -> None:
         "".join((passage.id, passage.title, passage.context)).encode()
     counts = passages.counts
     assert counts.kept == len(found)
-    assert counts.read == counts.kept + counts.empty + counts.broken + counts.repeated + counts.excluded
+    left_out = counts.empty + counts.broken + counts.malformed + counts.repeated + counts.excluded
+    assert counts.read == counts.kept + left_out
     has_answers(str(path))
 
 
@@ -75,15 +75,15 @@ def check_table(path: Path | dict[str, Path]) -> None:
 def readers(name: str) -> dict[str, Callable[[Path], None]]:
     """The readers that take files of this name."""
     found: dict[str, Callable[[Path], None]] = {}
-    if QA_NAME.fullmatch(name):
+    if FILE_NAME.fullmatch(name):
         found["QA data"] = lambda path: check_examples(path, unlabelled=False)
         found["QA data, unlabelled"] = lambda path: check_examples(path, unlabelled=True)
-    if QA_NAME.fullmatch(name) or TEXT.fullmatch(name):
+    if FILE_NAME.fullmatch(name) or TEXT.fullmatch(name):
         found["passages"] = lambda path: check_passages(path, "line")
     if TEXT.fullmatch(name):
         found["passages, paragraphs"] = lambda path: check_passages(path, "paragraph")
         found["text columns"] = lambda path: check_table({"question": path, "context": path})
-    if TABLE_NAME.fullmatch(name):
+    if FILE_NAME.fullmatch(name):
         found["question table"] = check_table
     return found
 

@@ -1,7 +1,8 @@
-"""Encoders that label tokens: loading one, making its batches, training it once and evaluating it.
+"""Fine-tuning of encoders, once for all of them: arguments, training from the last checkpoint, evaluation, one file
+last.
 
-The answer extractor (`rl_qg.readers.train_answers`) and the keyphrase predictor
-(`rl_qg.readers.kpqa`) are such encoders.
+The readers (`rl_qg.readers.train_reader`), the answer extractor (`train_answers`), the keyphrase predictor (`kpqa`)
+and the classifiers of sentences (`train_sentences`) are trained by it. Below it: encoders that label tokens.
 """
 
 import shutil
@@ -41,47 +42,82 @@ from rl_qg.runtime.trainer_base import (
 )
 from rl_qg.settings import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 
-# What all encoders that are fine-tuned here share: the arguments of training.
-
-
 GOOD_ENCODERS = "give an encoder such as distilbert, bert or roberta"
 
 
-def fine_tuning_arguments(
-    settings: QASettings | TrainAnswersSettings | TrainKPQASettings | TrainSentencesSettings,
-    output_dir: Path,
-    *,
-    seed: int,
-    use_cpu: bool,
-    precision: str,
-    save_steps: int = 500,
-) -> TrainingArguments:
-    """Linear decay after a warm-up, one checkpoint kept every `save_steps` updates, no tracker."""
-    arguments = TrainingArguments(
-        output_dir=str(output_dir),
-        num_train_epochs=settings.epochs,
-        max_steps=settings.max_steps,
-        learning_rate=settings.learning_rate,
-        lr_scheduler_type="linear",
-        warmup_steps=settings.warmup_fraction,  # below 1 it is a fraction of all steps
-        per_device_train_batch_size=settings.batch_size,
-        per_device_eval_batch_size=settings.batch_size,
-        save_strategy="steps",
-        save_steps=save_steps,
-        save_total_limit=1,
-        logging_steps=50,
-        report_to="none",
-        disable_tqdm=True,
-        remove_unused_columns=False,
-        dataloader_pin_memory=torch.cuda.is_available() and not use_cpu,
-        seed=seed,
-        use_cpu=use_cpu,
-        bf16=precision == "bf16",
-        fp16=precision == "fp16",
-    )
-    if arguments.bf16:
-        warn_if_slow(torch.bfloat16, arguments.device, "training.precision=no")
-    return arguments
+@dataclass(frozen=True)
+class FineTuning:
+    """The fine-tuning of one model in one folder."""
+
+    settings: QASettings | TrainAnswersSettings | TrainKPQASettings | TrainSentencesSettings
+    output_dir: Path
+    seed: int
+    use_cpu: bool
+    precision: str
+
+    def arguments(self) -> TrainingArguments:
+        """Linear decay after a warm-up, one checkpoint kept every `save_steps` updates, no tracker."""
+        settings = self.settings
+        arguments = TrainingArguments(
+            output_dir=str(self.output_dir),
+            num_train_epochs=settings.epochs,
+            max_steps=settings.max_steps,
+            learning_rate=settings.learning_rate,
+            lr_scheduler_type="linear",
+            warmup_steps=settings.warmup_fraction,  # below 1 it is a fraction of all steps
+            per_device_train_batch_size=settings.batch_size,
+            per_device_eval_batch_size=settings.batch_size,
+            save_strategy="steps",
+            save_steps=getattr(settings, "save_steps", 500),
+            save_total_limit=1,
+            logging_steps=50,
+            report_to="none",
+            disable_tqdm=True,
+            remove_unused_columns=False,
+            dataloader_pin_memory=torch.cuda.is_available() and not self.use_cpu,
+            seed=self.seed,
+            use_cpu=self.use_cpu,
+            bf16=self.precision == "bf16",
+            fp16=self.precision == "fp16",
+        )
+        if arguments.bf16:
+            warn_if_slow(torch.bfloat16, arguments.device, "training.precision=no")
+        return arguments
+
+    def train(self, trainer: WholeModel, title: str, row: int = 0) -> None:
+        """Train from the last checkpoint in the folder; `title` names the progress bar, on this row of the screen."""
+        show_progress(trainer, title, position=row)
+        processes = PartialState(cpu=self.use_cpu)  # anew: every `TrainingArguments` resets them
+        train_until_preempted(trainer, from_main(processes, lambda: last_checkpoint(self.output_dir)))
+
+    def result(
+        self,
+        metrics: str,
+        title: str,
+        make_trainer: Callable[[], WholeModel],
+        evaluate: Callable[[WholeModel], dict[str, Any]],
+    ) -> dict[str, Any]:
+        """Return what the file `metrics` in the folder holds. Where there is none, train, save the whole model there,
+        evaluate it in the main process, and write the file last. Every process calls this.
+        """
+        path = self.output_dir / metrics
+        if not from_main(PartialState(cpu=self.use_cpu), path.exists):
+            trainer = make_trainer()
+            self.train(trainer, title)
+            trainer.save_whole(self.output_dir)
+            if trainer.is_world_process_zero():
+                write_json(path, evaluate(trainer))
+            trainer.accelerator.wait_for_everyone()
+        if PartialState().is_main_process:
+            delete_checkpoints(self.output_dir)
+        evaluated: dict[str, Any] = read_json(path)
+        return evaluated
+
+
+def delete_checkpoints(folder: Path) -> None:
+    """Delete all checkpoints of a training that is done."""
+    for checkpoint in folder.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
 
 
 def keeping_best(arguments: TrainingArguments) -> TrainingArguments:
@@ -96,6 +132,8 @@ def keeping_best(arguments: TrainingArguments) -> TrainingArguments:
         prediction_loss_only=True,
     )
 
+
+# --- encoders that label tokens
 
 IGNORED = -100  # the label that the loss of transformers leaves out
 
@@ -115,7 +153,6 @@ class TokenLabelCollator:
     pad_id: int
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """Return the batch of `items`."""
         padding = {"input_ids": self.pad_id, "labels": IGNORED}
         batch = {
             name: torch.nn.utils.rnn.pad_sequence(
@@ -129,11 +166,13 @@ class TokenLabelCollator:
         return batch
 
 
-def load_tokenizer(path: str, key: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of an encoder; `key` is the setting that names `path`.
+def load_tokenizer(path: str, key: str, max_length: int | None = None) -> PreTrainedTokenizerBase:
+    """The tokenizer of an encoder; `key` is the setting that names `path`, such as `train_kpqa.model.path`.
 
     Raises:
-        InputError: there is no such model, it is no encoder, or its tokenizer gives no character offsets.
+        InputError: there is no such model, it is no encoder, its tokenizer gives no character offsets, or it cannot
+        read
+            `max_length` tokens.
     """
     setting = f"{key}={path}"
     with loading(path, key, "encoder") as name:
@@ -144,6 +183,9 @@ def load_tokenizer(path: str, key: str) -> PreTrainedTokenizerBase:
         raise InputError(f"{setting}: a model of type {config.model_type!r} cannot label tokens: {GOOD_ENCODERS}")
     if not tokenizer.is_fast or tokenizer.pad_token_id is None:
         raise InputError(f"{setting}: its tokenizer gives no character offsets, or no padding token: {GOOD_ENCODERS}")
+    if max_length is not None and max_length > (longest := longest_window(path, tokenizer)):
+        length = f"{key.split('.')[0]}.max_length={max_length}"
+        raise InputError(f"{length} is above the {longest} tokens that {path} can read: lower it")
     return tokenizer
 
 
@@ -164,9 +206,6 @@ def load_model(
     """An encoder with a head for `labels`, or for its own (None); a head that the checkpoint lacks is initialised from
     `seed`. `key` is the setting that names `path`; `head` is one of `rewards.frozen.HEADS`, or the folder's own
     (None).
-
-    Raises:
-        InputError: its weights cannot be read or used, or its tokenizer has more tokens than it.
     """
     load_unsharded()
     transformers.set_seed(seed)
@@ -183,62 +222,23 @@ def load_model(
     return model
 
 
-def train_token_classifier(
+def token_label_trainer(
+    tuning: FineTuning,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    items: Dataset[dict[str, Any]],
     collator: TokenLabelCollator,
-    settings: TrainAnswersSettings | TrainKPQASettings,
-    output_dir: Path,
-    *,
-    seed: int,
-    use_cpu: bool,
-    precision: str,
-    title: str,
+    items: Dataset[dict[str, Any]],
     development: Dataset[dict[str, Any]] | None = None,
 ) -> TokenLabelTrainer:
-    """Train on `items`, from the last checkpoint in `output_dir` if there is one; `title` names the progress bar.
-
-    With `development` the model is that of the epoch with the lowest loss on these items, else the last one.
+    """A trainer on `items`. With `development` the model is that of the epoch with the lowest loss on these items,
+    else the last one.
     """
-    arguments = fine_tuning_arguments(
-        *(settings, output_dir), seed=seed, use_cpu=use_cpu, precision=precision, save_steps=settings.save_steps
-    )
-    if development is not None:
-        arguments = keeping_best(arguments)
-    trainer = TokenLabelTrainer(
+    arguments = tuning.arguments()
+    return TokenLabelTrainer(
         model=model,
-        args=arguments,
+        args=arguments if development is None else keeping_best(arguments),
         data_collator=collator,
         train_dataset=items,
         eval_dataset=development,
         processing_class=tokenizer,
     )
-    show_progress(trainer, title)
-    train_until_preempted(trainer, from_main(PartialState(cpu=use_cpu), lambda: last_checkpoint(output_dir)))
-    return trainer
-
-
-def train_once(
-    output_dir: Path,
-    metrics: str,
-    train: Callable[[], WholeModel],
-    evaluate: Callable[[torch.device], dict[str, Any]],
-    *,
-    use_cpu: bool,
-) -> dict[str, Any]:
-    """Return what the file `metrics` in `output_dir` holds. Where there is none, train, save the whole model there,
-    evaluate it in the main process, and write the file last. Every process calls this.
-    """
-    path = output_dir / metrics
-    if not from_main(PartialState(cpu=use_cpu), path.exists):
-        trainer = train()
-        trainer.save_whole(output_dir)
-        if trainer.is_world_process_zero():
-            write_json(path, evaluate(trainer.args.device))
-        trainer.accelerator.wait_for_everyone()
-    if PartialState().is_main_process:
-        for checkpoint in output_dir.glob("checkpoint-*"):
-            shutil.rmtree(checkpoint)
-    evaluated: dict[str, Any] = read_json(path)
-    return evaluated

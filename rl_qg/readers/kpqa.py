@@ -13,6 +13,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -28,17 +29,17 @@ from rewards.frozen import FrozenModel
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.readers.fine_tuning import (
     IGNORED,
+    FineTuning,
     TokenLabelCollator,
     TokenLabelTrainer,
     load_model,
     load_tokenizer,
-    longest_window,
-    train_once,
-    train_token_classifier,
+    token_label_trainer,
 )
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
 from rl_qg.runtime.processes import load_unsharded
+from rl_qg.runtime.trainer_base import WholeModel
 from rl_qg.settings import TrainKPQASettings
 from rl_qg.text.spans import sentences
 
@@ -198,25 +199,23 @@ def train_predictor(
     call returns the result, or goes on from the last checkpoint. Every process calls this. Raises `InputError` for
     unusable examples, settings or models.
     """
-    items: dict[str, KeyphraseItems] = {}
 
-    def load_items() -> dict[str, KeyphraseItems]:
-        if not items:
-            items.update(_checked(train, validation, settings))
-        return items
+    @cache
+    def items() -> dict[str, KeyphraseItems]:
+        return _checked(train, validation, settings)
 
-    options: dict[str, Any] = {"use_cpu": use_cpu, "precision": precision}
+    def result(folder: Path, seed: int) -> dict[str, Any]:
+        return _result(items, FineTuning(settings, folder, seed, use_cpu, precision), settings)
+
     if settings.repetitions == 1:
-        metrics = _train_seed(load_items, settings, output_dir, seed=seed, **options)
+        metrics = result(output_dir, seed)
     else:
         seeds = range(seed, seed + settings.repetitions)
-        results = {
-            number: _train_seed(load_items, settings, output_dir / f"seed-{number}", seed=number, **options)
-            for number in seeds
-        }
-        metrics = repeated(results)
+        metrics = repeated({number: result(output_dir / f"seed-{number}", number) for number in seeds})
         if PartialState().is_main_process:
-            _keep_first(output_dir / f"seed-{seed}", output_dir)
+            for path in (output_dir / f"seed-{seed}").iterdir():
+                if path.is_file() and path.name != METRICS:
+                    shutil.copy2(path, output_dir / path.name)
             write_json(output_dir / METRICS, metrics)
         PartialState().wait_for_everyone()
     log.info(
@@ -227,47 +226,31 @@ def train_predictor(
     return metrics
 
 
-def _train_seed(
-    load_items: Callable[[], dict[str, KeyphraseItems]],
-    settings: TrainKPQASettings,
-    folder: Path,
-    *,
-    seed: int,
-    use_cpu: bool,
-    precision: str,
+def _result(
+    items: Callable[[], dict[str, KeyphraseItems]], tuning: FineTuning, settings: TrainKPQASettings
 ) -> dict[str, Any]:
-    """Train and evaluate once; `load_items` is called if that has not been done yet."""
-    state: dict[str, Any] = {}
+    """Train and evaluate once; `items` is called if that has not been done yet."""
 
-    def train_model() -> TokenLabelTrainer:
-        items = load_items()
+    def make_trainer() -> TokenLabelTrainer:
+        found = items()
         tokenizer = load_tokenizer(settings.model.path, KEY)
-        model = load_model(settings.model.path, KEY, tokenizer, LABELS, seed, settings.head)
+        model = load_model(settings.model.path, KEY, tokenizer, LABELS, tuning.seed, settings.head)
         setattr(model.config, READS_QUESTION, settings.question)
-        trainer = train_token_classifier(
-            *(model, tokenizer, items["train"]),
-            KeyphraseCollator(tokenizer.pad_token_id, getattr(model.config, "type_vocab_size", 0) > 1),
-            *(settings, folder),
-            seed=seed,
-            use_cpu=use_cpu,
-            precision=precision,
-            title="keyphrase predictor",
-            development=items["validation"] if settings.keep == "best" else None,
-        )
-        if settings.keep == "best":
-            state["best"] = {"loss": trainer.state.best_metric, "step": trainer.state.best_global_step}
-        return trainer
+        collator = KeyphraseCollator(tokenizer.pad_token_id, getattr(model.config, "type_vocab_size", 0) > 1)
+        development = found["validation"] if settings.keep == "best" else None
+        return token_label_trainer(tuning, model, tokenizer, collator, found["train"], development)
 
-    def evaluate(device: torch.device) -> dict[str, Any]:
-        items = load_items()
-        return {
-            **_scores(folder, items["validation"], device),
-            "examples": {name: part.counts() for name, part in items.items()},
+    def evaluate(trainer: WholeModel) -> dict[str, Any]:
+        metrics = {
+            **_scores(tuning.output_dir, items()["validation"], trainer.args.device),
+            "examples": {name: part.counts() for name, part in items().items()},
             "model": settings.model.path,
-            **state,
         }
+        if settings.keep == "best":
+            metrics["best"] = {"loss": trainer.state.best_metric, "step": trainer.state.best_global_step}
+        return metrics
 
-    return train_once(folder, METRICS, train_model, evaluate, use_cpu=use_cpu)
+    return tuning.result(METRICS, "keyphrase predictor", make_trainer, evaluate)
 
 
 def repeated(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
@@ -295,24 +278,13 @@ def _means(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _keep_first(source: Path, target: Path) -> None:
-    """Copy the files of a model folder, but not its metrics."""
-    for path in source.iterdir():
-        if path.is_file() and path.name != METRICS:
-            shutil.copy2(path, target / path.name)
-
-
 def _checked(
     train: Sequence[QAExample], validation: Sequence[QAExample], settings: TrainKPQASettings
 ) -> dict[str, KeyphraseItems]:
     path = settings.model.path
-    tokenizer = load_tokenizer(path, KEY)
+    tokenizer = load_tokenizer(path, KEY, settings.max_length)
     if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
         raise InputError(f"train_kpqa.model.path={path}: its tokenizer has no class or separator token: give a BERT")
-    if settings.max_length > (longest := longest_window(path, tokenizer)):
-        raise InputError(
-            f"train_kpqa.max_length={settings.max_length} is above the {longest} tokens that {path} can read: lower it"
-        )
     checked = {}
     for name, examples in (("train", train), ("validation", validation)):
         items = KeyphraseItems(examples, tokenizer, max_length=settings.max_length, question=settings.question)

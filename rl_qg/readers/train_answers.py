@@ -18,16 +18,16 @@ from rewards.words import normalise_answer
 from rl_qg.data.examples import QAExample
 from rl_qg.readers.answer_extractor import LABELS, ExtractorAnswers, human_spans, labels_of, windows
 from rl_qg.readers.fine_tuning import (
+    FineTuning,
     TokenLabelCollator,
     TokenLabelTrainer,
     load_model,
     load_tokenizer,
-    longest_window,
-    train_once,
-    train_token_classifier,
+    token_label_trainer,
 )
 from rl_qg.readers.reader import f1
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.trainer_base import WholeModel
 from rl_qg.settings import AnswersSettings, TrainAnswersSettings
 
 METRICS = "answers_metrics.json"  # written last: the model is trained and evaluated
@@ -74,24 +74,19 @@ def train_extractor(
     Raises:
         InputError: unusable examples, settings or models.
     """
+    tuning = FineTuning(settings, output_dir, seed, use_cpu, precision)
 
-    def train_model() -> TokenLabelTrainer:
+    def make_trainer() -> TokenLabelTrainer:
         tokenizer = _checked(train, validation, settings)
         model = load_model(settings.model.path, KEY, tokenizer, LABELS, seed)
         model.config.answer_window = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
         items, collator = _LabelledWindows(train, tokenizer, settings), TokenLabelCollator(tokenizer.pad_token_id)
-        return train_token_classifier(
-            *(model, tokenizer, items, collator, settings, output_dir),
-            seed=seed,
-            use_cpu=use_cpu,
-            precision=precision,
-            title="answer extractor",
-        )
+        return token_label_trainer(tuning, model, tokenizer, collator, items)
 
-    def evaluate(device: torch.device) -> dict[str, Any]:
-        return _evaluate(output_dir, validation, settings, device)
+    def evaluate(trainer: WholeModel) -> dict[str, Any]:
+        return _evaluate(output_dir, validation, settings, trainer.args.device)
 
-    metrics = train_once(output_dir, METRICS, train_model, evaluate, use_cpu=use_cpu)
+    metrics = tuning.result(METRICS, "answer extractor", make_trainer, evaluate)
     best = metrics["proposals"]["10"]
     log.info(
         "10 answers for each passage: %.1f %% of the human answers are among them, %.1f %% of them are human answers",
@@ -107,13 +102,7 @@ def _checked(
     for name, examples in (("train", train), ("validation", validation)):
         if not examples:
             raise InputError(f"data.{name}: no examples for the extractor; check the source and its limits")
-    path = settings.model.path
-    tokenizer = load_tokenizer(path, KEY)
-    if settings.max_length > (longest := longest_window(path, tokenizer)):
-        raise InputError(
-            f"train_answers.max_length={settings.max_length} is above the {longest} tokens that {path} can read: "
-            "lower it"
-        )
+    tokenizer = load_tokenizer(settings.model.path, KEY, settings.max_length)
     if settings.doc_stride >= settings.max_length - tokenizer.num_special_tokens_to_add():
         raise InputError(
             f"train_answers.doc_stride={settings.doc_stride} leaves no room for new tokens in windows of "

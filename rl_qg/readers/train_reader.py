@@ -10,7 +10,6 @@ import logging
 import math
 import os
 import random
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -23,13 +22,13 @@ import torch
 import transformers
 from accelerate import PartialState
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase, TrainingArguments
+from transformers import PreTrainedTokenizerBase
 
 from rewards.relevance.reading import SPAN_HEAD, span_scores
 from rewards.words import split_question_mark
 from rl_qg.data.examples import QAExample, examples_hash, passage_hash
 from rl_qg.data.splits import take_passages
-from rl_qg.readers.fine_tuning import fine_tuning_arguments
+from rl_qg.readers.fine_tuning import FineTuning, delete_checkpoints
 from rl_qg.readers.reader import (
     HEADS,
     QATrainer,
@@ -42,8 +41,7 @@ from rl_qg.readers.reader import (
 )
 from rl_qg.runtime.errors import InputError, Terminated
 from rl_qg.runtime.files import read_json, write_json
-from rl_qg.runtime.processes import available_cores, from_main, worker_pool
-from rl_qg.runtime.trainer_base import last_checkpoint, show_progress, train_until_preempted
+from rl_qg.runtime.processes import available_cores, worker_pool
 from rl_qg.settings import QASettings, ReaderTrials
 from rl_qg.stats.intervals import PERCENT, PassageDraws, mean_interval
 
@@ -230,15 +228,6 @@ class _Job:
         if self.unfinished():  # a finished reader needs its model no more
             load_tokenizer(settings.model.path, max_length=settings.max_length)  # refuses a window that is too long
 
-    def arguments(self, seed: int) -> TrainingArguments:
-        return fine_tuning_arguments(
-            *(self.settings, self.folder(seed)),
-            seed=seed,
-            use_cpu=self.use_cpu,
-            precision=self.precision,
-            save_steps=self.settings.save_steps,
-        )
-
 
 @dataclass(frozen=True)
 class _Features:
@@ -316,7 +305,7 @@ def train_readers(
     for job, hashes in zip(jobs, data, strict=True):
         if job.processes.is_main_process:
             for seed in settings.seeds:
-                _delete_checkpoints(job.folder(seed))  # of a reader that was killed when it was done
+                delete_checkpoints(job.folder(seed))  # of a reader that was killed when it was done
             _summarise(job, hashes)
         job.processes.wait_for_everyone()
 
@@ -451,16 +440,12 @@ def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:
             "features": {"train": features.train.counts(), "validation": features.validation.counts()},
         }
         write_json(folder / "qa_metrics.json", metrics)
-        _delete_checkpoints(folder)
+        delete_checkpoints(folder)
     trainer.accelerator.wait_for_everyone()
 
 
-def _delete_checkpoints(folder: Path) -> None:
-    for checkpoint in folder.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint)
-
-
 def _trained(job: _Job, seed: int, features: _Features, row: int) -> QATrainer:
+    tuning = FineTuning(job.settings, job.folder(seed), seed, job.use_cpu, job.precision)
     transformers.set_seed(seed)  # initialises the span head
     model = load_model(job.settings.model.path, features.tokenizer)
     if job.settings.head != getattr(model.config, SPAN_HEAD, HEADS[0]):
@@ -469,12 +454,11 @@ def _trained(job: _Job, seed: int, features: _Features, row: int) -> QATrainer:
         model.config.abstains = True  # `reward=reader` then lets it answer nothing
     trainer = QATrainer(
         model,
-        job.arguments(seed),  # after the model: under ZeRO-3 they would make it load in pieces
+        tuning.arguments(),  # after the model: under ZeRO-3 they would make it load in pieces
         processing_class=features.tokenizer,
         train_dataset=features.train,
     )
-    show_progress(trainer, f"reader on {job.output_dir.name} data, seed {seed}", position=row)
-    train_until_preempted(trainer, from_main(job.processes, lambda: last_checkpoint(job.folder(seed))))
+    tuning.train(trainer, f"reader on {job.output_dir.name} data, seed {seed}", row)
     return trainer
 
 

@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import PartialState
-from transformers import PreTrainedTokenizerBase, Trainer, TrainerState
+from transformers import Trainer, TrainerState
 
 from rl_qg.data.examples import QAExample
-from rl_qg.readers.fine_tuning import fine_tuning_arguments, keeping_best, load_tokenizer, longest_window, train_once
+from rl_qg.readers.fine_tuning import FineTuning, keeping_best, load_tokenizer
 from rl_qg.readers.sentences import (
     LABELS,
     OPTIONS,
@@ -42,14 +41,7 @@ from rl_qg.readers.sentences import (
 )
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
-from rl_qg.runtime.processes import from_main
-from rl_qg.runtime.trainer_base import (
-    CompleteCheckpoints,
-    WholeModel,
-    last_checkpoint,
-    show_progress,
-    train_until_preempted,
-)
+from rl_qg.runtime.trainer_base import CompleteCheckpoints, WholeModel
 from rl_qg.settings import TrainSentencesSettings
 from rl_qg.stats.intervals import PassageDraws
 
@@ -100,33 +92,28 @@ def train_sentences(
     Raises:
         InputError: unusable examples, settings or models.
     """
-    state: dict[str, Any] = {}
+    tuning = FineTuning(settings, output_dir, seed, use_cpu, precision)
 
     @cache
     def data() -> "_Data":
         return _Data(train, validation, settings, seed)
 
-    def train_model() -> SentenceTrainer:
-        trainer = _train(data(), settings, output_dir, seed=seed, use_cpu=use_cpu, precision=precision)
-        best = trainer.state.best_global_step
-        epoch = next((row["epoch"] for row in trainer.state.log_history if row["step"] == best), None)
-        state["best"] = {"loss": trainer.state.best_metric, "step": best, "epoch": epoch}
-        return trainer
-
-    def evaluate(device: torch.device) -> dict[str, Any]:
+    def evaluate(trainer: WholeModel) -> dict[str, Any]:
         if settings.threshold == "tuned":
-            _tune(output_dir, data().development, device)
-        classifier = SentenceClassifier.from_pretrained(output_dir, device=device, key="output_dir")
+            _tune(output_dir, data().development, trainer.args.device)
+        classifier = SentenceClassifier.from_pretrained(output_dir, device=trainer.args.device, key="output_dir")
+        state = trainer.state
+        epoch = next((row["epoch"] for row in state.log_history if row["step"] == state.best_global_step), None)
         return {
             "kind": settings.kind,
             "model": settings.model.path,
             **evaluation(classifier, data().validation),
-            **state,
+            "best": {"loss": state.best_metric, "step": state.best_global_step, "epoch": epoch},
             "examples": {name: asdict(count) for name, count in data().counts.items()},
             "set_aside": data().unit,
         }
 
-    metrics = train_once(output_dir, METRICS, train_model, evaluate, use_cpu=use_cpu)
+    metrics = tuning.result(METRICS, "sentence classifier", lambda: _trainer(data(), settings, tuning), evaluate)
     scores, baseline = metrics["scores"], metrics["baselines"]["every"]
     log.info(
         "%d validation sentences: precision %s, recall %s, F1 %s %%; every label for every sentence: F1 %s %%",
@@ -176,31 +163,16 @@ class _Data:
             log.warning("train_sentences.development=0: the validation data choose the epoch, so its scores flatter")
 
 
-def _checked_tokenizer(settings: TrainSentencesSettings) -> PreTrainedTokenizerBase:
+def _trainer(data: _Data, settings: TrainSentencesSettings, tuning: FineTuning) -> SentenceTrainer:
     path = settings.model.path
-    tokenizer = load_tokenizer(path, KEY)
-    if settings.max_length > (longest := longest_window(path, tokenizer)):
-        raise InputError(
-            f"train_sentences.max_length={settings.max_length} is above the {longest} tokens that {path} can read: "
-            "lower it"
-        )
+    tokenizer = load_tokenizer(path, KEY, settings.max_length)
     first = tokenizer("a")["input_ids"][0]
     if settings.pooling == "cls" and (tokenizer.cls_token_id is None or first != tokenizer.cls_token_id):
         raise InputError(f"{KEY}={path}: its tokenizer puts no class token first: use train_sentences.pooling=mean")
-    return tokenizer
-
-
-# --- Training ---
-
-
-def _train(
-    data: _Data, settings: TrainSentencesSettings, output_dir: Path, *, seed: int, use_cpu: bool, precision: str
-) -> SentenceTrainer:
-    tokenizer = _checked_tokenizer(settings)
     count = len(LABELS[settings.kind])
     weights = positive_weights(data.train) if settings.kind == "types" else [1.0] * count
     options = SentenceOptions(settings.kind, settings.pooling, settings.max_length, tuple(weights), (0.5,) * count)
-    model = new_labeller(settings.model.path, KEY, tokenizer, options, seed)
+    model = new_labeller(path, KEY, tokenizer, options, tuning.seed)
     items = {
         name: SentenceItems(
             *(part, tokenizer), max_length=settings.max_length, together=settings.kind == "hierarchical"
@@ -209,12 +181,11 @@ def _train(
     }
     if cut := sum(part.cut for part in items.values()):
         log.info("%d sentences are cut at train_sentences.max_length=%d tokens", cut, settings.max_length)
-    arguments = fine_tuning_arguments(settings, output_dir, seed=seed, use_cpu=use_cpu, precision=precision)
     constant = "constant_with_warmup" if settings.warmup_fraction else "constant"
-    trainer = SentenceTrainer(
+    return SentenceTrainer(
         model=model,
         args=replace(
-            keeping_best(arguments),
+            keeping_best(tuning.arguments()),
             lr_scheduler_type=constant,
             weight_decay=settings.weight_decay,
             max_grad_norm=settings.max_grad_norm,
@@ -227,9 +198,6 @@ def _train(
         optimizer_cls_and_kwargs=(torch.optim.RAdam, {"lr": settings.learning_rate, "decoupled_weight_decay": True}),
         patience=settings.patience,
     )
-    show_progress(trainer, "sentence classifier")
-    train_until_preempted(trainer, from_main(PartialState(cpu=use_cpu), lambda: last_checkpoint(output_dir)))
-    return trainer
 
 
 def _tune(folder: Path, passages: Sequence[LabelledSentences], device: torch.device) -> None:

@@ -184,7 +184,7 @@ def test_a_stopped_training_goes_on_to_the_same_folder(
         assert sum("eval_loss" in entry for entry in state["log_history"]) == (step == 4)
     monkeypatch.undo()
     assert train("stopped") == whole
-    monkeypatch.setattr("rl_qg.readers.train_sentences._train", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr("rl_qg.readers.train_sentences._trainer", lambda *_, **__: pytest.fail("trained again"))
     assert train("stopped") == whole
 
 
