@@ -127,10 +127,10 @@ def row_of(name: str, folder: Path) -> str:
 def measured(model: Path) -> tuple[float, ...]:
     """Means over held-out passages of greedy sets: Multi-ROUGE-L, question_set, number, 1 − distinct."""
     subject = trainer(model, contexts=40, seed=7)
-    rollout = subject._roll_out(batch(subject, 40), samples=0, greedy=True)
+    rollout = subject.roll_out(batch(subject, 40), samples=0, greedy=True)
     assert rollout.greedy is not None
     examples = subject.train_dataset
-    texts = subject._texts(rollout.greedy, examples)
+    texts = subject.texts(rollout.greedy, examples)
     agreement = SetScorer(MultiSetReward())(examples, texts)
     free = SetScorer(CoverageSetReward(per_sentence=0.5))(examples, texts)
     columns = (agreement.scores, free.scores, agreement.parts["written"], [1 - v for v in free.parts["distinct"]])
@@ -192,14 +192,14 @@ def gradients_of(subject: SelfCriticalTrainer, number: int) -> Iterator[tuple[st
     """The gradient of L_scst of one rollout by each credit, without scaling."""
     inputs, weights = batch(subject, CONTEXTS), [p for p in subject.model.parameters() if p.requires_grad]
     subject.state.global_step = number
-    rollout = subject._roll_out(inputs, samples=SAMPLES, greedy=False)
+    rollout = subject.roll_out(inputs, samples=SAMPLES, greedy=False)
     samples = rollout.samples
     assert samples is not None
     subject.model.eval()
     labels = samples.tokens.masked_fill(~samples.mask, -100)
-    logprobs = subject._logits(subject.model, inputs, labels).log_softmax(-1)
+    logprobs = subject.logits(subject.model, inputs, labels).log_softmax(-1)
     logprobs = logprobs.gather(-1, samples.tokens.unsqueeze(-1)).squeeze(-1)
-    texts, examples = subject._texts(samples, inputs["examples"]), inputs["examples"]
+    texts, examples = subject.texts(samples, inputs["examples"]), inputs["examples"]
     rows = [example for example in examples for _ in range(SAMPLES)]
     for credit in CREDITS:
         scored = SetScorer(subject.scorer.reward, credit=credit)(rows, texts)

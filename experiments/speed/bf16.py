@@ -72,12 +72,12 @@ def measure(
             trainer.state.global_step = step
             inputs = dict(trainer.encoder(batch))
             if seed or len(rollouts) <= step:
-                rollout = trainer._roll_out(inputs, samples=1, greedy=True)
+                rollout = trainer.roll_out(inputs, samples=1, greedy=True)
                 if not seed:
                     rollouts.append(rollout)
             else:
                 rollout = rollouts[step]
-            trainer._roll_out = lambda *a, known=rollout, **k: known
+            trainer.roll_out = lambda *a, known=rollout, **k: known
             parts = []
             for weight in (1.0, 0.0):  # the difference is the part that the reward teaches
                 trainer.args.lambda_max = weight
@@ -85,10 +85,10 @@ def measure(
                 trainer.compute_loss(prepared, dict(inputs)).backward()
                 found = [p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None]
                 parts.append(torch.cat(found).double())
-            del trainer._roll_out
+            del trainer.roll_out
             gradients.append(parts[0] - parts[1])
             with torch.no_grad():
-                logits = trainer._logits(prepared, inputs, rollout.samples.tokens)
+                logits = trainer.logits(prepared, inputs, rollout.samples.tokens)
             distributions.append(logits[rollout.samples.mask].float().log_softmax(-1))
     return gradients, distributions
 

@@ -17,13 +17,12 @@ import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from torch import Tensor
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
-from transformers.trainer_callback import ExportableState
+from transformers import TrainerCallback, TrainerControl, TrainerState, set_seed
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, answer_spans
@@ -38,10 +37,8 @@ from rl_qg.runtime.trainer_base import last_checkpoint, show_progress, train_unt
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import Settings
 from rl_qg.training import stages
-from rl_qg.training.callbacks import HeldOutStopping, stored_state
-from rl_qg.training.config import language_of
-from rl_qg.training.run_files import StageFiles, save_model_folder
-from rl_qg.training.trainer import SelfCriticalTrainer
+from rl_qg.training.config import language_of, rate_factor
+from rl_qg.training.run_files import LogFiles, RunFiles, save_model_folder
 
 ALGORITHM = "best_of_n"
 # The folder of a generator, passages with answers, the file: one question for each answer. Every process calls it.
@@ -132,8 +129,8 @@ def _cross_entropy_stage(settings: Settings, splits: Splits, reward: Reward, hel
     done = folder / "checkpoints" / "ce.json"
     state = processes(settings.training.use_cpu)
     if not from_main(state, done.exists):
-        alone = replace(settings, stages="both", scst=replace(settings.scst, epochs=0.0, stop_on=None))
-        trainer = stages.seq2seq_trainer(alone, replace(splits, unlabelled=[]), reward, held_out)
+        data = replace(splits, unlabelled=[])
+        trainer = stages.seq2seq_trainer(settings, data, reward, held_out, scst_epochs=0.0, stop_on=None)
         trainer.add_callback(_EvaluateAtEnd())
         show_progress(trainer, "train (ce)")
         if trainer.is_world_process_zero():
@@ -150,9 +147,7 @@ def _cross_entropy_stage(settings: Settings, splits: Splits, reward: Reward, hel
 class _EvaluateAtEnd(TrainerCallback):
     """Evaluates after the last update, with which the next stage is compared; before the last checkpoint."""
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         control.should_evaluate |= state.global_step == state.max_steps
 
 
@@ -232,67 +227,27 @@ def read_picks(path: Path, spans: Sequence[QAExample]) -> Picks:
 # --- 3. the second stage
 
 
-class PicksTrainer(SelfCriticalTrainer):
-    """Cross-entropy on human questions and picks. Log lines continue those of the first stage in the run folder.
-
-    Args:
-        folder: the run folder; checkpoints are in `output_dir` of the arguments.
-        picks: the rewards of which are logged beside the loss.
-        first_step, first_epoch: those with which the first stage ended.
+class _PickFiles(RunFiles):
+    """The lines of the second stage, which continue those of the first, with the rewards of the picks in each batch.
+    Checkpoints find it by its name.
     """
 
-    def __init__(self, *args: Any, folder: Path, picks: Picks, first_step: int, first_epoch: float, **kwargs: Any):
-        self.folder, self.picks = folder, picks
-        self.first_step, self.first_epoch = first_step, first_epoch
-        super().__init__(*args, **kwargs)
+    def __init__(self, trainer: Any, picks: Picks, folder: Path, first_step: int, first_epoch: float) -> None:
+        super().__init__(trainer, folder, first_step=first_step, first_epoch=first_epoch)
+        self.picks = picks
 
-    def _add_callbacks(self) -> None:
-        for callback in (_PickFiles(self), self.finite_updates):
-            self.add_callback(callback)
-        if self.args.stop_on is not None:
-            best = self.folder / stages.BEST
-            keep = lambda: save_model_folder(self, best)  # noqa: E731
-            self.add_callback(HeldOutStopping(self.args.stop_on, self.args.patience, keep=keep))
+    def end_cross_entropy(self, args: Any, state: TrainerState, control: TrainerControl) -> None:
+        """Save nothing: `ce/` is the model of the first stage."""
 
-    def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> Any:
-        """The cross-entropy; the rewards of the picks in the batch are logged."""
-        known = [self.picks.rewards[item.id] for item in inputs["examples"] if item.id in self.picks.rewards]
-        if known:
-            best, mean = (sum(values) for values in zip(*known, strict=True))
-            self.step_metrics.add(reward_pick=(best, len(known)), reward_sample=(mean, len(known)))
-        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+    def measures(self, examples: Sequence[QAExample]) -> dict[str, tuple[float, float]]:
+        known = [self.picks.rewards[item.id] for item in examples if item.id in self.picks.rewards]
+        if not known:
+            return {}
+        best, mean = (sum(values) for values in zip(*known, strict=True))
+        return {"reward_pick": (best, len(known)), "reward_sample": (mean, len(known))}
 
-
-class _PickFiles(StageFiles, ExportableState):
-    """Lines of the second stage, whose steps and epochs continue those of the first."""
-
-    def __init__(self, trainer: PicksTrainer) -> None:
-        super().__init__(trainer.folder, "scst", first_step=trainer.first_step, first_epoch=trainer.first_epoch)
-        self.trainer = trainer
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint stores: the sums of the current log line, which may span the checkpoint."""
-        return {"args": {}, "attributes": {"sums": self.trainer.step_metrics.sums}}
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Remove the lines after the checkpoint from which this run resumes, and take its sums."""
-        super().on_train_begin(args, state, control, **kwargs)
-        if state.is_world_process_zero and (stored := stored_state(state, self)):
-            self.trainer.step_metrics.sums = stored["attributes"]["sums"]
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Count the update for the mean loss."""
-        self.trainer.step_metrics.add(loss=(0.0, 1 / self.trainer.accelerator.num_processes))
+    def line(self, state: TrainerState, logs: dict[str, float]) -> dict[str, Any]:
+        return LogFiles.line(self, state, logs)
 
 
 def _learn_from_picks(
@@ -304,30 +259,24 @@ def _learn_from_picks(
     start: str,
     first_step: int,
 ) -> dict[str, Any]:
-    """Train `scst/`; return the note about it."""
-    folder = Path(settings.output_dir)
-    checkpoints, scst = folder / "checkpoints" / "scst", settings.scst
-    # As the first stage of a run whose second one is empty, with the rates of `scst`.
-    ce = replace(
-        settings.ce, epochs=scst.epochs, learning_rate=scst.learning_rate, warmup_fraction=scst.warmup_fraction
-    )
-    chosen = replace(
-        settings,
-        output_dir=str(checkpoints),
-        stages="both",
-        model=replace(settings.model, path=start),
-        ce=ce,
-        scst=replace(scst, epochs=0.0),
-    )
+    """Train `scst/` by cross-entropy with the epochs and rates of `scst`; return the note about it."""
+    folder, scst = Path(settings.output_dir), settings.scst
+    checkpoints = folder / "checkpoints" / "scst"
     first_epoch = settings.ce.epochs if first_step else 0.0
-
-    def build(**given: Any) -> PicksTrainer:
-        return PicksTrainer(**given, folder=folder, picks=picks, first_step=first_step, first_epoch=first_epoch)
-
     set_seed(settings.seed)
     data = replace(splits, gold=[*splits.gold, *picks.examples], unlabelled=[])
-    trainer = stages.seq2seq_trainer(chosen, data, reward, held_out, build)
-    trainer.args.run_name = folder.name
+    trainer = stages.seq2seq_trainer(
+        replace(settings, model=replace(settings.model, path=start)),
+        data,
+        reward,
+        held_out,
+        files=partial(_PickFiles, picks=picks, folder=folder, first_step=first_step, first_epoch=first_epoch),
+        output_dir=str(checkpoints),
+        ce_epochs=scst.epochs,
+        scst_epochs=0.0,
+        learning_rate=rate_factor(settings) * scst.learning_rate,
+        ce_warmup=scst.warmup_fraction,
+    )
     show_progress(trainer, f"train (scst, {ALGORITHM})")
     checkpoint = from_main(trainer.accelerator.state, lambda: last_checkpoint(checkpoints))
     if checkpoint is None and trainer.is_world_process_zero():

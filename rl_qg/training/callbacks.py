@@ -12,7 +12,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object, reduce
 from torch import Tensor
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_callback import ExportableState
 
 from rl_qg.data.examples import QAExample
@@ -92,16 +92,12 @@ class FiniteUpdates(TrainerCallback, ExportableState):
         """What a checkpoint stores."""
         return {"args": {}, "attributes": {"skipped": self.skipped}}
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Continue the count of the checkpoint."""
         stored = stored_state(state, self)
         self.skipped = stored["attributes"]["skipped"] if stored else 0
 
-    def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Delete gradients that are not finite; the optimiser then skips these parameters."""
         if args.fp16:
             return
@@ -111,9 +107,7 @@ class FiniteUpdates(TrainerCallback, ExportableState):
             self.skipped += 1
             log.warning("step %d: the gradient is not finite; this update is skipped", state.global_step + 1)
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Raise `InputError` where no update was made: the model is the one that training began with."""
         if self.skipped and self.skipped >= state.global_step:
             raise InputError(
@@ -140,9 +134,7 @@ class KLCoefficient(TrainerCallback, ExportableState):
         """What a checkpoint stores."""
         return {"args": {"value": self.value, "target": self.target}, "attributes": {}}
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Continue with the value of the checkpoint."""
         stored = stored_state(state, self)
         if self.target is not None and stored:
@@ -155,9 +147,7 @@ class KLCoefficient(TrainerCallback, ExportableState):
         self._sums[0] += float(divergence)
         self._sums[1] += float(tokens)
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Adapt β by the divergence per token of this update, over all processes."""
         if self.target is not None:
             device = PartialState().device
@@ -187,9 +177,7 @@ class EqualRewards(TrainerCallback):
                 lowest, highest = self._limits
                 self._limits = min(lowest, float(finite.min())), max(highest, float(finite.max()))
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Look at the rewards of all processes after the tenth update, or after the last one if there are fewer."""
         if state.global_step != min(self.boundary() + self.UPDATES, state.max_steps) or not state.max_steps:
             return
@@ -214,9 +202,7 @@ class HackingReport(TrainerCallback):
     def __init__(self, boundary: Callable[[], int]) -> None:
         self.boundary = boundary
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Read the evaluations of the stage in the log history, which checkpoints store."""
         lines = [line for line in state.log_history if "eval_loss" in line and line["step"] >= self.boundary()]
         series = {name: [line[f"eval_{name}"] for line in lines if f"eval_{name}" in line] for name in DIRECTION}
@@ -259,9 +245,7 @@ class HeldOutStopping(TrainerCallback):
         self.boundary = boundary
         self.keep = keep
 
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Save the model, or count an evaluation without improvement."""
         lines = lines_with(self.measure, state.log_history, self.boundary())
         if not lines:
@@ -316,9 +300,7 @@ class AdvantageScale(TrainerCallback, ExportableState):
         """What a checkpoint stores."""
         return {"args": {}, "attributes": {"_squares": self._squares, "_count": self._count}}
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Continue with the sums of the checkpoint."""
         stored = stored_state(state, self)
         attributes = stored["attributes"] if stored else {}
@@ -329,9 +311,7 @@ class AdvantageScale(TrainerCallback, ExportableState):
         self._sums[0] += float(advantage.double().square().sum())
         self._sums[1] += float(advantage.ne(0).sum())
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Add this update, over all processes, to the mean."""
         sums = torch.tensor(self._sums, dtype=torch.float64, device=PartialState().device)
         squares, count = reduce(sums, "sum").tolist()

@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import islice
 
 import torch
+from torch.utils.data import Sampler
 
 from rl_qg.data.examples import seeded_rank
 from rl_qg.runtime.errors import InputError
@@ -127,6 +128,20 @@ class RowSchedule:
     def _has_no_question(self, position: int) -> bool:
         """Whether a row of the self-critical stage, counted from 0, comes from the passages without questions."""
         return math.floor((position + 1) * self.share) > math.floor(position * self.share)
+
+
+class ScheduleSampler(Sampler[int]):
+    """The rows of a schedule one by one. The library's batches of them are the same for any number of processes."""
+
+    def __init__(self, schedule: RowSchedule) -> None:
+        self.schedule = schedule
+
+    def __iter__(self) -> Iterator[int]:
+        for rows in self.schedule:
+            yield from rows
+
+    def __len__(self) -> int:
+        return self.schedule.updates * self.schedule.update_size
 
 
 def _endless(size: int, first: int, seed: int, name: str) -> Iterator[int]:

@@ -1,20 +1,18 @@
-"""A training that stops after some of its planned passes, to be measured and to go on later (`training.stop_after`).
-
-The schedules of learning rate and λ are those of the whole plan, the checkpoint holds the state of every random
-generator, and the measuring comes after it. So a run that is stopped and goes on is bit for bit the uninterrupted one.
+"""What the trainers write into the run folder: `metrics.jsonl`, `samples.jsonl`, complete model folders, and the model
+and measures of a stop (`training.stop_after`).
 """
 
 import logging
 import math
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from accelerate import Accelerator
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_callback import ExportableState
 
+from rl_qg.data.examples import QAExample
 from rl_qg.generation.loading import has_lora, merge_lora
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import append_json_line, cut_json_lines, write_json
@@ -22,149 +20,125 @@ from rl_qg.runtime.run_folder import MEASURES, stop_folder
 from rl_qg.scoring.reward_scorer import Reward, signature_of
 from rl_qg.settings import Settings
 from rl_qg.training.callbacks import stored_state
-from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics
+from rl_qg.training.step_metrics import HeldOutQuestions
 from rl_qg.training.trl_reward import RewardFunction
-
-# What the trainers write into the run folder: `metrics.jsonl`, `samples.jsonl` and complete model folders.
-
 
 METRICS, SAMPLES = "metrics.jsonl", "samples.jsonl"
 SAMPLES_LOGGED = 4
+log = logging.getLogger(__name__)
 
 
-class LoggedTrainer(Protocol):
-    """What `RunFiles` needs of a trainer."""
+class LogFiles(TrainerCallback):
+    """Writes one line of `metrics.jsonl` for each logged step and each evaluation, and samples beside it. Steps and
+    epochs continue across the stages of a run.
 
-    accelerator: Accelerator
-    step_metrics: StepMetrics
-    logged_samples: list[dict[str, Any]]
+    Args:
+        folder: the run folder.
+        stage: `ce` or `scst`, whatever the algorithm is.
+        first_step, first_epoch: those with which the previous stage ended.
+    """
 
-    @property
-    def boundary(self) -> int:
-        """Last step of the cross-entropy stage."""
+    def __init__(self, folder: Path, stage: str, *, first_step: int = 0, first_epoch: float = 0.0) -> None:
+        self.folder, self.stage = folder, stage
+        self.first_step, self.first_epoch = first_step, first_epoch
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Remove the lines after the checkpoint from which this run resumes: they will be written again."""
+        if state.is_world_process_zero:
+            for name in (METRICS, SAMPLES):
+                cut_json_lines(self.folder / name, self.first_step + state.global_step or -1)
+
+    def on_log(
+        self,
+        args: Any,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if not state.is_world_process_zero or logs is None or not logs.keys() & {"loss", "eval_loss"}:
+            return
+        line = self.line(state, logs)
+        append_json_line(self.folder / METRICS, line)
+        if "loss" in logs:
+            for sample in self.samples():
+                append_json_line(self.folder / SAMPLES, {"step": line["step"], **sample})
+
+    def line(self, state: TrainerState, logs: dict[str, float]) -> dict[str, Any]:
+        step, epoch = self.first_step + state.global_step, self.first_epoch + (state.epoch or 0.0)
+        line = {"step": step, "epoch": None, "stage": self.stage, **logs} | {"epoch": round(epoch, 4)}
+        if "loss" in logs and "loss_ce" not in logs:
+            line["loss_ce" if self.stage == "ce" else "loss_scst"] = logs["loss"]
+        return line
+
+    def samples(self) -> Sequence[dict[str, Any]]:
+        """Records of `samples.jsonl` that belong to the present line."""
+        return []
 
 
-class RunFiles(TrainerCallback, ExportableState):
-    """Writes `metrics.jsonl`, `samples.jsonl` and the model at the stage boundary, for the self-critical trainer."""
+class StageFiles(LogFiles):
+    """The lines of one stage by TRL, with the last rollout of its reward function."""
 
-    def __init__(self, trainer: LoggedTrainer) -> None:
+    def __init__(self, *args: Any, reward_function: RewardFunction | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.reward_function = reward_function
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Log before each checkpoint: a resumed run would lose what TRL has accumulated since the last line."""
+        control.should_log |= control.should_save
+
+    def samples(self) -> Sequence[dict[str, Any]]:
+        return [] if self.reward_function is None else self.reward_function.rollout[:SAMPLES_LOGGED]
+
+
+class RunFiles(LogFiles, ExportableState):
+    """The lines of the self-critical trainer, and its model at the stage boundary."""
+
+    def __init__(self, trainer: Any, folder: Path | None = None, **first: Any) -> None:
+        super().__init__(folder or Path(trainer.args.output_dir), "scst", **first)
         self.trainer = trainer
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint stores: the sums of the current log line, which may span the checkpoint."""
         return {"args": {}, "attributes": {"sums": self.trainer.step_metrics.sums}}
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Remove the lines after the checkpoint from which this run resumes: they will be written again."""
-        if state.is_world_process_zero:
-            _cut_lines(Path(args.output_dir), state.global_step)
-            if stored := stored_state(state, self):
-                self.trainer.step_metrics.sums = stored["attributes"]["sums"]
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        super().on_train_begin(args, state, control, **kwargs)
+        if state.is_world_process_zero and (stored := stored_state(state, self)):
+            self.trainer.step_metrics.sums = stored["attributes"]["sums"]
         self.trainer.accelerator.wait_for_everyone()  # every process may write to samples.jsonl
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Write one line for each logged step and each evaluation."""
-        if not state.is_world_process_zero or logs is None or not logs.keys() & {"loss", "eval_loss"}:
-            return
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Count the update for the mean loss, and set the passes over the data that the log shows."""
+        trainer = self.trainer
+        trainer.step_metrics.add(loss=(0.0, 1 / trainer.accelerator.num_processes))
+        if trainer.schedule is not None:
+            state.epoch = trainer.schedule.passes(state.global_step)
+        if state.global_step == trainer.boundary:
+            self.end_cross_entropy(args, state, control)
+
+    def end_cross_entropy(self, args: Any, state: TrainerState, control: TrainerControl) -> None:
+        """Save the model as `ce/` and evaluate it: the next stage is compared with it."""
+        save_model_folder(self.trainer, self.folder / "ce")
+        if args.eval_strategy != "no" and state.global_step < state.max_steps:
+            control.should_evaluate = True
+
+    def measures(self, examples: Sequence[QAExample]) -> dict[str, tuple[float, float]]:
+        """Totals and weights of what is logged of the examples of a batch besides the loss."""
+        return {}
+
+    def line(self, state: TrainerState, logs: dict[str, float]) -> dict[str, Any]:
         stage = "ce" if state.global_step <= self.trainer.boundary else "scst"
-        folder, head = Path(args.output_dir), {"step": state.global_step, "epoch": logs.get("epoch"), "stage": stage}
-        unknown = {
-            name: None for name in ("loss_ce", "length_gold") if math.isnan(logs.get(name, 0.0))
-        }  # no gold token since then
-        append_json_line(folder / METRICS, {**head, **logs, **unknown})
-        if "loss" in logs:
-            _append_samples(folder, state.global_step, self.trainer.logged_samples)
-            self.trainer.logged_samples = []
+        line = {"step": state.global_step, "epoch": logs.get("epoch"), "stage": stage, **logs}
+        # Without any gold token since the last line these are not known.
+        return line | {name: None for name in ("loss_ce", "length_gold") if math.isnan(logs.get(name, 0.0))}
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Count the update. After the last one of the cross-entropy stage save its model as `ce/` and evaluate it: the
-        next stage is compared with it.
-        """
-        self.trainer.step_metrics.add(loss=(0.0, 1 / self.trainer.accelerator.num_processes))
-        if state.global_step == self.trainer.boundary:
-            save_model_folder(self.trainer, Path(args.output_dir) / "ce")
-            if args.eval_strategy != "no" and state.global_step < state.max_steps:
-                control.should_evaluate = True
+    def samples(self) -> Sequence[dict[str, Any]]:
+        samples, self.trainer.logged_samples = self.trainer.logged_samples, []
+        return samples
 
 
-class StageFiles(TrainerCallback):
-    """Writes `metrics.jsonl` and `samples.jsonl` for one stage by TRL; steps and epochs continue across stages.
-
-    Args:
-        folder: the run folder.
-        stage: `ce` or `scst`, whatever the algorithm is.
-        first_step, first_epoch: those with which the previous stage ended.
-        reward_function: its last rollout is written to `samples.jsonl`.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        stage: str,
-        *,
-        first_step: int = 0,
-        first_epoch: float = 0.0,
-        reward_function: RewardFunction | None = None,
-    ) -> None:
-        self.folder = folder
-        self.stage = stage
-        self.first_step = first_step
-        self.first_epoch = first_epoch
-        self.reward_function = reward_function
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Remove the lines after the checkpoint from which this run resumes: they will be written again."""
-        if state.is_world_process_zero:
-            _cut_lines(self.folder, self.first_step + state.global_step)
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Log before each checkpoint: a resumed run would lose what TRL has accumulated since the last line."""
-        control.should_log |= control.should_save
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Write one line for each logged step and each evaluation."""
-        if not state.is_world_process_zero or logs is None or not logs.keys() & {"loss", "eval_loss"}:
-            return
-        step, epoch = self.first_step + state.global_step, self.first_epoch + (state.epoch or 0.0)
-        line = {"step": step, "epoch": None, "stage": self.stage, **logs} | {"epoch": round(epoch, 4)}
-        if "loss" in logs:
-            if "loss_ce" not in logs:
-                line |= {"loss_ce" if self.stage == "ce" else "loss_scst": logs["loss"]}
-            rollout = [] if self.reward_function is None else self.reward_function.rollout
-            _append_samples(self.folder, step, rollout[:SAMPLES_LOGGED])
-        append_json_line(self.folder / METRICS, line)
-
-
-def _cut_lines(folder: Path, step: int) -> None:
-    for name in (METRICS, SAMPLES):
-        cut_json_lines(folder / name, step or -1)
-
-
-def _append_samples(folder: Path, step: int, samples: Iterable[Mapping[str, Any]]) -> None:
-    for sample in samples:
-        append_json_line(folder / SAMPLES, {"step": step, **sample})
+# Model folders: each is absent or complete.
 
 
 def save_model_folder(trainer: Any, folder: Path) -> None:
@@ -197,25 +171,22 @@ def replace_folder(folder: Path, target: Path) -> None:
     partial.rename(target)
 
 
-log = logging.getLogger(__name__)
+# A training that stops after some of its planned passes, to be measured and to go on later (`training.stop_after`).
+#
+# The schedules of learning rate and λ are those of the whole plan, the checkpoint holds the state of every random
+# generator, and the measuring comes after it. So a run that is stopped and goes on is bit for bit the uninterrupted
+# one.
 
 
 class StopAfter(TrainerCallback):
-    """Ends training with a checkpoint when `stop_after` of the planned passes are made.
-
-    A run that resumes from the checkpoint of the stop, or of a later one, makes no update.
+    """Ends training with a checkpoint when `stop_after` of the planned passes are made. A run that resumes from the
+    checkpoint of the stop, or of a later one, makes no update.
     """
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Stop where the checkpoint is as far already."""
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         control.should_training_stop |= state.global_step >= stop_step(args, state.max_steps)
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Stop after the update."""
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if state.global_step >= stop_step(args, state.max_steps):
             control.should_save = control.should_training_stop = True
 

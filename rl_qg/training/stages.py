@@ -39,7 +39,7 @@ from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with
 from rl_qg.training.config import SelfCriticalConfig, check_input, check_stop_on, language_of, rate_factor
 from rl_qg.training.reward_check import CheckAtBoundary, check_on_samples
 from rl_qg.training.row_schedule import exact_share
-from rl_qg.training.run_files import StopAfter, check_stop, replace_folder, save_model_folder, save_stop
+from rl_qg.training.run_files import RunFiles, StopAfter, check_stop, replace_folder, save_model_folder, save_stop
 from rl_qg.training.trainer import SelfCriticalTrainer
 
 TRAINER_OPTIONS = {field.name for field in fields(SelfCriticalOptions)}  # settings of `scst` that the trainer has too
@@ -224,10 +224,12 @@ def seq2seq_trainer(
     splits: Splits,
     reward: Reward | None,
     held_out: Reward | None,
-    trainer_class: Callable[..., SelfCriticalTrainer] = SelfCriticalTrainer,
+    *,
+    files: Callable[[Any], RunFiles] = RunFiles,
+    **changed: Any,
 ) -> SelfCriticalTrainer:
     """The trainer that the settings describe, with its model; it learns from `splits.gold`, and in the self-critical
-    stage from `splits.unlabelled` too.
+    stage from `splits.unlabelled` too. `changed` are arguments of training that are not those of the settings.
     """
     model, tokenizer = load_seq2seq(settings.model.path)
     task = settings.task
@@ -236,9 +238,9 @@ def seq2seq_trainer(
     if settings.peft.method != "none":
         set_seed(settings.seed)  # for the weights of the adapters
         model = add_lora(model, settings.peft, token_ids_of(tokenizer, task))
-    arguments = _arguments(settings)  # after the model: with ZeRO-3 it would be loaded in shards otherwise
+    arguments = _arguments(settings, **changed)  # after the model: with ZeRO-3 it would be loaded in shards otherwise
     arguments.prefix = prefix
-    trainer = trainer_class(
+    trainer = SelfCriticalTrainer(
         model=model,
         args=arguments,
         reward=reward,
@@ -247,6 +249,7 @@ def seq2seq_trainer(
         unlabelled=splits.unlabelled,
         eval_dataset=evaluation_sample(splits, settings),
         processing_class=tokenizer,
+        files=files,
         callbacks=_callbacks(settings),
     )
     if languages := trainer.encoder.languages:
@@ -260,59 +263,66 @@ def evaluation_sample(splits: Splits, settings: Settings) -> list[QAExample]:
     return take(splits.validation_in_training, limit, settings.data.seed, "training.eval_samples", what)
 
 
-def _arguments(settings: Settings) -> SelfCriticalConfig:
+def _arguments(settings: Settings, **changed: Any) -> SelfCriticalConfig:
     common, ce, scst = settings.training, settings.ce, settings.scst
-    options = {name: value for name, value in asdict(scst).items() if name in TRAINER_OPTIONS}
-    if settings.stages == "ce":
-        options["stop_on"] = None
     factor = rate_factor(settings)
     selects_best = settings.stages == "ce"  # losses of two stages cannot be compared
+    options = {name: value for name, value in asdict(scst).items() if name in TRAINER_OPTIONS}
+    options |= {
+        "output_dir": settings.output_dir,
+        "ce_epochs": 0.0 if settings.stages == "scst" else ce.epochs,
+        "scst_epochs": 0.0 if settings.stages == "ce" else scst.epochs,
+        "learning_rate": factor * ce.learning_rate,
+        "scst_learning_rate": factor * scst.learning_rate,
+        "ce_warmup": ce.warmup_fraction,
+        "scst_warmup": scst.warmup_fraction,
+        "label_smoothing_factor": ce.label_smoothing,
+        "rate_schedule": common.rate_schedule,
+        "stop_after": common.stop_after,
+        "stop_on": None if settings.stages == "ce" else scst.stop_on,
+        "task": settings.task,
+        "granularity": settings.ask.granularity or "",
+        "mode": settings.ask.mode if settings.ask.granularity else "",
+        "input": settings.model.input,
+        "language": language_of(settings),
+        "max_source_length": settings.model.max_source_length,
+        "max_target_length": settings.model.max_target_length,
+        "per_device_train_batch_size": common.batch_size,
+        "activation_checkpointing": common.gradient_checkpointing,
+        "save_steps": common.eval_steps if selects_best else common.save_steps,
+        "load_best_model_at_end": selects_best and common.stop_after is None,
+        "metric_for_best_model": "eval_loss" if selects_best else None,
+        "greater_is_better": False if selects_best else None,
+        "run_name": Path(settings.output_dir).name,
+    }
     try:
-        return SelfCriticalConfig(
-            output_dir=settings.output_dir,
-            ce_epochs=0.0 if settings.stages == "scst" else ce.epochs,
-            scst_epochs=0.0 if settings.stages == "ce" else scst.epochs,
-            learning_rate=factor * ce.learning_rate,
-            scst_learning_rate=factor * scst.learning_rate,
-            ce_warmup=ce.warmup_fraction,
-            scst_warmup=scst.warmup_fraction,
-            label_smoothing_factor=ce.label_smoothing,
-            rate_schedule=common.rate_schedule,
-            stop_after=common.stop_after,
-            **options,
-            task=settings.task,
-            granularity=settings.ask.granularity or "",
-            mode=settings.ask.mode if settings.ask.granularity else "",
-            input=settings.model.input,
-            language=language_of(settings),
-            max_source_length=settings.model.max_source_length,
-            max_target_length=settings.model.max_target_length,
-            per_device_train_batch_size=common.batch_size,
-            per_device_eval_batch_size=common.eval_batch_size,
-            gradient_accumulation_steps=common.gradient_accumulation_steps,
-            weight_decay=common.weight_decay,
-            max_grad_norm=common.max_grad_norm,
-            bf16=common.precision == "bf16",
-            fp16=common.precision == "fp16",
-            activation_checkpointing=common.gradient_checkpointing,
-            use_cpu=common.use_cpu,
-            logging_steps=common.logging_steps,
-            eval_strategy="steps",
-            eval_steps=common.eval_steps,
-            save_strategy="steps",
-            save_steps=common.eval_steps if selects_best else common.save_steps,
-            save_total_limit=common.save_total_limit,
-            load_best_model_at_end=selects_best and common.stop_after is None,
-            metric_for_best_model="eval_loss" if selects_best else None,
-            greater_is_better=False if selects_best else None,
-            report_to=common.report_to,
-            project=PROJECT,
-            run_name=Path(settings.output_dir).name,
-            seed=settings.seed,
-            data_seed=settings.seed,
-        )
+        return SelfCriticalConfig(**common_arguments(settings) | options | changed)
     except ValueError as error:
         raise InputError(f"settings: {error}") from None
+
+
+def common_arguments(settings: Settings) -> dict[str, Any]:
+    """Arguments of `transformers.TrainingArguments` that are alike for every algorithm."""
+    common = settings.training
+    return {
+        "per_device_eval_batch_size": common.eval_batch_size,
+        "gradient_accumulation_steps": common.gradient_accumulation_steps,
+        "weight_decay": common.weight_decay,
+        "max_grad_norm": common.max_grad_norm,
+        "bf16": common.precision == "bf16",
+        "fp16": common.precision == "fp16",
+        "use_cpu": common.use_cpu,
+        "logging_steps": common.logging_steps,
+        "eval_strategy": "steps",
+        "eval_steps": common.eval_steps,
+        "save_strategy": "steps",
+        "save_steps": common.save_steps,
+        "save_total_limit": common.save_total_limit,
+        "report_to": common.report_to,
+        "project": PROJECT,
+        "seed": settings.seed,
+        "data_seed": settings.seed,
+    }
 
 
 def _callbacks(settings: Settings) -> list[TrainerCallback]:

@@ -22,6 +22,9 @@ class StepMetrics:
     """Sums since the last log line. Means are over the samples of all processes, not over processes."""
 
     def __init__(self) -> None:
+        self._begin_line()
+
+    def _begin_line(self) -> None:
         self._sums: dict[str, list[Tensor | float]] = defaultdict(lambda: [0.0, 0.0])  # name -> total, weight
         self._seconds: dict[str, float] = defaultdict(float)
         self._samples = 0
@@ -59,7 +62,7 @@ class StepMetrics:
         samples = float(accelerator.reduce(torch.tensor(float(self._samples), device=accelerator.device), "sum"))
         metrics |= {f"seconds_{part}": seconds for part, seconds in self._seconds.items()}
         metrics["samples_per_second"] = samples / max(1e-9, time.perf_counter() - self._since)
-        self.__init__()  # type: ignore[misc]
+        self._begin_line()
         return metrics
 
     def gather_on_main(self, accelerator: Accelerator) -> None:

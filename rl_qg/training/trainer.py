@@ -8,16 +8,17 @@ update is plain cross-entropy; after it every update minimises
 Settings select other baselines, several samples, another weight of L_ce, or a divergence from the policy at the
 boundary (`rl_qg.training.objectives`).
 
-This class adds rollout, reward, loss and their logging. Precision, accumulation, processes, checkpoints and resume are
-those of the library.
+An update is read from top to bottom: `compute_loss`, `self_critical_loss`, then what this calls, in order. Precision,
+accumulation, processes, checkpoints and resume are those of the library.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.utils.data import ConcatDataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer
@@ -43,29 +44,41 @@ from rl_qg.training.callbacks import (
     KLCoefficient,
 )
 from rl_qg.training.config import SelfCriticalConfig
-from rl_qg.training.greedy_evaluation import GreedyEvaluation
-from rl_qg.training.reference_divergence import ReferenceDivergence
 from rl_qg.training.reference_policy import ReferencePolicy
-from rl_qg.training.rollout_reuse import LearnedRollout, RolloutReuse
-from rl_qg.training.row_schedule import exact_share
+from rl_qg.training.row_schedule import RowSchedule, ScheduleSampler, exact_share
 from rl_qg.training.run_files import RunFiles, save_model_folder
 from rl_qg.training.set_credit import advantages_of, of_questions, without_cut_question
 from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics, rollout_metrics
-from rl_qg.training.update_schedule import CountPasses, UpdateSchedule
 
 __all__ = ["SelfCriticalConfig", "SelfCriticalTrainer"]
 
 
-class SelfCriticalTrainer(
-    UpdateSchedule, ReferenceDivergence, GreedyEvaluation, WholeModel, CompleteCheckpoints, Seq2SeqTrainer
-):
+@dataclass
+class LearnedRollout:
+    """A rollout with its rewards and its advantages: (b, k), for sets of questions (b, k, m). `logprobs` (b · k, t)
+    are those that the first of several updates has computed.
+    """
+
+    rollout: Rollout
+    scored: ScoredRollout
+    advantage: Tensor
+    logprobs: Tensor | None = None
+
+    @property
+    def samples(self) -> Decoded:
+        assert self.rollout.samples is not None
+        return self.rollout.samples
+
+
+class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
     """Trains a seq2seq question generator on `QAExample`s, or on a `datasets.Dataset` with the columns of SQuAD.
 
     `reward` is a metric of `rewards` or any object with the same `score`; None if there is no self-critical stage.
     `held_out` is a second reward, which evaluations report and nothing optimises. `unlabelled` are examples whose
     questions are unknown, for the self-critical stage (`scst.unlabelled_share`); their questions are not read. Without
     that stage they only decide that gold examples have the order of a run with it. For another task than `questions`
-    all of them are rows of `rl_qg.generation.tasks.task_rows`, or of `rl_qg.generation.sets.set_rows`.
+    all of them are rows of `rl_qg.generation.tasks.task_rows`, or of `rl_qg.generation.sets.set_rows`. `files` makes
+    what writes the files of the run.
     """
 
     # The loss below is normalised over all accumulated batches and processes. The library would take the per-batch
@@ -83,12 +96,14 @@ class SelfCriticalTrainer(
         unlabelled: Sequence[QAExample] = (),
         eval_dataset: Sequence[QAExample] | None = None,
         processing_class: PreTrainedTokenizerBase,
+        files: Callable[[Any], RunFiles] = RunFiles,
         **kwargs: Any,
     ) -> None:
         if reward is None and args.scst_epochs > 0:
             raise ValueError("a self-critical stage (scst_epochs > 0) needs a reward")
         add_highlight(processing_class, model, args.task)
         self.encoder = PromptEncoder(processing_class, args.prompt().fitting(model))
+        # 1. The examples of each stage.
         self.gold_examples = 0 if train_dataset is None else len(train_dataset)
         self.unlabelled = [replace(as_example(row), question="") for row in unlabelled]
         share = args.unlabelled_share if args.scst_epochs or self.unlabelled else 0.0
@@ -108,45 +123,114 @@ class SelfCriticalTrainer(
         if self.args.bf16:
             warn_if_slow(torch.bfloat16, self.args.device, "training.precision=no")
         self.model_accepts_loss_kwargs = True  # makes the library count the target tokens of the whole update
+        self.schedule = self.row_schedule() if mixes or args.updates_per_rollout > 1 else None
+        # 2. Rollout and reward.
         self.special_tokens = SpecialTokens.of(model)
         self.decoding_rules = args.decoding_rules()
         self.rollout_retry = OutOfMemoryRetry("rollout", "lower training.batch_size or scst.num_samples")
-        self.scorer: RewardScorer | None = None
-        if reward is not None:
-            self.scorer = args.scorer_of(reward)
-        self.held_out_questions = None if self.scorer is None else HeldOutQuestions(self.scorer, held_out)
+        self.scorer: RewardScorer | None = None if reward is None else args.scorer_of(reward)
         self.failed_rewards = FailedRewards(Path(args.output_dir) / "samples.jsonl", args.on_bad_reward)
+        self.kept: dict[int, LearnedRollout] = {}  # accumulated batch of an update -> what later updates learn from
+        self.kept_number = self.last_step = -1
+        self.accumulated = 0
+        self.reference: ReferencePolicy | None = None
+        # 3. What is logged and evaluated.
+        self.step_metrics = StepMetrics()
+        self.logged_samples: list[dict[str, Any]] = []
+        self.held_out_questions = None if self.scorer is None else HeldOutQuestions(self.scorer, held_out)
+        self.eval_losses: list[tuple[QAExample, float]] = []
+        # 4. Callbacks.
+        self.files = files(self)
         self.kl_coefficient = KLCoefficient(args.kl_coefficient, args.kl_target)
         self.finite_updates = FiniteUpdates()
         self.advantage_scale = AdvantageScale()
         self.equal_rewards = EqualRewards(lambda: self.boundary)
-        self.rollouts = RolloutReuse()
-        self.schedule = self.row_schedule() if mixes or args.updates_per_rollout > 1 else None
-        self.reference: ReferencePolicy | None = None
-        self.step_metrics = StepMetrics()
-        self.logged_samples: list[dict[str, Any]] = []
-        self.eval_losses: list[tuple[QAExample, float]] = []
-        self._add_callbacks()
+        self.add_callbacks()
 
-    def _add_callbacks(self) -> None:
+    def add_callbacks(self) -> None:
         by_reward = (self.kl_coefficient, self.finite_updates, self.advantage_scale, self.equal_rewards)
-        for callback in (RunFiles(self), *by_reward, HackingReport(lambda: self.boundary)):
+        for callback in (self.files, *by_reward, HackingReport(lambda: self.boundary)):
             self.add_callback(callback)
         if self.schedule is not None:
-            self.args.num_train_epochs = 1
-            self.add_callback(CountPasses(self.schedule))
+            self.args.num_train_epochs = 1  # to the library the schedule is a single epoch
         if self.args.stop_on is not None:
-            best = Path(self.args.output_dir) / "best"
+            best = self.files.folder / "best"
             self.add_callback(
                 HeldOutStopping(
                     self.args.stop_on,
                     self.args.patience,
-                    boundary=lambda: self.boundary,
+                    boundary=lambda: self.boundary if self.args.scst_epochs else 0,
                     keep=lambda: save_model_folder(self, best),
                 )
             )
 
-    # --- the update
+    # --- the schedule of updates: functions of the step alone
+
+    def row_schedule(self) -> RowSchedule:
+        """The rows of every update. Without a schedule the library reads the examples in its own order."""
+        args = self.args
+        return RowSchedule(
+            gold=self.gold_examples,
+            unlabelled=len(self.unlabelled),
+            share=self.unlabelled_share,
+            update_size=self._train_batch_size * args.gradient_accumulation_steps * self.accelerator.num_processes,
+            ce_epochs=args.ce_epochs,
+            scst_epochs=args.scst_epochs,
+            max_steps=args.max_steps,
+            updates_per_rollout=args.updates_per_rollout,
+            seed=args.seed if args.data_seed is None else args.data_seed,
+        )
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        if self.schedule is None:
+            return super()._get_train_sampler(train_dataset)
+        return ScheduleSampler(self.schedule)
+
+    @property
+    def boundary(self) -> int:
+        """Last step of the cross-entropy stage."""
+        return self.boundary_of(self.state.max_steps)
+
+    def boundary_of(self, max_steps: int) -> int:
+        return self.args.boundary(max_steps) if self.schedule is None else self.schedule.boundary
+
+    def scst_weight(self, step: int) -> float:
+        """λ in the update that completes `step`."""
+        args = self.args
+        return objectives.scst_weight(
+            step,
+            self.boundary,
+            self.state.max_steps,
+            schedule=args.schedule,
+            maximum=args.lambda_max,
+            warmup=args.lambda_warmup,
+        )
+
+    def ce_weight(self, step: int) -> float:
+        """The weight of L_ce in the update that completes `step`."""
+        return 1.0 if self.args.ce_weight == "one" else 1.0 - self.scst_weight(step)
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        """Linear warm-up in each stage, then linear decay or none (`rate_schedule`)."""
+        if self.lr_scheduler is None:  # type: ignore[has-type]
+            args, boundary = self.args, self.boundary_of(num_training_steps)
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
+                optimizer or self.optimizer,
+                lambda step: objectives.learning_rate_factor(
+                    step,
+                    boundary,
+                    num_training_steps,
+                    warmup=(args.ce_warmup, args.scst_warmup),
+                    second=args.scst_learning_rate / args.learning_rate,
+                    decays=args.rate_schedule == "linear",
+                ),
+            )
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    # --- the loss of an update
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Any:
         """The library's count of target tokens over all processes, in which a row without a question counts too."""
@@ -164,81 +248,166 @@ class SelfCriticalTrainer(
         the number of target tokens of the whole update (`objectives.target_tokens`).
         """
         step, labels = self.state.global_step + 1, inputs["labels"]
-        tokens = num_items_in_batch if num_items_in_batch is not None else objectives.target_tokens(labels)
         self.step_metrics.count(labels.shape[0])
+        self.step_metrics.add(**self.files.measures(inputs["examples"]))
         if step <= self.boundary:
-            loss = self._cross_entropy_loss(model, inputs)
+            loss = self.cross_entropy_loss(model, inputs)
         else:
-            self._keep_reference()
-            loss = self._self_critical_loss(model, inputs, step)
+            self.keep_reference()
+            loss = self.self_critical_loss(model, inputs, step)
+        tokens = num_items_in_batch if num_items_in_batch is not None else objectives.target_tokens(labels)
         loss, processes = loss / tokens, self.accelerator.num_processes
         if self.args.average_tokens_across_devices:
             loss = loss * processes  # cancels the mean over processes
         self.step_metrics.add(loss=(loss.detach() / processes, 0.0))  # `RunFiles` adds its weight, one for each update
         return (loss, {}) if return_outputs else loss
 
-    def _cross_entropy_loss(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+    def cross_entropy_loss(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
         """L_ce, summed over the batch."""
         labels = inputs["labels"]
         with self.step_metrics.timed("update"):
-            loss = self._cross_entropy(self._logits(model, inputs, labels), labels).sum()
+            loss = self.cross_entropy(self.logits(model, inputs, labels), labels).sum()
             self.step_metrics.add(loss_ce=(loss.detach(), labels.ne(-100).sum()))
         return loss
 
-    def _self_critical_loss(self, model: nn.Module, inputs: dict[str, Any], step: int) -> Tensor:
+    def self_critical_loss(self, model: nn.Module, inputs: dict[str, Any], step: int) -> Tensor:
         """λ · L_scst + w · L_ce + β · KL, summed over the batch of b contexts with k samples each."""
-        args, labels, examples = self.args, inputs["labels"], inputs["examples"]
-        # 1. Rollout, rewards and advantages, without gradient.
-        learned = self._rollout_of(inputs, step)
-        samples = learned.rollout.samples
-        assert samples is not None
+        labels = inputs["labels"]
+        # 1. Without gradient or dropout: k questions a context, their rewards, and advantages (b, k), for sets by
+        #    question (b, k, m). A failed reward is NaN and gives no advantage. Later updates of `updates_per_rollout`
+        #    take what the first one has made.
+        learned = self.kept_rollout(step) or self.new_rollout(inputs, step)
+        samples = learned.samples
         with self.step_metrics.timed("update"):
-            # 2. One forward pass with gradient for the gold and the sampled questions.
+            # 2. One forward pass with gradient, gold rows first: `gold` are the contexts that have a question. The end
+            #    token of a sample counts, what follows it is masked.
             gold = labels.ne(-100).any(-1).nonzero().squeeze(-1)
-            gold_logits, logits = self._gold_and_sample_logits(model, inputs, gold, samples)
-            logprobs = token_logprobs(logits, samples.tokens)
-            # 3. The terms of the loss.
-            ce = self._cross_entropy(gold_logits, labels[gold])
-            scst = self._policy_loss(learned, logprobs) / args.num_samples
+            gold_logits, logits = self.gold_and_sample_logits(model, inputs, gold, samples)
+            logprobs = token_logprobs(logits, samples.tokens)  # (b · k, t)
+            # 3. The terms of the loss. Each sample is divided by k before the sum: the other order rounds otherwise.
+            ce = self.cross_entropy(gold_logits, labels[gold])
+            scst = self.policy_loss(learned, logprobs) / self.args.num_samples
             loss = self.scst_weight(step) * scst.sum() + self.ce_weight(step) * ce.sum()
             if self.kl_coefficient.value > 0:
-                loss = loss + self._kl_penalty(inputs, samples, logits, logprobs)
-        # 4. What is logged.
-        gold_tokens = labels.ne(-100).sum()
-        self.step_metrics.add(
-            loss_ce=(ce.detach().sum(), gold_tokens),
-            loss_scst=(scst.detach().sum(), objectives.target_tokens(labels)),
-            length_gold=(gold_tokens, len(gold)),
-            **learned.scored.measures(learned.advantage),
-            **rollout_metrics(learned.rollout, logprobs.detach()),
-        )
-        self.logged_samples = learned.scored.rows(examples[: args.samples_logged])
+                loss = loss + self.kl_penalty(inputs, samples, logits, logprobs)
+        self.log_update(inputs, learned, logprobs.detach(), ce.detach().sum(), scst.detach().sum())
         return loss
 
-    def _rollout_of(self, inputs: dict[str, Any], step: int) -> LearnedRollout:
-        """A new rollout with its rewards and advantages, or the one that an earlier update made for these contexts."""
-        args, examples = self.args, inputs["examples"]
+    # --- rollout, rewards, advantages
+
+    def kept_rollout(self, step: int) -> LearnedRollout | None:
+        """What an earlier update has made for the contexts of this batch, with `updates_per_rollout` above 1."""
         number = step if self.schedule is None else self.schedule.rollout_of(step)
-        if (kept := self.rollouts.next(number, step)) is not None:
-            return kept
-        # Sampled questions, and greedy ones for the baseline, without dropout.
+        self.accumulated = self.accumulated + 1 if step == self.last_step else 0
+        self.last_step = step
+        if number != self.kept_number:
+            self.kept.clear()
+            self.kept_number = number
+        return self.kept.get(self.accumulated)
+
+    def new_rollout(self, inputs: dict[str, Any], step: int) -> LearnedRollout:
+        """Sampled questions, and greedy ones for the baseline, with their rewards and advantages."""
+        args = self.args
         with self.step_metrics.timed("rollout"):
-            rollout = self._roll_out(inputs, samples=args.num_samples, greedy=args.baseline == "greedy")
+            rollout = self.roll_out(inputs, samples=args.num_samples, greedy=args.baseline == "greedy")
         with self.step_metrics.timed("reward"):
-            scored = self._score(examples, rollout, step)
+            scored = self.score(inputs["examples"], rollout, step)
             advantage = advantages_of(scored, args.baseline, args.credit)
         self.advantage_scale.add(advantage)
         self.equal_rewards.add(scored.rewards, scored.greedy)
         learned = LearnedRollout(rollout, scored, advantage)
         if args.updates_per_rollout > 1:
-            self.rollouts.keep(learned)
+            self.kept[self.accumulated] = learned
         return learned
 
-    def _policy_loss(self, learned: LearnedRollout, logprobs: Tensor) -> Tensor:
+    @torch.no_grad()
+    def roll_out(self, inputs: dict[str, Any], *, samples: int, greedy: bool) -> Rollout:
+        """Decode without dropout, in parts if memory runs out. Each context is encoded once."""
+        ids, mask, starts = inputs["input_ids"], inputs["attention_mask"], inputs.get("starts")
+        draws = None
+        if samples:
+            # Random numbers by seed, step and example: a resumed run draws the same questions.
+            keys = [example.id for example in inputs["examples"]]
+            length, step = self.decoding_rules.max_new_tokens, self.state.global_step
+            draws = uniform_draws(keys, samples, length, seed=self.args.seed, step=step)
+
+        def roll_out(rows: Sequence[int]) -> Rollout:
+            part = slice(rows[0], rows[-1] + 1)
+            states = policy.get_encoder()(input_ids=ids[part], attention_mask=mask[part]).last_hidden_state
+            return decode(
+                policy,
+                states,
+                mask[part],
+                self.decoding_rules,
+                draws=None if draws is None else draws[part],
+                greedy=greedy,
+                starts=None if starts is None else starts[part],
+            )
+
+        with self.whole_model() as policy, self.accelerator.autocast():
+            training = policy.training
+            policy.eval()
+            try:
+                return concatenate(self.rollout_retry(roll_out, range(len(ids))), self.special_tokens.pad)
+            finally:
+                policy.train(training)
+
+    def score(self, examples: Sequence[QAExample], rollout: Rollout, step: int) -> ScoredRollout:
+        """The rewards of all questions of a rollout: one call for sampled and greedy ones."""
+        assert self.scorer is not None and rollout.samples is not None
+        sampled = self.texts(rollout.samples, examples)
+        greedy = [] if rollout.greedy is None else self.texts(rollout.greedy, examples)
+        copies = len(sampled) // len(examples)
+        repeated = [*(example for example in examples for _ in range(copies)), *examples[: len(greedy)]]
+        with torch.autocast(self.args.device.type, enabled=False):  # a metric has its own precision setting
+            batch = self.scorer(repeated, sampled + greedy)
+        self.failed_rewards.handle(step, repeated, sampled + greedy, batch)
+        return ScoredRollout.of(batch, sampled, greedy, copies=copies, device=self.args.device)
+
+    def texts(self, decoded: Decoded, examples: Sequence[QAExample]) -> list[str]:
+        """What the tokens say; of a set of questions without the one that the longest length has cut."""
+        texts = self.encoder.decoded(decoded.tokens, examples)
+        return without_cut_question(texts, decoded, self.special_tokens.end) if self.args.task == "sets" else texts
+
+    # --- the terms of the loss
+
+    def gold_and_sample_logits(
+        self, model: nn.Module, inputs: dict[str, Any], gold: Tensor, samples: Decoded
+    ) -> tuple[Tensor, Tensor]:
+        """Logits of the gold questions of the contexts `gold` (g,), (g, gold length, v), and of the samples of all,
+        (b · k, sample length, v).
+        """
+        both = (inputs["labels"][gold], samples.tokens.masked_fill(~samples.mask, -100))
+        longest = max(rows.shape[1] for rows in both)
+        rows = torch.cat([nn.functional.pad(rows, (0, longest - rows.shape[1]), value=-100) for rows in both])
+        logits = self.logits(model, inputs, rows, gold=gold).split([len(gold), len(samples.tokens)])
+        first, rest = (part[:, : rows.shape[1]] for part, rows in zip(logits, both, strict=True))
+        return first, rest
+
+    def logits(
+        self, model: nn.Module, inputs: dict[str, Any], labels: Tensor, *, gold: Tensor | None = None
+    ) -> Tensor:
+        """Logits (rows, t, v) of `labels` (rows, t): first one row for each context in `gold`, then equally many rows
+        for each context, side by side. Each context is encoded once.
+        """
+        ids, mask, starts = inputs["input_ids"], inputs["attention_mask"], inputs.get("starts")
+        every = torch.arange(len(mask), device=mask.device)
+        gold = every[:0] if gold is None else gold
+        context = torch.cat((gold, every.repeat_interleave((len(labels) - len(gold)) // len(mask))))
+        # What the decoder reads before a question: a language code of its example, else the start token.
+        begin = labels.new_full((len(labels), 1), self.special_tokens.start) if starts is None else starts[context]
+        tokens = shift_right(labels, begin, self.special_tokens.pad)
+        with share_encoder_pass(self.accelerator.unwrap_model(model), mask, context):
+            logits = model(input_ids=ids, attention_mask=mask[context], decoder_input_ids=tokens).logits
+        return about_labels(logits, labels)
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return objectives.cross_entropy(logits, labels, label_smoothing=self.args.label_smoothing_factor)
+
+    def policy_loss(self, learned: LearnedRollout, logprobs: Tensor) -> Tensor:
         """L_scst of each of the b · k samples, given their log-probabilities (b · k, t)."""
-        args, samples = self.args, learned.rollout.samples
-        assert samples is not None
-        shaped = objectives.shaped(
+        args, samples = self.args, learned.samples
+        advantage = objectives.shaped(
             learned.advantage,
             scale=args.reward_scale,
             normalise=args.normalise_advantage == "batch",
@@ -246,8 +415,11 @@ class SelfCriticalTrainer(
             by_group=args.normalise_advantage == "group",
             clip=args.clip_advantage,
         )
-        separator = self.processing_class.convert_tokens_to_ids(QUESTION)
-        advantage = shaped.flatten() if shaped.dim() == 2 else of_questions(shaped, samples, separator)
+        if advantage.dim() == 2:
+            advantage = advantage.flatten()  # one for each sample
+        else:
+            separator = self.processing_class.convert_tokens_to_ids(QUESTION)
+            advantage = of_questions(advantage, samples, separator)  # one for each token
         if args.updates_per_rollout == 1:
             return objectives.policy_gradient(logprobs, samples.mask, advantage)
         if learned.logprobs is None:
@@ -258,76 +430,41 @@ class SelfCriticalTrainer(
             self.step_metrics.add(clip_fraction=(clipped, samples.mask.sum()))
         return objectives.clipped_policy_gradient(logprobs, learned.logprobs, samples.mask, advantage, args.clip_ratio)
 
-    def _gold_and_sample_logits(
-        self, model: nn.Module, inputs: dict[str, Any], gold: Tensor, samples: Decoded
-    ) -> tuple[Tensor, Tensor]:
-        """Logits of the gold questions of the contexts `gold` (g,), (g, gold length, v), and of the samples of all,
-        (b · k, sample length, v).
-        """
-        labels = inputs["labels"]
-        rows = _stack(labels[gold], samples.tokens.masked_fill(~samples.mask, -100))
-        first, rest = self._logits(model, inputs, rows, gold=gold).split([len(gold), len(samples.tokens)])
-        return first[:, : labels.shape[1]], rest[:, : samples.tokens.shape[1]]
+    # --- the divergence from the policy at the start of the self-critical stage
 
-    def _logits(
-        self, model: nn.Module, inputs: dict[str, Any], labels: Tensor, *, gold: Tensor | None = None
-    ) -> Tensor:
-        """Logits (rows, t, v) of `labels` (rows, t): first one row for each context in `gold`, then equally many rows
-        for each context, side by side. Each context is encoded once.
-        """
-        ids, mask = inputs["input_ids"], inputs["attention_mask"]
-        every = torch.arange(len(mask), device=mask.device)
-        gold = every[:0] if gold is None else gold
-        context = torch.cat((gold, every.repeat_interleave((len(labels) - len(gold)) // len(mask))))
-        starts = self.special_tokens.starts(inputs.get("starts"), mask)[context]
-        tokens = shift_right(labels, starts, self.special_tokens.pad)
-        with share_encoder_pass(self.accelerator.unwrap_model(model), mask, context):
-            logits = model(input_ids=ids, attention_mask=mask[context], decoder_input_ids=tokens).logits
-        return about_labels(logits, labels)
+    def keep_reference(self) -> None:
+        """Copy the policy at the boundary, if a divergence from it is optimised or reported."""
+        reported = self.args.watch_kl and self.eval_dataset is not None
+        if (self.args.kl_coefficient > 0 or reported) and self.reference is None:
+            with self.whole_model() as policy:
+                self.reference = ReferencePolicy.at_stage_start(
+                    policy,
+                    Path(self.args.output_dir),
+                    resumed=self.state.global_step > self.boundary,
+                    write=self.is_world_process_zero(),
+                )
 
-    def _cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return objectives.cross_entropy(logits, labels, label_smoothing=self.args.label_smoothing_factor)
+    def reference_logits(self, inputs: dict[str, Any], decoded: Decoded) -> Tensor:
+        """Logits (n, t, v) of the reference policy at the tokens of n = b · k questions."""
+        assert self.reference is not None
+        # The unsharded copy of a model does not cast by itself, unlike the model in training.
+        with self.whole_model() as policy, self.reference.swapped_into(policy), self.accelerator.autocast():
+            return self.logits(policy, inputs, decoded.tokens).float()
 
-    # --- rollout and reward
-
-    @torch.no_grad()
-    def _roll_out(self, inputs: dict[str, Any], *, samples: int, greedy: bool) -> Rollout:
-        draws = None
-        if samples:
-            keys = [example.id for example in inputs["examples"]]
-            length, step = self.decoding_rules.max_new_tokens, self.state.global_step
-            draws = uniform_draws(keys, samples, length, seed=self.args.seed, step=step)
-        ids, mask = inputs["input_ids"], inputs["attention_mask"]
-        starts = self.special_tokens.starts(inputs.get("starts"), mask)
-
-        def roll_out(rows: Sequence[int]) -> Rollout:
-            part = slice(rows[0], rows[-1] + 1)
-            states = policy.get_encoder()(input_ids=ids[part], attention_mask=mask[part]).last_hidden_state
-            options: Any = {"draws": None if draws is None else draws[part], "starts": starts[part]}
-            return decode(policy, states, mask[part], self.decoding_rules, greedy=greedy, **options)
-
-        with self.whole_model() as policy, self.accelerator.autocast():
-            training = policy.training
-            policy.eval()
-            try:
-                return concatenate(self.rollout_retry(roll_out, range(len(ids))), self.special_tokens.pad)
-            finally:
-                policy.train(training)
-
-    def _score(self, examples: Sequence[QAExample], rollout: Rollout, step: int) -> ScoredRollout:
-        assert self.scorer is not None and rollout.samples is not None
-        sampled = self._texts(rollout.samples, examples)
-        greedy = [] if rollout.greedy is None else self._texts(rollout.greedy, examples)
-        copies = len(sampled) // len(examples)
-        repeated = [*(example for example in examples for _ in range(copies)), *examples[: len(greedy)]]
-        with torch.autocast(self.args.device.type, enabled=False):  # a metric has its own precision setting
-            batch = self.scorer(repeated, sampled + greedy)
-        self.failed_rewards.handle(step, repeated, sampled + greedy, batch)
-        return ScoredRollout.of(batch, sampled, greedy, copies=copies, device=self.args.device)
-
-    def _texts(self, decoded: Decoded, examples: Sequence[QAExample]) -> list[str]:
-        texts = self.encoder.decoded(decoded.tokens, examples)
-        return without_cut_question(texts, decoded, self.special_tokens.end) if self.args.task == "sets" else texts
+    def kl_penalty(self, inputs: dict[str, Any], samples: Decoded, logits: Tensor, logprobs: Tensor) -> Tensor:
+        """β · KL from the reference policy, summed over the batch."""
+        reference = self.reference_logits(inputs, samples)
+        if self.args.kl_estimator == "exact":
+            kl = objectives.kl_over_vocabulary(logits, reference)
+        else:
+            # After the end both are set equal: an infinite value there would remain NaN when it is masked later.
+            reference_logprobs = token_logprobs(reference, samples.tokens)
+            kl = objectives.kl_from_samples(logprobs, torch.where(samples.mask, reference_logprobs, logprobs.detach()))
+        kl = kl * samples.mask
+        total = (kl.detach().sum(), samples.mask.sum())
+        self.kl_coefficient.add(*total)
+        self.step_metrics.add(kl=total)
+        return self.kl_coefficient.value * kl.sum() / self.args.num_samples
 
     # --- evaluation
 
@@ -345,27 +482,50 @@ class SelfCriticalTrainer(
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad(), self.compute_loss_context_manager():
             labels = inputs["labels"]
-            losses = objectives.cross_entropy(self._logits(model, inputs, labels), labels) / labels.ne(-100).sum(-1)
+            losses = objectives.cross_entropy(self.logits(model, inputs, labels), labels) / labels.ne(-100).sum(-1)
             self.eval_losses += zip(inputs["examples"], losses.tolist(), strict=True)
             if self.held_out_questions is not None:
-                greedy = self._roll_out(inputs, samples=0, greedy=True).greedy
+                greedy = self.roll_out(inputs, samples=0, greedy=True).greedy
                 assert greedy is not None
                 divergence = None
                 if self.reference is not None:
-                    reference = self._reference_logits(inputs, greedy)
-                    divergence = objectives.kl_over_vocabulary(self._logits(model, inputs, greedy.tokens), reference)
-                texts = self._texts(greedy, inputs["examples"])
+                    reference = self.reference_logits(inputs, greedy)
+                    divergence = objectives.kl_over_vocabulary(self.logits(model, inputs, greedy.tokens), reference)
+                texts = self.texts(greedy, inputs["examples"])
                 self.held_out_questions.add(inputs["examples"], texts, greedy.mask, divergence)
         return losses.mean(), None, None
 
-    def _reference_logits(self, inputs: dict[str, Any], decoded: Decoded) -> Tensor:
-        """Logits (n, t, v) of the reference policy at the tokens of n = b · k questions."""
-        assert self.reference is not None
-        # The unsharded copy of a model does not cast by itself, unlike the model in training.
-        with self.whole_model() as policy, self.reference.swapped_into(policy), self.accelerator.autocast():
-            return self._logits(policy, inputs, decoded.tokens).float()
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """The library's loop; reward, held-out reward and held-out measures of the greedy questions are added to the
+        metrics (`docs/explanation/method.md`).
+        """
+        with self.step_metrics.paused():
+            output = super().evaluation_loop(*args, **kwargs)
+            losses = dict(gather_object(self.eval_losses)).values()  # the library's mean depends on the batches
+            self.eval_losses = []
+            measures = {"loss": sum(losses) / len(losses)}
+            if self.held_out_questions is not None:
+                measures |= self.held_out_questions.collect()
+            prefix = kwargs.get("metric_key_prefix", "eval")
+            output.metrics.update({f"{prefix}_{name}": value for name, value in measures.items()})
+        return output
 
     # --- logging and checkpoints
+
+    def log_update(
+        self, inputs: dict[str, Any], learned: LearnedRollout, logprobs: Tensor, ce: Tensor, scst: Tensor
+    ) -> None:
+        """Add one batch of the self-critical stage to the next line of the log, and keep some of its questions."""
+        labels = inputs["labels"]
+        targets, gold = objectives.target_tokens(labels), labels.ne(-100)
+        self.step_metrics.add(
+            loss_ce=(ce, gold.sum()),
+            loss_scst=(scst, targets),
+            length_gold=(gold.sum(), gold.any(-1).sum()),
+            **learned.scored.measures(learned.advantage),
+            **rollout_metrics(learned.rollout, logprobs),
+        )
+        self.logged_samples = learned.scored.rows(inputs["examples"][: self.args.samples_logged])
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the metrics since the last line, over all samples of all processes."""
@@ -383,13 +543,7 @@ class SelfCriticalTrainer(
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """The library's, after bringing this run into the state in which a resumed run begins, bit for bit."""
         self.step_metrics.gather_on_main(self.accelerator)
-        self.rollouts.clear()
+        self.kept.clear()
         if self.held_out_questions is not None:
             self.held_out_questions.reset_cache()  # the caches of a resumed run are empty
         super()._save_checkpoint(model, trial)
-
-
-def _stack(first: Tensor, second: Tensor) -> Tensor:
-    """Both batches of labels in one, padded with -100 to the longer length."""
-    length = max(first.shape[1], second.shape[1])
-    return torch.cat([nn.functional.pad(rows, (0, length - rows.shape[1]), value=-100) for rows in (first, second)])

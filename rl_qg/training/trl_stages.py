@@ -30,7 +30,7 @@ from rl_qg.generation.prompts import HIGHLIGHT, CausalPromptEncoder, Prompt, add
 from rl_qg.reports.model_card import check_repository, finish_publishing, publish
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
-from rl_qg.runtime.processes import PROJECT, check_tracker, from_main, processes
+from rl_qg.runtime.processes import check_tracker, from_main, processes
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.runtime.trainer_base import last_checkpoint, show_progress, train_until_preempted
 from rl_qg.scoring.reward_scorer import Reward, RewardScorer
@@ -39,7 +39,13 @@ from rl_qg.training.callbacks import FailedRewards, HackingReport, HeldOutStoppi
 from rl_qg.training.config import check_input, check_stop_on, language_of, rate_factor
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.run_files import StageFiles, replace_folder, save_model_folder
-from rl_qg.training.stages import evaluation_sample, reward_signatures, unlabelled_examples, unlabelled_note
+from rl_qg.training.stages import (
+    common_arguments,
+    evaluation_sample,
+    reward_signatures,
+    unlabelled_examples,
+    unlabelled_note,
+)
 from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics
 
 # The arguments of TRL's trainers from our settings, and the settings that TRL does not support.
@@ -87,30 +93,14 @@ def samples_of(settings: Settings) -> int:
     return NUM_SAMPLES if settings.scst.num_samples is None else settings.scst.num_samples
 
 
-def common_arguments(settings: Settings, output_dir: str) -> dict[str, Any]:
-    """What both stages share, as in `rl_qg.training.stages`; TRL's own defaults differ (bf16, checkpointing)."""
+def _common_arguments(settings: Settings, output_dir: str) -> dict[str, Any]:
+    """What both stages share; TRL's own defaults differ (bf16, checkpointing)."""
     common = settings.training
     return {
+        **common_arguments(settings),
         "output_dir": output_dir,
-        "per_device_eval_batch_size": common.eval_batch_size,
-        "gradient_accumulation_steps": common.gradient_accumulation_steps,
         "gradient_checkpointing": common.gradient_checkpointing,
-        "weight_decay": common.weight_decay,
-        "max_grad_norm": common.max_grad_norm,
-        "bf16": common.precision == "bf16",
-        "fp16": common.precision == "fp16",
-        "use_cpu": common.use_cpu,
-        "logging_steps": common.logging_steps,
-        "eval_strategy": "steps",
-        "eval_steps": common.eval_steps,
-        "save_strategy": "steps",
-        "save_steps": common.save_steps,
-        "save_total_limit": common.save_total_limit,
         "lr_scheduler_type": "linear" if common.rate_schedule == "linear" else "constant_with_warmup",
-        "report_to": common.report_to,
-        "project": PROJECT,
-        "seed": settings.seed,
-        "data_seed": settings.seed,
         "remove_unused_columns": False,
     }
 
@@ -120,7 +110,7 @@ def cross_entropy_arguments(settings: Settings, output_dir: str) -> dict[str, An
     ce, alone = settings.ce, settings.stages == "ce"
     best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": False}
     return {
-        **common_arguments(settings, output_dir),
+        **_common_arguments(settings, output_dir),
         "per_device_train_batch_size": settings.training.batch_size,
         "num_train_epochs": ce.epochs,
         "learning_rate": ce.learning_rate * rate_factor(settings),
@@ -137,7 +127,7 @@ def reward_arguments(settings: Settings, output_dir: str) -> dict[str, Any]:
     scst, samples = settings.scst, samples_of(settings)
     limits = {"min_new_tokens": scst.min_new_tokens, "no_repeat_ngram_size": scst.no_repeat_ngram}
     return {
-        **common_arguments(settings, output_dir),
+        **_common_arguments(settings, output_dir),
         "per_device_train_batch_size": settings.training.batch_size * samples,
         "num_generations": samples,
         "num_generations_eval": 1,

@@ -17,9 +17,9 @@ from rl_qg.generation.generate import generate
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 from rl_qg.settings import CESettings, GenerateSettings, ModelSettings, SCSTSettings, Settings, TrainingSettings
-from rl_qg.training import best_of_n
 from rl_qg.training.best_of_n import check_best_of_n
 from rl_qg.training.stages import train
+from rl_qg.training.trainer import SelfCriticalTrainer
 from tests.rl_qg.training.word_task import WORDS, WordReward, data, lines
 from tests.tiny_models import tiny_bart, word_tokenizer
 
@@ -143,18 +143,18 @@ def test_a_killed_run_continues_to_the_same_files(
                 raise KeyboardInterrupt
             return super().score(*columns, **named)
 
-    original = best_of_n.PicksTrainer.training_step
+    original = SelfCriticalTrainer.training_step
 
     def killed(self: Any, *args: Any, **kwargs: Any) -> Any:
         if where == "second" and self.state.global_step == 3:
             raise Killed
         return original(self, *args, **kwargs)
 
-    monkeypatch.setattr(best_of_n.PicksTrainer, "training_step", killed)
+    monkeypatch.setattr(SelfCriticalTrainer, "training_step", killed)
     with pytest.raises((Killed, KeyboardInterrupt)):
         train_best_of_n(settings(tmp_path / "killed", start), splits(), Interrupted())
     assert (tmp_path / "killed" / "ce").exists() and not (tmp_path / "killed" / "scst").exists()
-    monkeypatch.setattr(best_of_n.PicksTrainer, "training_step", original)
+    monkeypatch.setattr(SelfCriticalTrainer, "training_step", original)
     train_best_of_n(settings(tmp_path / "killed", start), splits(), WordReward())
     for name in ("picks.jsonl", "trained.json"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -250,8 +250,8 @@ def test_held_out_measures_are_computed_on_the_greedy_questions(tmp_path: Path) 
 
     subject = trainer(tmp_path, held_out=WordReward(), eval_dataset=data(7), per_device_eval_batch_size=3)
     found = subject.evaluate()
-    rollouts = [subject._roll_out(subject.encoder([item]), samples=0, greedy=True) for item in data(7)]
-    texts = [subject._texts(r.greedy, [item])[0] for r, item in zip(rollouts, data(7), strict=True)]
+    rollouts = [subject.roll_out(subject.encoder([item]), samples=0, greedy=True) for item in data(7)]
+    texts = [subject.texts(r.greedy, [item])[0] for r, item in zip(rollouts, data(7), strict=True)]
     wanted = held_out_measures(texts, [item.question for item in data(7)], [item.context for item in data(7)])
     assert {name: found[f"eval_{name}"] for name in wanted} == pytest.approx(wanted)
     rewards = WordReward().score(texts, None).scores

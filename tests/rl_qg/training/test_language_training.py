@@ -79,7 +79,7 @@ def test_losses_are_those_of_the_library_without_the_code(tmp_path: Path, tokeni
     inputs: Any = subject.encoder(ROWS)
     samples = torch.tensor([[5, 6, 2], [7, 2, -100], [8, 2, -100], [9, 4, 2], [6, 2, -100], [6, 6, 2]])
     rows = torch.cat((torch.tensor([[5, 2, -100], [7, 8, 2]]), samples))
-    logits = subject._logits(subject.model, inputs, rows, gold=torch.tensor([0, 2])).log_softmax(-1)
+    logits = subject.logits(subject.model, inputs, rows, gold=torch.tensor([0, 2])).log_softmax(-1)
     assert logits.shape[:2] == rows.shape
     for got, tokens, row in zip(logits, rows.tolist(), [0, 2, 0, 0, 1, 1, 2, 2], strict=True):
         known = [token for token in tokens if token >= 0]

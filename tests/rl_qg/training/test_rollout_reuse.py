@@ -81,8 +81,8 @@ def test_the_second_update_of_a_rollout_equals_a_slow_reference(tmp_path: Path) 
     model.train()
     subject.state.max_steps = 4
     rollouts: list[Any] = []
-    original = subject._roll_out
-    subject._roll_out = lambda *a, **k: rollouts.append(original(*a, **k)) or rollouts[-1]  # type: ignore[method-assign, func-returns-value]
+    original = subject.roll_out
+    subject.roll_out = lambda *a, **k: rollouts.append(original(*a, **k)) or rollouts[-1]  # type: ignore[method-assign, func-returns-value]
     subject.compute_loss(model, dict(batch))
 
     def logprobs(row: int, tokens: list[int]) -> torch.Tensor:

@@ -146,7 +146,7 @@ def test_rollouts_use_no_dropout_and_keep_the_training_mode(tmp_path: Path) -> N
     subject = trainer(tmp_path, model=tiny_bart(25, seed=1, dropout=0.5))
     subject.model.train()
     batch = subject.encoder(data(4))
-    first, second = (subject._roll_out(batch, samples=2, greedy=True) for _ in range(2))
+    first, second = (subject.roll_out(batch, samples=2, greedy=True) for _ in range(2))
     assert first.greedy.tokens.equal(second.greedy.tokens)
     assert first.samples.tokens.equal(second.samples.tokens)
     assert subject.model.training

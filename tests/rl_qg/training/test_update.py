@@ -67,8 +67,8 @@ def test_loss_and_gradient_equal_a_slow_reference(tmp_path: Path, build: Any, op
     reference = build(26, seed=2)  # with <hl>
     subject.reference = ReferencePolicy.copy_of(reference)
     rollouts: list[Any] = []
-    original = subject._roll_out
-    subject._roll_out = lambda *a, **k: rollouts.append(original(*a, **k)) or rollouts[-1]  # type: ignore[method-assign, func-returns-value]
+    original = subject.roll_out
+    subject.roll_out = lambda *a, **k: rollouts.append(original(*a, **k)) or rollouts[-1]  # type: ignore[method-assign, func-returns-value]
     batch, model = subject.encoder(data(8)), subject.model
     if options.get("activation_checkpointing"):
         model.activation_checkpointing_enable()
