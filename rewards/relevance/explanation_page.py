@@ -1,13 +1,14 @@
-"""The page of an explanation: one self-contained HTML file. All text in it is escaped in this module."""
+"""The page of an explanation, one self-contained HTML file: `explanation.html` with what this module computes."""
 
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from string import Template
 from typing import Any
+
+from rewards.errors import library
 
 Row = Mapping[str, Any]
 
@@ -20,230 +21,150 @@ GROUND = "var(--card)"
 VISIBLE = 0.05
 """Fraction of a scale from which on a colour can be distinguished from that of 0."""
 
-LOCAL_NOTE = (
-    "One row for each question token, one column for each encoder layer. The word in a cell is the context token that "
-    "contributes most, number and colour are the contribution (weight × cosine; point at a cell for both). The last "
-    "row is each layer’s value; lrm is their {}."
-)
-MATCHED_NOTE = (
-    "What each context token adds to lrm, over all layers and question tokens. "
-    '<span class="interactive">Point at a question token to see its best matches alone, on a scale of their own; '
-    "click to keep them.</span> Crossed-out tokens are not compared."
-)
-GAIN_NOTE = (
-    "How {} of each context token changes when the question precedes the context: green is likelier, red and "
-    "dotted is less likely (point at a token for the numbers). Dashed tokens have no counterpart: a text begins with "
-    "other tokens alone than after other text."
-)
-
 
 def page(explanation: Row) -> str:
     """Return the page of an explanation, given as `rewards.relevance.explanation.Explanation.to_dict` returns it."""
-    template = Template(Path(__file__).with_name("explanation.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        title=escape(f"QRelScore of “{explanation['question']:.80}”"),
-        question=escape(explanation["question"]),
-        context=escape(explanation["context"]),
-        cards="\n".join(_cards(explanation)),
-        notes=_notes(explanation["notes"]),
-        signature=escape(explanation["signature"]),
-        **_heat_map(explanation),
-        **_matched_text(explanation),
-        **_gain_text(explanation),
+    jinja2, markup = (library(name, "the page of an explanation", "jinja2") for name in ("jinja2", "markupsafe"))
+    environment = jinja2.Environment(
+        autoescape=True,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        finalize=lambda value: value if isinstance(value, markup.Markup) else markup.Markup(escape(str(value))),
+    )
+    environment.filters["number"] = _number
+    template = environment.from_string(Path(__file__).with_name("explanation.html").read_text(encoding="utf-8"))
+    logarithmic = explanation["choices"]["confidence"] == "log_likelihood"
+    return template.render(
+        shown=explanation,
+        heat=_heat_map(explanation),
+        matched=_matched(explanation),
+        matches=json.dumps(_contributions(explanation)),
+        labels=[_label(explanation["question_tokens"], at) for at in range(len(explanation["question_tokens"]))],
+        gains=_gains(explanation),
+        confidences=list(_confidences(explanation, logarithmic)),
+        what="log p" if logarithmic else "p",
     )
 
 
-def _cards(explanation: Row) -> Iterable[str]:
-    choices, parts = explanation["choices"], explanation["measured"]
-    for part, description in {
-        "score": "harmonic mean of lrm and grg",
-        "lrm": f"local: matches in {_count(len(explanation['layers']), 'encoder layer')}",
-        "grg": f"global: {choices['gain']} gain of the decoder’s confidence",
-    }.items():
-        if choices["baselines"] != "none" and part in parts:
-            description += f"; {_number(parts[part])} before rescaling"
-        yield (
-            f'<div class="panel"><p class="name">{part}</p><p class="figure">{_number(explanation[part])}</p>'
-            f'<p class="small">{escape(description)}</p></div>'
-        )
-
-
-def _notes(notes: Sequence[str]) -> str:
-    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
-    return f'<ul class="notes">{items}</ul>' if items else ""
-
-
-def _heat_map(explanation: Row) -> dict[str, str]:
+def _heat_map(explanation: Row) -> Row:
     """Question tokens by layers: colour and number are the contribution, the word is the matched context token."""
-    layers, power = explanation["layers"], explanation["choices"]["power"]
-    cells: dict[tuple[int, int], list[Row]] = defaultdict(list)
-    for layer in layers:
+    question_tokens, context_tokens = explanation["question_tokens"], explanation["context_tokens"]
+    numbers = [layer["number"] for layer in explanation["layers"]]
+    matches: dict[tuple[int, int], list[Row]] = defaultdict(list)
+    for layer in explanation["layers"]:
         for match in layer["matches"]:
-            cells[match["question_token"], layer["number"]].append(match)
-    values = {key: _mean(match["contribution"] for match in matches) for key, matches in cells.items()}
-    scale = max(map(abs, values.values())) or 1.0
+            matches[match["question_token"], layer["number"]].append(match)
+    means = {key: _mean(match["contribution"] for match in some) for key, some in matches.items()}
+    scale = max(map(abs, means.values())) or 1.0
 
-    def cell(word: int, number: int) -> str:
-        matches, question_tokens, context_tokens = (
-            cells[word, number],
-            explanation["question_tokens"],
-            explanation["context_tokens"],
+    def cell(word: int, number: int) -> Row:
+        best = max(matches[word, number], key=lambda match: match["contribution"])
+        lines = [f"layer {number}"]
+        for match in matches[word, number]:
+            pair = f"{_label(question_tokens, word)} → {_label(context_tokens, match['context_token'])}"
+            measured = ", ".join(f"{key} {_number(match[key])}" for key in ("weight", "cosine", "contribution"))
+            lines.append(f"{pair}: {measured}")
+        value = means[word, number]
+        return {
+            "label": _label(context_tokens, best["context_token"]),
+            "value": value,
+            "colour": _shade(value, scale, BLUE, ORANGE),
+            "title": "\n".join(lines),
+        }
+
+    rows = []
+    for word, token in enumerate(question_tokens):
+        compared = [] if token["left_out"] else [cell(word, number) for number in numbers]
+        mean = _mean(each["value"] for each in compared) if compared else 0.0
+        rows.append(
+            {"label": _label(question_tokens, word), "left_out": token["left_out"], "cells": compared, "mean": mean}
         )
-        best = max(matches, key=lambda match: match["contribution"])
-        title = "\n".join(
-            [f"layer {number}", *(_match_text(match, question_tokens, context_tokens) for match in matches)]
-        )
-        style = f"background:{_shade(values[word, number], scale, BLUE, ORANGE)}"
-        label, value = escape(_label(context_tokens, best["context_token"])), _number(values[word, number])
-        return f'<td style="{style}" title="{escape(title)}"><b>{label}</b><span>{value}</span></td>'
-
-    numbers = [layer["number"] for layer in layers]
-    rows = ""
-    for word, token in enumerate(explanation["question_tokens"]):
-        if token["left_out"]:
-            line = f'<td class="out" colspan="{len(layers) + 1}">not compared: {escape(token["left_out"])}</td>'
-        else:
-            mean = _mean(values[word, number] for number in numbers)
-            line = "".join(cell(word, number) for number in numbers) + f'<td class="whole">{_number(mean)}</td>'
-        rows += f'<tr><th scope="row">{escape(_label(explanation["question_tokens"], word))}</th>{line}</tr>'
-    head = "".join(f'<th scope="col">{number}</th>' for number in numbers)
-    foot = "".join(
-        f"<td>{_number(value)}</td>"
-        for value in [*(layer["value"] for layer in layers), explanation["measured"]["lrm"]]
-    )
-    return {
-        "heat": (
-            f'<table class="heat"><thead><tr><th>layer</th>{head}<th scope="col">mean</th></tr></thead>'
-            f'<tbody>{rows}</tbody><tfoot><tr><th scope="row">layer’s value</th>{foot}</tr></tfoot></table>'
-        ),
-        "heat_legend": _legend(min(values.values()), scale, "contribution", BLUE, ORANGE),
-        "local_note": LOCAL_NOTE.format("mean" if power == "1" else f"power mean (exponent {power})"),
-    }
+    return {"numbers": numbers, "rows": rows, "legend": _legend(min(means.values()), scale, BLUE, ORANGE)}
 
 
-def _match_text(match: Row, question_tokens: Sequence[Row], context_tokens: Sequence[Row]) -> str:
-    pair = f"{_label(question_tokens, match['question_token'])} → {_label(context_tokens, match['context_token'])}"
-    numbers = ", ".join(f"{key} {_number(match[key])}" for key in ("weight", "cosine", "contribution"))
-    return f"{pair}: {numbers}"
-
-
-def _matched_text(explanation: Row) -> dict[str, str]:
-    """The context, coloured by what each token adds to lrm, and for the script what each question token adds."""
-    question_tokens, context_tokens, matched = (
-        explanation["question_tokens"],
-        explanation["context_tokens"],
-        explanation["matched"],
-    )
-    pieces = {token["piece"] for token in context_tokens} - {None}
+def _contributions(explanation: Row) -> dict[int, dict[int, float]]:
+    """What each question token adds to each context token, over all layers, for the page's script."""
     contributions: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for layer in explanation["layers"]:
+        for match in layer["matches"]:
+            contributions[match["question_token"]][match["context_token"]] += match["weight"] * match["cosine"]
+    return contributions
+
+
+def _matched(explanation: Row) -> Row:
+    """The context, coloured by what each token adds to lrm."""
+    tokens, matched = explanation["context_tokens"], explanation["matched"]
     chosen: dict[int, Counter[int]] = defaultdict(Counter)
     for layer in explanation["layers"]:
         for match in layer["matches"]:
-            word, to = match["question_token"], match["context_token"]
-            contributions[word][to] += match["weight"] * match["cosine"]
-            chosen[to][word] += 1
-    groups = _groups(context_tokens)
-    scale = max((abs(sum(matched[at] for at in group)) for group in groups), default=0.0) or 1.0
-    marks = []
-    for group in groups:
-        value = sum(matched[at] for at in group)
-        tokens = " ".join(map(str, group))
-        text = _text(explanation["context"], context_tokens, group)
-        if reason := context_tokens[group[0]]["left_out"]:
-            marks.append(f'<span class="out" title="not compared: {escape(reason)}">{escape(text)}</span>')
+            chosen[match["context_token"]][match["question_token"]] += 1
+    groups = _groups(tokens)
+    values = [sum(matched[at] for at in group) for group in groups]
+    scale = max(map(abs, values), default=0.0) or 1.0
+    looks = []
+    for group, value in zip(groups, values, strict=True):
+        if reason := tokens[group[0]]["left_out"]:
+            looks.append({"class": "out", "title": f"not compared: {reason}"})
             continue
-        by = sum((chosen[at] for at in group), Counter[int]())
-        title = f"{text}: {_number(value)} of lrm"
-        title += "".join(
-            f"\n{_label(question_tokens, word)} in {_count(times, 'layer')}" for word, times in by.most_common()
-        )
-        style = f"background:{_shade(value, scale, BLUE, ORANGE)}"
-        marks.append(f'<span data-tokens="{tokens}" style="{style}" title="{escape(title)}">{escape(text)}</span>')
+        lines = [f"{_text(explanation['context'], tokens, group)}: {_number(value)} of lrm"]
+        for word, times in sum((chosen[at] for at in group), Counter[int]()).most_common():
+            plural = "s" if times != 1 else ""
+            lines.append(f"{_label(explanation['question_tokens'], word)} in {times} layer{plural}")
+        colour = f"background:{_shade(value, scale, BLUE, ORANGE)}"
+        looks.append({"data-tokens": " ".join(map(str, group)), "style": colour, "title": "\n".join(lines)})
+    pieces = {token["piece"] for token in tokens} - {None}
     return {
-        "matched": _assembled(explanation["context"], context_tokens, groups, marks, numbered=len(pieces) > 1),
-        "matched_legend": _legend(min(matched), scale, "added to lrm", BLUE, ORANGE),
-        "matches": json.dumps(contributions),
-        "words": "\n".join(
-            f'<span class="out">{escape(token["text"])}</span>'
-            if token["left_out"]
-            else f'<button type="button" data-word="{at}" aria-pressed="false">'
-            f"{escape(_label(question_tokens, at))}</button>"
-            for at, token in enumerate(question_tokens)
-        ),
-        "matched_note": MATCHED_NOTE,
+        **_marked(explanation["context"], tokens, groups, looks, numbered=len(pieces) > 1),
+        "legend": _legend(min(matched), scale, BLUE, ORANGE),
     }
 
 
-def _gain_text(explanation: Row) -> dict[str, str]:
-    """The context, coloured by each token's gain, and the table of the confidences."""
-    logarithmic = explanation["choices"]["confidence"] == "log_likelihood"
+def _gains(explanation: Row) -> Row:
+    """The context, coloured by each token's gain."""
     tokens = [gain for gain in explanation["gains"] if gain["part"] == "context"]
     groups = _groups(tokens)
-    summed = [_sum_of(tokens[at]["gain"] for at in group) for group in groups]
-    scale = max((abs(value) for value in summed if value is not None), default=0.0) or 1.0
-    marks = []
-    for group, value in zip(groups, summed, strict=True):
-        text = _text(explanation["context"], tokens, group)
-        title = "\n".join(_gain_text_of(tokens[at]) for at in group)
-        look = 'class="alone"'
-        if value is not None:
-            less = ' class="less"' if value < -VISIBLE * scale else ""
-            look = f'style="background:{_shade(value, scale, GREEN, RED)}"{less}'
-        marks.append(f'<span {look} title="{escape(title)}">{escape(text)}</span>')
-    what = "log p" if logarithmic else "p"
+    known = [[tokens[at]["gain"] for at in group if tokens[at]["gain"] is not None] for group in groups]
+    scale = max((abs(sum(values)) for values in known if values), default=0.0) or 1.0
+    looks = []
+    for group, values in zip(groups, known, strict=True):
+        look = {"class": "alone"}
+        if values:
+            look = {"style": f"background:{_shade(sum(values), scale, GREEN, RED)}"}
+            if sum(values) < -VISIBLE * scale:
+                look["class"] = "less"
+        looks.append({**look, "title": "\n".join(line for at in group for line in _gain_lines(tokens[at]))})
     return {
-        "gains": _assembled(
-            explanation["context"], tokens, groups, marks, numbered=len(explanation["confidences"]) > 1
-        ),
-        "gain_legend": _legend(-scale, scale, f"change of {what}", GREEN, RED),
-        "gain_note": GAIN_NOTE.format(what),
-        "confidences": _confidence_table(explanation, logarithmic),
+        **_marked(explanation["context"], tokens, groups, looks, numbered=len(explanation["confidences"]) > 1),
+        "legend": _legend(-scale, scale, GREEN, RED),
     }
 
 
-def _gain_text_of(gain: Row) -> str:
-    """One token's numbers, for the hover text."""
-    sides = {"alone": gain["base"], "after the question": gain["prompt"]}
-    lines = [
-        f"{side}: p {_number(math.exp(logprob))}, log p {_number(logprob)}"
-        for side, logprob in sides.items()
-        if logprob is not None
-    ]
-    change = [] if gain["gain"] is None else [f"change {_number(gain['gain'], signed=True)}"]
-    return "\n".join([gain["text"], *lines, *change])
+def _gain_lines(gain: Row) -> Iterator[str]:
+    yield gain["text"]
+    for side, logprob in {"alone": gain["base"], "after the question": gain["prompt"]}.items():
+        if logprob is not None:
+            yield f"{side}: p {_number(math.exp(logprob))}, log p {_number(logprob)}"
+    if gain["gain"] is not None:
+        yield f"change {_number(gain['gain'], signed=True)}"
 
 
-def _confidence_table(explanation: Row, logarithmic: bool) -> str:
-    """The parts of each confidence: question, context and end tokens, without and with the question."""
+def _confidences(explanation: Row, logarithmic: bool) -> Iterator[Row]:
+    """The parts of each confidence: question, context and end tokens, then all, without and with the question."""
     pieces = explanation["confidences"]
-    lines = []
     for confidence in pieces:
         tokens = [gain for gain in explanation["gains"] if gain["piece"] == confidence["piece"]]
         where = f"piece {confidence['piece'] + 1}: " if len(pieces) > 1 else ""
         for part, name in {"question": "question tokens", "context": "context tokens", "end": "end token"}.items():
-            sides = _sides([gain for gain in tokens if gain["part"] == part], logarithmic)
-            if sides:
-                lines.append(f"<tr><td>{where}{name}</td>{sides}<td></td></tr>")
-        whole = f"{_sides(tokens, logarithmic)}<td>{_number(confidence['gain'], signed=True)}</td>"
-        lines.append(f'<tr class="total"><td>{where}confidence</td>{whole}</tr>')
-    side = f"<th>tokens</th><th>{'sum of log p' if logarithmic else 'mean p'}</th>"
-    head = (
-        '<tr><td></td><th colspan="2">alone</th><th colspan="2">after the question</th><td></td></tr>'
-        f"<tr><td></td>{side}{side}<th>gain</th></tr>"
-    )
-    table = f'<table class="numbers"><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table>'
-    panel = '<div class="scroll" role="region" tabindex="0" aria-label="Confidences of the decoder">'
-    return f"{panel}{table}</div>" if lines else ""
+            if some := [gain for gain in tokens if gain["part"] == part]:
+                yield {"name": f"{where}{name}", "sides": list(_sides(some, logarithmic)), "gain": None}
+        yield {"name": f"{where}confidence", "sides": list(_sides(tokens, logarithmic)), "gain": confidence["gain"]}
 
 
-def _sides(tokens: Sequence[Row], logarithmic: bool) -> str:
+def _sides(tokens: Sequence[Row], logarithmic: bool) -> Iterator[tuple[int, str]]:
     """Without and with the question: how many tokens, and their mean probability or sum of log-probabilities."""
-    cells = ""
-    for side in ("base", "prompt"):
+    for side in ("base", "prompt") if tokens else ():
         values = [token[side] for token in tokens if token[side] is not None]
-        measure = "–" if not values else _number(sum(values) if logarithmic else _mean(map(math.exp, values)))
-        cells += f"<td>{len(values)}</td><td>{measure}</td>"
-    return cells if tokens else ""
+        yield len(values), "–" if not values else _number(sum(values) if logarithmic else _mean(map(math.exp, values)))
 
 
 def _groups(tokens: Sequence[Row]) -> list[list[int]]:
@@ -267,25 +188,23 @@ def _text(context: str, tokens: Sequence[Row], group: Sequence[int]) -> str:
     return context[min(tokens[at]["start"] for at in group) : max(tokens[at]["end"] for at in group)]
 
 
-def _assembled(
-    context: str, tokens: Sequence[Row], groups: Sequence[Sequence[int]], marks: Sequence[str], *, numbered: bool
-) -> str:
-    """The context with its marks, and a number where a piece begins if there are several."""
+def _marked(
+    context: str, tokens: Sequence[Row], groups: Sequence[Sequence[int]], looks: Sequence[Row], *, numbered: bool
+) -> Row:
+    """The context in marks, each with the text before it, and its number where a piece begins if there are several."""
     located = all(token["start"] is not None for token in tokens)
     cursor, piece = 0, None
-    parts = []
-    for group, mark in zip(groups, marks, strict=True):
+    marks = []
+    for group, look in zip(groups, looks, strict=True):
         first = tokens[group[0]]
+        before = context[cursor : first["start"]] if located else " "
         if located:
-            parts.append(escape(context[cursor : first["start"]]))
             cursor = max(tokens[at]["end"] for at in group)
-        else:
-            parts.append(" ")
-        if numbered and first["piece"] not in (None, piece):
-            piece = first["piece"]
-            parts.append(f'<sup title="piece {piece + 1}">{piece + 1}</sup>')
-        parts.append(mark)
-    return "".join([*parts, escape(context[cursor:]) if located else ""])
+        begins = numbered and first["piece"] not in (None, piece)
+        piece = first["piece"] if begins else piece
+        text = _text(context, tokens, group)
+        marks.append({"before": before, "piece": piece + 1 if begins else None, "look": look, "text": text})
+    return {"marks": marks, "rest": context[cursor:] if located else ""}
 
 
 def _label(tokens: Sequence[Row], at: int) -> str:
@@ -295,12 +214,10 @@ def _label(tokens: Sequence[Row], at: int) -> str:
     return f"##{text}" if inside and before and (before["text"][-1:] + text[:1]).isalnum() and text else text
 
 
-def _legend(least: float, scale: float, what: str, positive: str, negative: str) -> str:
+def _legend(least: float, scale: float, positive: str, negative: str) -> Row:
     """A bar from 0 to the scale's end, or from its negative end where a value is below 0."""
     low = -scale if least < 0 else 0.0
-    ends = ",".join([negative] * (low < 0) + [GROUND, positive])
-    bar = f'<span class="bar" style="background:linear-gradient(to right,{ends})"></span>'
-    return f'<div class="legend"><span class="scale">{what}: {_number(low)} {bar} {_number(scale)}</span></div>'
+    return {"low": low, "high": scale, "ends": ",".join([negative] * (low < 0) + [GROUND, positive])}
 
 
 def _shade(value: float, scale: float, positive: str, negative: str) -> str:
@@ -315,16 +232,6 @@ def _number(value: float, *, signed: bool = False) -> str:
     return format(value, f"{'+' if signed else ''}{digits}").replace("-", "\N{MINUS SIGN}")
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("s" if number != 1 else "")
-
-
 def _mean(values: Iterable[float]) -> float:
     numbers = list(values)
     return sum(numbers) / len(numbers)
-
-
-def _sum_of(values: Iterable[float | None]) -> float | None:
-    """The sum of the values that are not None; None if there are none."""
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) if numbers else None
