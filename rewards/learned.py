@@ -73,8 +73,6 @@ class BLEURT(Metric):
 
     Args:
         model: checkpoint, a local folder or a Hub name.
-        batch_size: pairs per forward pass.
-        device: where to run; None takes the current GPU if there is one, else the CPU.
         dtype: floating-point type, for checkpoints that need no package.
     """
 
@@ -254,7 +252,6 @@ class CTC(Metric):
     Args:
         align: the package's alignment model, such as ``D-cnndm``, ``E-roberta``.
         aspect: ``consistency`` (reference-free) or ``relevance``.
-        device: where to run; None takes the current GPU if there is one, else the CPU.
     """
 
     name = "ctc"
@@ -312,9 +309,6 @@ class RQUGE(Metric):
     Args:
         qa_model: encoder-decoder that answers questions, a local folder or a Hub name.
         span_scorer: regression in transformers form with one output (released: ``alirezamsh/quip-512-mocha``).
-        batch_size: questions at a time.
-        device: where to run; None takes the current GPU if there is one, else the CPU.
-        dtype: floating-point type of the models.
     """
 
     name = "rquge"

@@ -81,9 +81,6 @@ class BERTScore(Metric):
             rescaling.
         part: which of ``precision``, ``recall`` and ``f`` is the score.
         against: ``references`` or ``context``.
-        batch_size: texts per forward pass.
-        device: where to run; None takes the current GPU if there is one, else the CPU.
-        dtype: floating-point type of the model.
 
     Parts: ``precision``, ``recall``, ``f``.
     """

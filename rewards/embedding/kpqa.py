@@ -213,9 +213,6 @@ class KPQA(Metric):
         layer: for ``bertscore``, the layer whose output is compared.
         beta: for the paper's ``rouge_l``, a number from 0 to a million or ``lin``; None for ``lin``.
         repeats: for the paper's ``bleu1``, ``each`` or ``once``; None for ``each``.
-        batch_size: texts per forward pass.
-        device: where to run; None takes the current GPU if there is one, else the CPU.
-        dtype: floating-point type of the models.
 
     Parts: ``weights``, those of the scored text's tokens; ``precision`` and ``recall`` of the best reference.
     """

@@ -66,9 +66,7 @@ class MoverScore(Metric):
         idf: texts, or a file with one per line, whose document frequencies weight the tokens; None for equal weights.
         stop_words: tokens that are left out, as the model's vocabulary writes them.
         against: ``references`` or ``context`` (reference-free).
-        batch_size: texts per forward pass.
         device: where the encoder runs; None takes the current GPU if there is one, else the CPU.
-        dtype: floating-point type of the model.
     """
 
     name = "moverscore"

@@ -60,9 +60,6 @@ class BARTScore(Metric):
             of candidates, with its smallest and largest score (`rewards.relevance.baselines`); None leaves the
             logarithms. Scores beyond the limits are below 0 or above 1.
         direction: ``"faithfulness"``, ``"precision"``, ``"recall"`` or ``"f"``.
-        batch_size: pairs per forward pass.
-        device: where to run; None takes the current GPU if there is one, else the CPU.
-        dtype: floating-point type of the model.
 
     Parts: the direction, or ``precision`` and ``recall`` for ``"f"``, in nats whether or not the score is normalised.
     """

@@ -203,7 +203,7 @@ def _marked(
         begins = numbered and first["piece"] not in (None, piece)
         piece = first["piece"] if begins else piece
         text = _text(context, tokens, group)
-        marks.append({"before": before, "piece": piece + 1 if begins else None, "look": look, "text": text})
+        marks.append({"before": before, "piece": first["piece"] + 1 if begins else None, "look": look, "text": text})
     return {"marks": marks, "rest": context[cursor:] if located else ""}
 
 

@@ -47,9 +47,6 @@ class QAScore(Metric):
         variant: ``"paper"`` or ``"official"``.
         unit: what is masked at a time: ``"token"``, or ``"word"`` (paper only).
         truncation: ``"beginning"`` or ``"answer"``; inputs that were cut are counted in `truncated`, logged once.
-        batch_size: sequences per forward pass; there is one sequence per masked unit.
-        device: where to run; None takes the current GPU if there is one, else the CPU.
-        dtype: floating-point type of the model.
 
     Parts: ``token_logprobs``, one list per question with one value per masked unit.
     """

@@ -93,9 +93,6 @@ class QRelScore(Metric):
             they nearly cancel; a reward is better clipped.
         references: whether to score against references too (Ref-QRelScore, equation 10): the arithmetic mean of
             QRelScore and of the best QRelScore among the references, each used as the context.
-        batch_size: sequences per forward pass.
-        device: where to run; None takes the current GPU if there is one, else the CPU.
-        dtype: floating-point type of the models.
 
     Parts: ``lrm`` and ``grg`` (rescaled, if baselines are given), and with references ``reference``.
     """

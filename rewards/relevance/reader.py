@@ -80,9 +80,6 @@ class ReaderScore(Metric):
             ``stride`` is at most a third of them.
         stride: tokens that neighbouring windows share.
         max_answer_length: tokens of the longest answer that the reader may give, for F1 and exact match.
-        batch_size: windows per forward pass.
-        device: where to run; None takes the current GPU if there is one, else the CPU.
-        dtype: floating-point type of the model.
 
     Parts: ``probability``, ``log_probability``, ``f1`` and ``exact_match``, whatever is the score.
     """
