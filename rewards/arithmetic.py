@@ -142,7 +142,6 @@ class PackedLinear(nn.Module):
         return product[:count].view(*x.shape[:-1], product.shape[-1])
 
     def unpacked(self) -> nn.Module:
-        """Return the plain layer that this one was built from."""
         weight = self.weight.to_dense()
         with torch.device("meta"):  # no initial weights, which would take random numbers
             if self.transposed:

@@ -40,7 +40,6 @@ class Inputs:
     """For metrics that need them; else blank or none."""
 
     def rows_from(self, start: int, end: int) -> "Inputs":
-        """Return the rows from ``start`` up to ``end``."""
         return Inputs(*(getattr(self, one.name)[start:end] for one in fields(self)))
 
 

@@ -3,7 +3,7 @@
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from numbers import Real
@@ -49,7 +49,6 @@ class Part:
         return torch.tensor(raw, dtype=torch.float64).clamp(*self.clip) * self.scale
 
     def describe(self) -> str:
-        """Return every choice that can change what the part adds, for the signature."""
         clip = "none" if self.clip == _UNBOUNDED else "{}..{}".format(*self.clip)
         cls = type(self.metric)
         name, *choices = getattr(self.metric, "signature", f"{cls.__module__}.{cls.__qualname__}").split("|")
@@ -80,7 +79,9 @@ class Combined(Metric):
         self.parts = {str(label): _part(f"{self.name}: part {label!r}", str(label), parts[label]) for label in parts}
         self.needs = frozenset[str]().union(*(part.needs for part in self.parts.values()))
         inner = {label: getattr(part.metric, "part_names", ()) for label, part in self.parts.items()}
-        self.part_names = tuple(key for label, names in inner.items() for key in (label, *_prefixed(label, names)))
+        self.part_names = tuple(
+            key for label, names in inner.items() for key in (label, *(f"{label}/{name}" for name in names))
+        )
         self.bounds = self._bounds()
 
     @abstractmethod
@@ -144,7 +145,6 @@ class Weighted(Combined):
     operation = torch.add
 
     def contribution(self, label: str, values: Tensor) -> Tensor:
-        """Return weight * values."""
         weight = self.parts[label].weight
         return weight * values if weight else torch.zeros_like(values)  # 0 * inf would be NaN
 
@@ -165,7 +165,6 @@ class Product(Combined):
     operation = torch.mul
 
     def contribution(self, label: str, values: Tensor) -> Tensor:
-        """Return values ** weight."""
         weight = self.parts[label].weight
         undefined = ((values < 0) & (not weight.is_integer())) | ((values == 0) & (weight < 0))
         if undefined.any():
@@ -177,10 +176,10 @@ class Product(Combined):
 
 
 def _part(where: str, label: str, given: Any) -> Part:
-    """Build a part from a metric object or from options; ``where`` begins every message."""
     if not _LABEL.fullmatch(label):
         raise MetricInputError(f"{where}: a label is made of letters, digits, '_', '-' and '.'")
-    if not isinstance(given, Mapping) and not _is_metric(given):
+    is_metric = callable(getattr(given, "score", None)) and not isinstance(given, type)
+    if not isinstance(given, Mapping) and not is_metric:
         raise MetricInputError(f"{where} is {given!r}; give a metric object, or options such as {{weight: 0.5}}")
     options = dict(given) if isinstance(given, Mapping) else {"metric": given}
     weight, scale = (_number(where, key, options.pop(key, 1.0)) for key in ("weight", "scale"))
@@ -209,10 +208,6 @@ def _metric(where: str, metric: Any, options: Mapping[str, Any]) -> Any:
     return metric
 
 
-def _is_metric(value: Any) -> bool:
-    return callable(getattr(value, "score", None)) and not isinstance(value, type)
-
-
 def _number(where: str, key: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise MetricInputError(f"{where}: {key} is {value!r}; give a finite number")
@@ -231,7 +226,3 @@ def _range(where: str, clip: Any) -> tuple[float, float]:
     if low > high:
         raise MetricInputError(f"{where}: clip is [{low}, {high}]; the first must not be above the second")
     return low, high
-
-
-def _prefixed(label: str, names: Iterable[str]) -> list[str]:
-    return [f"{label}/{name}" for name in names]

@@ -15,7 +15,7 @@ and ``whole_set`` (a score depends on all rows of a call).
 import inspect
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,9 +130,14 @@ def failure(error: BaseException, reward: Any) -> str:
     """One line on an error that a reward raised, with the line of its own file where that happened."""
     text = f"{type(error).__name__}: {error}".strip().splitlines()[0].rstrip(": ")
     frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
-    own = _file_of(reward)
+    own = None
+    with suppress(TypeError, OSError):  # a class without a file
+        own = inspect.getfile(reward if isinstance(reward, type) else type(reward))
     frame = next((frame for frame in reversed(frames) if frame.filename == own), frames[-1] if frames else None)
-    return text if frame is None else f"{text} ({_short(frame.filename)}, line {frame.lineno})"
+    if frame is None:
+        return text
+    path, here = Path(frame.filename), Path.cwd()
+    return f"{text} ({path.relative_to(here) if path.is_relative_to(here) else path}, line {frame.lineno})"
 
 
 def _result(reward: Any, given: Any, count: int) -> Result:
@@ -174,18 +179,4 @@ def _number(reward: Any, value: Any) -> float | None:
 
 
 def _plain(values: Any) -> Any:
-    """An array or a tensor as a list; everything else as it is."""
-    return values.tolist() if hasattr(values, "tolist") else values
-
-
-def _file_of(reward: Any) -> str | None:
-    try:
-        return inspect.getfile(reward if isinstance(reward, type) else type(reward))
-    except (TypeError, OSError):
-        return None
-
-
-def _short(name: str) -> str:
-    """A path from the working directory, where it is below that."""
-    path, here = Path(name), Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else name
+    return values.tolist() if hasattr(values, "tolist") else values  # an array or a tensor as a list

@@ -44,14 +44,12 @@ def flag(metric: str, option: str, value: object) -> bool:
 
 
 def path_of(metric: str, option: str, value: object) -> Path:
-    """Return the path of a file, with ``~`` replaced."""
     if not isinstance(value, str | Path) or not str(value):
         raise MetricInputError(f"{metric}: {option} {value!r:.40} is no path of a file")
     return Path(value).expanduser()
 
 
 def batch_of(metric: str, size: object) -> int:
-    """Return a batch size, a whole number from 1."""
     return int(number(metric, "batch_size", size, low=1, whole=True))
 
 

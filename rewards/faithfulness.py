@@ -46,11 +46,9 @@ class FaithfulnessExplanation:
         return f"score {self.score:.4f} ({f'not in the passage: {missing}' if missing else 'all in the passage'})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as dictionaries, lists, texts and numbers, for JSON."""
         return asdict(self)
 
     def to_html(self) -> str:
-        """Return one self-contained page: the question with its entities marked, and the passage."""
         question, end = "", 0
         for entity in self.entities:
             tag = "ins" if entity.supported else "del"
@@ -146,7 +144,6 @@ class EntityFaithfulness(Metric):
         )
 
     def explain(self, question: str, context: str, title: str = "") -> FaithfulnessExplanation:
-        """Score one question and mark what the passage does not support."""
         [score] = self.score([question], [context], titles=[title]).scores
         entities = self.entities(question, context, title)
         return FaithfulnessExplanation(question, context, score, self.signature, entities)
@@ -339,7 +336,6 @@ class _Passage:
         return word.folded in self.names and (word.is_capital or word.folded not in self.lower)
 
     def supports(self, run: Run) -> bool:
-        """Return whether the passage supports a name or a number."""
         words = [word.folded for word in run]
         if self.known.issuperset(words) and self.pairs.issuperset(pairwise(words)):
             return True
@@ -350,7 +346,6 @@ class _Passage:
         return "".join(words) in self.known or "".join(word[0] for word in words) in self.acronyms
 
     def forms(self, word: str) -> list[str]:
-        """Return the words of the passage that are forms of a word."""
         if word not in self._forms:
             forms = {word: None}
             if self.language == "en":

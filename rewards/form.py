@@ -106,10 +106,10 @@ class QuestionForm(Metric):
         words, passage = ptb(question), ptb(context)
         checks = {
             "question_word": self.language != "en" or opens_question(question),
-            "question_mark": _has_one_mark(question),
+            "question_mark": ends_as_question(question) and sum(map(question.count, QUESTION_MARKS)) <= 1,
             "no_repetition": not _repeats(words, passage),
-            "no_answer": not any(_contains(split(question), split(answer)) for split in (_compared, _plain)),
-            "no_copy": not _shares_run(words, context, self.max_copied + 1),
+            "no_answer": not any(_has_answer(split(question), split(answer)) for split in (_compared, _plain)),
+            "no_copy": _passage_runs(context, self.max_copied + 1).isdisjoint(_runs(words, self.max_copied + 1)),
             "known_words": self.vocabulary is None or self.vocabulary.knows(question, context),
         }
         return {name: checks[name] for name in self.part_names}
@@ -138,10 +138,6 @@ class _Vocabulary:
         return any(len(found) == 1 and found[0] != self.tokenizer.unk_token for found in tokens)
 
 
-def _has_one_mark(text: str) -> bool:
-    return ends_as_question(text) and sum(map(text.count, QUESTION_MARKS)) <= 1
-
-
 def _repeats(words: Words, passage: Words) -> bool:
     known = set(pairwise(passage))
     if any(pair[0] == pair[1] and pair not in known and not is_unspaced(pair[0]) for pair in pairwise(words)):
@@ -165,8 +161,8 @@ def _plain(text: str) -> Words:
     return tuple(word for word in ptb(_JOINED.sub(" ", text)) if word not in ("a", "an", "the"))
 
 
-def _contains(words: Words, part: Words) -> bool:
-    return bool(part) and part in _runs(words, len(part))
+def _has_answer(words: Words, answer: Words) -> bool:
+    return bool(answer) and answer in _runs(words, len(answer))
 
 
 def _runs(words: Words, size: int) -> set[Words]:
@@ -181,7 +177,3 @@ def _passage_runs(text: str, size: int) -> frozenset[Words]:
 @lru_cache(1 << 8)
 def _passage_words(text: str) -> frozenset[str]:
     return frozenset(_LETTERS.findall(text.casefold()))
-
-
-def _shares_run(words: Words, context: str, size: int) -> bool:
-    return not _passage_runs(context, size).isdisjoint(_runs(words, size))

@@ -191,7 +191,6 @@ class FrozenModel:
 
     @property
     def vocabulary(self) -> int:
-        """Number of logits per position."""
         return int(self.model.config.vocab_size)
 
     @cached_property
@@ -374,7 +373,6 @@ def _load_model(name: str, kind: str, **options: Any) -> Any:
 
 
 def load_tokenizer(name: str | Path) -> Any:
-    """Return the tokenizer of a local folder or a Hub name."""
     return _load("tokenizer", str(name), transformers.AutoTokenizer)
 
 
@@ -394,7 +392,6 @@ def _load(part: str, name: str, auto: Any, **options: Any) -> Any:
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """What is wrong with a model, with its name."""
     try:
         yield
     except ModelFault as fault:

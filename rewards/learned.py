@@ -1,6 +1,6 @@
-"""RQUGE: whether a model that answers the question finds the expected answer."""
+"""Learned metrics of other projects: BLEURT, COMET, CTC and RQUGE, behind one interface."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -13,11 +13,9 @@ from rewards.frozen import FrozenModel, batches_by_length
 from rewards.signature import file_hash, model_identity
 from rewards.words import normalise_answer
 
-# What the adapters share: loading with errors of one line, and running regressions.
-
 
 def load_or_explain(metric: str, model: str, loader: Any, *arguments: Any, **options: Any) -> Any:
-    """Call a loader; packages raise all kinds of errors, so each becomes one line."""
+    # packages raise all kinds of errors; each becomes one line
     try:
         return loader(*arguments, **options)
     except Exception as error:
@@ -29,6 +27,18 @@ def check_single_output(metric: str, model: FrozenModel) -> None:
     """Raise `MetricInputError` unless a model has exactly one output, as a regression has."""
     if (outputs := model.model.config.num_labels) != 1:
         raise MetricInputError(f"{metric}: {model.name!r} has {outputs} outputs; a regression has one")
+
+
+def _best(values: Iterable[float], owners: Sequence[int], inputs: Inputs) -> MetricResult:
+    """The largest value over the references of each question."""
+    best = [float("-inf")] * len(inputs.questions)
+    for row, value in zip(owners, values, strict=True):
+        best[row] = max(best[row], value)
+    return MetricResult(best, {})
+
+
+def _device(device: str | torch.device | None) -> str | torch.device:
+    return device if device is not None else "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def regress(model: FrozenModel, encoded: Any, batch_size: int) -> list[float]:
@@ -47,9 +57,6 @@ def regress(model: FrozenModel, encoded: Any, batch_size: int) -> list[float]:
         for at, value in zip(batch, logits.tolist(), strict=True):
             values[at] = value
     return values
-
-
-# BLEURT: a regression of people's ratings.
 
 
 class BLEURT(Metric):
@@ -106,10 +113,7 @@ class BLEURT(Metric):
     def compute(self, inputs: Inputs) -> MetricResult:
         pairs, owners = pairs_of(inputs, "references")
         score = self._model or self._plain
-        values = [float("-inf")] * len(inputs.questions)
-        for row, value in zip(owners, score(pairs, self.batch_size), strict=True):
-            values[row] = max(values[row], value)
-        return MetricResult(values, {})
+        return _best(score(pairs, self.batch_size), owners, inputs)
 
     def to(self, device: str | torch.device) -> Self:
         if self._model:
@@ -136,7 +140,7 @@ class _PackagedBleurt:
         self.tokenizer = load_or_explain("bleurt", model, package.BleurtTokenizer.from_pretrained, model)
         self.model = load_or_explain("bleurt", model, package.BleurtForSequenceClassification.from_pretrained, model)
         self.identity = model_identity(model, self.model.config)
-        self.model.eval().to(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
+        self.model.eval().to(_device(device))
 
     def __call__(self, pairs: Sequence[Pair], batch_size: int) -> list[float]:
         values = [0.0] * len(pairs)
@@ -159,14 +163,10 @@ class _PackagedBleurt:
 
 
 def _is_bleurt(model: str) -> bool:
-    """Whether a checkpoint is of the type that transformers does not know."""
     from transformers import PretrainedConfig
 
     found, _ = load_or_explain("bleurt", model, PretrainedConfig.get_config_dict, model)
     return found.get("model_type") == "bleurt"
-
-
-# COMET: a regression of people's ratings of translations.
 
 
 class COMET(Metric):
@@ -210,7 +210,7 @@ class COMET(Metric):
         known = checkpoint.name if model.endswith(".ckpt") else model
         self.identity = f"{known}@{load_or_explain(self.name, model, file_hash, checkpoint)}"
         """``name@hash`` of the checkpoint: the name of its file or on the Hub, and a hash of the file."""
-        self.to(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
+        self.to(_device(device))
 
     def choices(self) -> Mapping[str, object]:
         return {"model": self.identity, "against": self.against, "unbabel-comet": installed_version("unbabel-comet")}
@@ -223,17 +223,11 @@ class COMET(Metric):
         if self.against == "references":
             samples = [{**sample, "ref": reference} for sample, (_, reference) in zip(samples, pairs, strict=True)]
         predicted = self._model.predict(samples, batch_size=self.batch_size, gpus=self._gpus, progress_bar=False)
-        values = [float("-inf")] * len(inputs.questions)
-        for row, value in zip(owners, predicted.scores, strict=True):
-            values[row] = max(values[row], float(value))
-        return MetricResult(values, {})
+        return _best(map(float, predicted.scores), owners, inputs)
 
     def to(self, device: str | torch.device) -> Self:
         self._gpus = int(torch.device(device).type == "cuda")
         return self
-
-
-# CTC: how much of the information of one text is grounded in another.
 
 
 class CTC(Metric):
@@ -268,7 +262,7 @@ class CTC(Metric):
         self.align, self.aspect = align, aspect
         self.needs = frozenset({"contexts"} if aspect == "consistency" else {"contexts", "references"})
         self._scorer_class = library("ctc_score", self.name, "ctc_score").SummarizationScorer
-        self.to(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
+        self.to(_device(device))
 
     def choices(self) -> Mapping[str, object]:
         return {"align": self.align, "aspect": self.aspect, "ctc_score": installed_version("ctc_score")}

@@ -168,7 +168,6 @@ def check_allowed(name: str) -> None:
 
 
 def _imported(name: str, module: str, attribute: str) -> Any:
-    """What a dotted path names; the module of somebody else may raise anything when it is imported."""
     try:
         with cannot_end_the_program():
             return getattr(import_module(module), attribute)
@@ -178,7 +177,6 @@ def _imported(name: str, module: str, attribute: str) -> Any:
 
 
 def _built(name: str, target: Any, options: Mapping[str, Any]) -> Any:
-    """A reward of somebody else, checked."""
     if not callable(target):
         raise MetricInputError(f"cannot load the metric {name!r}: it is {target!r:.60}, not a class or a function")
     try:

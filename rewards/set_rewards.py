@@ -81,31 +81,17 @@ class SetReward(ABC):
     def signature(self) -> str:
         return format_signature(self.name, self.choices())
 
-    def score_sets(
-        self,
-        predictions: Sets,
-        contexts: Sequence[str] | None = None,
-        references: Sets | None = None,
-        *,
-        sentences: Sets | None = None,
-    ) -> list[float]:
+    def score_sets(self, predictions: Sets, *given: Any, **options: Any) -> list[float]:
         """Return R of each set; arguments and errors as `result`."""
-        return self.result(predictions, contexts, references, sentences=sentences).scores
+        return self.result(predictions, *given, **options).scores
 
-    def marginals(
-        self,
-        predictions: Sets,
-        contexts: Sequence[str] | None = None,
-        references: Sets | None = None,
-        *,
-        sentences: Sets | None = None,
-    ) -> list[tuple[float, list[float]]]:
+    def marginals(self, predictions: Sets, *given: Any, **options: Any) -> list[tuple[float, list[float]]]:
         """Return R(Q) of each set Q, and for each of its questions R(Q) − R(Q without it).
 
         Source: difference rewards (Wolpert and Tumer, "Optimal Payoff Functions for Members of Collectives", 2001).
         Arguments and errors as `result`.
         """
-        result = self.result(predictions, contexts, references, sentences=sentences, credit="marginal")
+        result = self.result(predictions, *given, **options, credit="marginal")
         return list(zip(result.scores, result.credits, strict=True))
 
     def result(
@@ -182,14 +168,12 @@ class SetReward(ABC):
         )
 
     def _groups(self, name: str, groups: Any, count: int | None) -> list[list[str]]:
-        """Lists of texts, one for each of `count` sets."""
         if isinstance(groups, str) or not isinstance(groups, Sequence):
             raise MetricInputError(f"{self.name}: {name} is {groups!r:.60}; give one list of texts for each document")
         if count is not None and len(groups) != count:
             raise MetricInputError(f"{self.name}: {count} sets but {len(groups)} {name}; give one list for each")
         for row, group in enumerate(groups):
-            is_list = isinstance(group, Sequence) and not isinstance(group, str)
-            if not is_list or not all(isinstance(text, str) for text in group):
+            if isinstance(group, str) or not isinstance(group, Sequence) or not all(isinstance(t, str) for t in group):
                 raise MetricInputError(f"{self.name}: {name}[{row}] is {group!r:.60}; give a list of texts")
         return [list(group) for group in groups]
 
@@ -253,7 +237,6 @@ class MultiSetReward(SetReward):
         return {"repeated": "zero", "clip": "0" if self.multi.clip else "none", "metric": self.metric.signature}
 
     def values(self, inputs: SetInputs) -> list[Values]:
-        """Return R of each part of each document's questions, from one matrix."""
         matrices = self.multi.matrices(inputs.predictions, inputs.references, inputs.contexts)
         return [self._of(group, matrix) for group, matrix in zip(inputs.predictions, matrices, strict=True)]
 
@@ -286,9 +269,6 @@ def metric_of(where: str, option: str, given: Any) -> Any:
         raise MetricInputError(f"{where}: {option} is {given!r:.60}; give a name or a metric of single questions")
     check_row_by_row(given)
     return given
-
-
-# A reward of sets that needs no human questions: `CoverageSetReward`.
 
 
 class CoverageSetReward(SetReward):
@@ -363,14 +343,10 @@ class CoverageSetReward(SetReward):
         }
 
     def values(self, inputs: SetInputs) -> list[Values]:
-        """Return R of each part of each document's questions."""
         rows = list(zip(inputs.predictions, inputs.contexts, strict=True))
         asked = list(dict.fromkeys((text, context) for group, context in rows for text in group if ptb(text)))
-        given = (
-            scored(self.quality, [text for text, _ in asked], [context for _, context in asked]).scores
-            if asked
-            else []
-        )
+        texts, contexts = ([row[side] for row in asked] for side in (0, 1))
+        given = scored(self.quality, texts, contexts).scores if asked else []
         scores = {row: np.nan if value is None else value for row, value in zip(asked, given, strict=True)}
         documents = zip(rows, self._to_cover(inputs), inputs.references, strict=True)
         return [

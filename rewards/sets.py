@@ -1,14 +1,21 @@
-"""Sets of question-answer pairs: those that a system made of a passage, compared with those that people wrote.
+"""Sets of questions, and of question-answer pairs: those that a system made, compared with those that people wrote.
 
+    scores = match_sets(load("coco_bleu4"), predictions=[["Who …?", …], …], references=[["Whom …?", …], …])
+    scores.mean()      # {"precision": …, "recall": …, "f1": …, "averaged": …}
     scores = QAAligned(load("bertscore", part="precision")).score(
         predictions=[[("Who …?", "Ada"), …], …], references=[[("Whom …?", "Ada"), …], …]
     )
     scores.mean()      # {"precision": …, "recall": …, "f1": …, "one_to_one_precision": …, …}
 
-Source: Ushio, Alva-Manchego, Camacho-Collados, "An Empirical Comparison of LM-based Question and Answer Generation
-Methods", Findings of ACL 2023 (QAAligned precision, recall and F1), and its released code (lmqg,
-`qa_aligned_f1_score.py`). Beside it, from the same scores of pairs, the one-to-one assignment of
-`rewards.sets.Multi`.
+For systems that are given a document and no answer. A question is good if it resembles *some* reference, and a set is
+good if it covers the references without repetition; so predictions and references are paired one to one. Source: Ray
+Chowdhury, Mahata, Caragea, "On the Evaluation of Answer-Agnostic Paragraph-level Multi-Question Generation", 2022
+(arXiv 2203.04464), and its released code JRC1995/QuestionGenerationPub (Multi-BLEU and so on), whose numbers the tests
+reproduce. Of its two kinds of score ``f1`` is the conservative one: a reference counts once, while ``averaged``, as
+usual for single questions, counts it for every prediction.
+
+Pairs: Ushio, Alva-Manchego, Camacho-Collados, "An Empirical Comparison of LM-based Question and Answer Generation
+Methods", Findings of ACL 2023 (QAAligned), and its released code (lmqg, `qa_aligned_f1_score.py`).
 
 These are scores of whole sets, not rewards of single questions.
 """
@@ -27,21 +34,6 @@ from rewards.loading import load
 from rewards.overlap.bleu import Bleu
 from rewards.signature import format_signature
 from rewards.words import libraries, tokenizer
-
-# Sets of questions: those that a system asked about a document, compared with those that people asked.
-#
-# scores = match_sets(load("coco_bleu4"), predictions=[[...], ...], references=[[...], ...]) scores.mean() #
-# {"precision": ..., "recall": ..., "f1": ..., "averaged": ...}
-#
-# For systems that are given a document and no answer. A question is good if it resembles *some* reference, and a set
-# is good if it covers the references without repetition; so predictions and references are paired one to one. Source:
-# Ray Chowdhury, Mahata, Caragea, "On the Evaluation of Answer-Agnostic Paragraph-level Multi-Question Generation",
-# 2022 (arXiv 2203.04464), and its released code JRC1995/QuestionGenerationPub (Multi-BLEU and so on), whose numbers
-# the tests reproduce. Of the two kinds of score in that code ``f1`` is the conservative one: a reference counts once,
-# while ``averaged``, as usual for single questions, counts it for every prediction.
-#
-# These are scores of whole sets, not rewards of single questions.
-
 
 Sets = Sequence[Sequence[str]]
 
@@ -67,8 +59,11 @@ class SetScores:
 
     def mean(self) -> dict[str, float]:
         """Return the mean over documents of each; the F of a corpus is the mean of F, not the F of means."""
-        columns = {"precision": self.precision, "recall": self.recall, "f1": self.f1, "averaged": self.averaged}
-        return {name: math.fsum(values) / max(len(values), 1) for name, values in columns.items()}
+        return _means({part: getattr(self, part) for part in ("precision", "recall", "f1", "averaged")})
+
+
+def _means(columns: Mapping[str, list[float]]) -> dict[str, float]:
+    return {part: math.fsum(values) / max(len(values), 1) for part, values in columns.items()}
 
 
 class Multi:
@@ -262,7 +257,6 @@ class Multi:
 def match_sets(
     metric: Metric, predictions: Sets, references: Sets, contexts: Sequence[str] | None = None
 ) -> SetScores:
-    """Return Multi-M of each document, with the default options of `Multi`."""
     return Multi(metric).score(predictions, references, contexts)
 
 
@@ -303,7 +297,6 @@ def self_bleu(predictions: Sets, order: int = 2, *, tokenize: str = "ptb") -> li
 
 
 def self_bleu_signature(order: int = 2, *, tokenize: str = "ptb") -> str:
-    """Return one line that identifies the numbers of `self_bleu` with these choices."""
     choices = {**_equality_choices(tokenize), "metric": Bleu(order, "coco", tokenize=tokenize).signature}
     return "|".join(["self_bleu", *(f"{key}:{value}" for key, value in choices.items())])
 
@@ -318,14 +311,12 @@ def cardinality_difference(
 
 
 def cardinality_signature(*, tokenize: str = "ptb", placeholder: str | None = None) -> str:
-    """Return one line that identifies the numbers of `cardinality_difference` with these choices."""
     return format_signature(
         "cardinality_difference", {**_equality_choices(tokenize), "empty": _emptiness(placeholder)}
     )
 
 
 def _equality_choices(tokenize: str) -> dict[str, object]:
-    """Return the choices that decide which questions are equal, for signatures."""
     return {"same": tokenize, **libraries(tokenize)}
 
 
@@ -389,7 +380,7 @@ class PairScores:
 
     def mean(self) -> dict[str, float]:
         """Return the mean over passages of each; the F1 of a corpus is the mean of F1, not the F1 of means."""
-        return {part: math.fsum(values) / max(len(values), 1) for part, values in self.columns().items()}
+        return _means(self.columns())
 
     def columns(self) -> dict[str, list[float]]:
         """Return the values of the passages by the name of the part."""
@@ -463,7 +454,9 @@ class QAAligned:
                 rows.append((0.0,) * 6)
                 continue
             kept = np.maximum(matrix[[predicted.index(text) for text in once]], 0.0)
-            rows.append((*_aligned(matrix), *self._one_to_one.assigned(kept)))
+            precision, recall = float(matrix.max(axis=1).mean()), float(matrix.max(axis=0).mean())
+            f1 = 2 * precision * recall / (precision + recall + EPSILON)
+            rows.append((precision, recall, f1, *self._one_to_one.assigned(kept)))
         columns = {part: [row[at] for row in rows] for at, part in enumerate(PairScores.parts())}
         return PairScores(**columns, signature=self.signature)
 
@@ -481,7 +474,6 @@ class QAAligned:
 
 
 def pair_text(question: str, answer: str) -> str:
-    """Return the text of a pair that is compared."""
     return f"question: {question}, answer: {answer}"
 
 
@@ -507,22 +499,15 @@ def published_base(name: str, language: str = "en", **options: Any) -> Metric:
     return metric
 
 
-def _aligned(matrix: np.ndarray) -> tuple[float, float, float]:
-    """Return precision, recall and F1 of one passage, of which neither side is empty."""
-    precision, recall = float(matrix.max(axis=1).mean()), float(matrix.max(axis=0).mean())
-    return precision, recall, 2 * precision * recall / (precision + recall + EPSILON)
-
-
 def _texts(name: str, sets: Pairs) -> list[list[str]]:
-    if isinstance(sets, str) or not isinstance(sets, Sequence):
+    if not _is_list(sets):
         raise MetricInputError(f"{name} is {sets!r:.60}; give one list of pairs per passage")
     texts = []
     for at, group in enumerate(sets):
-        if isinstance(group, str) or not isinstance(group, Sequence):
+        if not _is_list(group):
             raise MetricInputError(f"{name}[{at}] is {group!r:.60}; give a list of (question, answer)")
         for number, pair in enumerate(group):
-            is_pair = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
-            if not is_pair or not all(isinstance(text, str) for text in pair):
+            if not _is_list(pair) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
                 raise MetricInputError(f"{name}[{at}][{number}] is {pair!r:.60}; give (question, answer), two texts")
         texts.append([pair_text(*pair) for pair in group])
     return texts

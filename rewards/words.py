@@ -136,13 +136,11 @@ def ascii_words(text: str) -> Words:
 
 @cached_by_text
 def split_at_spaces(text: str) -> Words:
-    """Return the text split at each single space."""
     return tuple(text.split(" "))
 
 
 @cached_by_text
 def split_at_ascii_space(text: str) -> Words:
-    """Return the text split at runs of ASCII white space."""
     return tuple(word.decode() for word in text.encode().split())
 
 
@@ -190,7 +188,6 @@ def normalise_answer(text: str) -> str:
 
 
 def answer_exact_match(prediction: str, answer: str) -> float:
-    """Return 1.0 when both are the same after `normalise_answer`, else 0.0."""
     return float(normalise_answer(prediction) == normalise_answer(answer))
 
 
@@ -233,7 +230,6 @@ def stemmed(text_words: Sequence[str]) -> Words:
 
 @cache
 def porter_stem() -> Callable[[str], str]:
-    """Return nltk's Porter stemmer (its default mode), with a cache of words."""
     return lru_cache(1 << 16)(library("nltk.stem.porter", "stemming", "nltk").PorterStemmer().stem)
 
 

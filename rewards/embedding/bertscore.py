@@ -176,7 +176,6 @@ def greedy_match(pairs: Sequence[tuple[Embedded, Embedded]], weights: Sequence[t
 
 
 def published_layer(encoder: FrozenModel) -> int:
-    """Return the published layer for a model of this name, or the last one."""
     depth = int(encoder.model.config.num_hidden_layers)
     layer = PUBLISHED_LAYERS.get(Path(encoder.name).name, depth)
     return layer if layer <= depth else depth

@@ -21,12 +21,7 @@ from rewards.embedding.token_embeddings import Embedded, Pair, TextEncoder, pair
 from rewards.errors import MetricInputError, batch_of, number
 from rewards.frozen import FrozenModel, batches_by_length
 
-# Keyphrase weights: how likely each token of a text belongs to the answer to a question.
-#
-# Source: Lee, Yoon, Dernoncourt, Kim, Bui, Shin, Jung, "KPQA: A Metric for Generative Question Answering Using
-# Keyphrase Weights", NAACL 2021, section 3 (the keyphrase predictor and its weights, KPW), and its released code
-# (hwanheelee1993/KPQA, `kpw.py`).
-
+# Keyphrase weights (section 3, and `kpw.py` of the released code).
 
 LABELS = ("keyphrase", "other")
 """Labels of a predictor that `rl-qg train-kpqa` trained, in the order of its classes; the released one has K and O."""
@@ -369,12 +364,18 @@ class KPQA(Metric):
         for positions, embedded in self._embed.blocks(pairs, tokens):
             if not marked:
                 positions = [at for at in positions if weighted[at][0][1] and weighted[at][1][1]]  # the others score 0
-                embedded = {text: _without_special_tokens(one) for text, one in embedded.items()}
+                embedded = {
+                    text: Embedded(replace(one.tokens, ids=one.tokens.ids[1:-1]), one.states[:, 1:-1])
+                    for text, one in embedded.items()
+                }
             values[positions] = greedy_match(
                 [(embedded[pairs[at][0]], embedded[pairs[at][1]]) for at in positions],
                 [
-                    (_weights(one[1], marked=marked), _weights(other[1], marked=marked))
-                    for one, other in (weighted[at] for at in positions)
+                    (one, other)
+                    for one, other in (
+                        [torch.tensor([0.0, *weights, 0.0] if marked else weights) for _, weights in weighted[at]]
+                        for at in positions
+                    )
                 ],
             )
         return [(precision, recall, f) for precision, recall, f in values.tolist()]
@@ -450,16 +451,6 @@ def paper_rouge_l(text: Weighted, reference: Weighted, beta: float | None = None
     precision, recall = (common / total for total in totals)
     square = (precision / recall if beta is None else beta) ** 2
     return precision, recall, (1 + square) * precision * recall / (recall + square * precision)
-
-
-def _weights(weights: list[float], *, marked: bool) -> torch.Tensor:
-    """Return weights, with ``marked`` those of the special tokens too: 0, but these tokens can be matched."""
-    return torch.tensor([0.0, *weights, 0.0] if marked else weights)
-
-
-def _without_special_tokens(text: Embedded) -> Embedded:
-    """Return an embedded text without the special tokens at its ends, which its embeddings have seen."""
-    return Embedded(replace(text.tokens, ids=text.tokens.ids[1:-1]), text.states[:, 1:-1])
 
 
 def _check_vocabularies(predictor: FrozenModel, encoder: FrozenModel) -> None:

@@ -9,7 +9,7 @@ and its released code (AIPHES/emnlp19-moverscore: `moverscore.py`, `moverscore_v
 import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -94,7 +94,7 @@ class MoverScore(Metric):
         if isinstance(stop_words, str):
             raise MetricInputError(f"moverscore: stop_words {stop_words!r:.40} is one text; give a list of words")
         self.stop_words = frozenset(stop_words)
-        self._transport = _transport()
+        self._transport = library("ot", "moverscore", "'rl-qg[mover]'").emd2
         self.bounds = (-3.0, 1.0) if variant == "official" else (1 / 3, 1.0)
         self.encoder = FrozenModel(model, "encoder", device=device, dtype=dtype)
         depth = int(self.encoder.model.config.num_hidden_layers)
@@ -170,7 +170,3 @@ def _pooled(states: Tensor) -> Tensor:
     """
     unit = normalize(states, dim=-1)
     return torch.cat([unit.amin(0), unit.mean(0), unit.amax(0)], -1)
-
-
-def _transport() -> Any:
-    return library("ot", "moverscore", "'rl-qg[mover]'").emd2

@@ -80,7 +80,6 @@ class TextEncoder:
         self._is_last = len(layers) == 1 and layers[0] > 0 and _remove_above(encoder, layers[0])
 
     def tokens(self, texts: Sequence[str]) -> list[Tokens]:
-        """Return the tokens of each text."""
         if not texts:
             return []
         tokenizer = self.encoder.tokenizer

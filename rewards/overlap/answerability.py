@@ -20,11 +20,7 @@ from rewards.overlap.meteor import Meteor
 from rewards.overlap.rouge import RougeL
 from rewards.words import Words, cached_by_text, libraries, ptb, tokenizer
 
-# The four classes of words of an English question that answerability compares.
-#
-# Source: Nema and Khapra 2018, section 4, as their released code sorts them: by white space, capital letters and
-# lists.
-
+# The four classes of words of an English question, as the released code sorts them (section 4).
 
 CLASSES = ("content", "entity", "type", "function")
 DATA_TYPES = ("squad", "wikimovies")
@@ -63,19 +59,7 @@ _INTRODUCING = frozenset(
 
 _CLAUSES = re.compile(r"[,;:\u2013\u2014]+(?!\d)|\s-+\s")
 
-RELATION_WORDS = (
-    "act",
-    "write",
-    "direct",
-    "describ",
-    "appear",
-    "star",
-    "genre",
-    "language",
-    "about",
-    "appear",
-    "cast",
-)
+RELATION_WORDS = tuple("act write direct describ appear star genre language about appear cast".split())
 """Parts of the content words of WikiMovies' questions; "appear" is listed twice, so such a word counts twice."""
 
 
@@ -294,8 +278,8 @@ class Answerability(Metric):
                 f"{self.name}: against=context has a formula of its own; use against=context_as_reference with "
                 "variant=paper"
             )
-        self.data_type, self.matching, self.against, self.tokenize = data_type, matching, against, tokenize
-        self.variant = variant
+        self.data_type, self.variant, self.matching = data_type, variant, matching
+        self.against, self.tokenize = against, tokenize
         self.needs = frozenset({"references" if against == "references" else "contexts"})
         self._warned = False
         self.bounds = (0.0, 2.0 if matching == "set" and against != "context" else 1.0)
@@ -325,17 +309,13 @@ class Answerability(Metric):
     def _check_language(self, questions: Sequence[str]) -> None:
         """Log once that most of many questions are not in the language of the lists."""
         distinct = {text for text in questions if not is_empty(text)}
-        if self._warned or len(distinct) < MANY:
-            return
-        foreign = sum(not looks_english(text) for text in distinct)
+        foreign = 0 if self._warned or len(distinct) < MANY else sum(not looks_english(text) for text in distinct)
         if 2 * foreign > len(distinct):
             self._warned = True
             logger.warning(
                 "%s: %d of %d questions have no English question word and hardly a function word; its lists of words "
                 "are English, and in other languages every word counts as a content word or an entity (logged once)",
-                self.name,
-                foreign,
-                len(distinct),
+                *(self.name, foreign, len(distinct)),
             )
 
     def _score(self, values: Floats) -> Floats:
@@ -466,14 +446,10 @@ class QMetric(Answerability):
         answerability = super().compute(inputs)
         questions, gold = inputs.questions, self._gold(inputs)
         if self.matching == "set":  # that code compares whole questions in lower case
-            questions, gold = (
-                [text.lower() for text in questions],
-                [tuple(text.lower() for text in group) for group in gold],
-            )
+            questions = [text.lower() for text in questions]
+            gold = [tuple(text.lower() for text in group) for group in gold]
         result = self._ngram.compute(replace(inputs, questions=questions, references=gold))
-        ngram = result.scores
-        if self.against == "context" and "precision" in result.parts:
-            ngram = result.parts["precision"]
+        ngram = result.parts.get("precision", result.scores) if self.against == "context" else result.scores
         ngram = [0.0 if is_empty(text) else value for text, value in zip(inputs.questions, ngram, strict=True)]
         pairs = zip(answerability.scores, ngram, strict=True)
         scores = [self.delta * first + (1 - self.delta) * second for first, second in pairs]

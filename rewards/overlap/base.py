@@ -16,11 +16,8 @@ from numpy.typing import NDArray
 from rewards.base import ROWS_AT_ONCE, Inputs, Metric, MetricResult
 from rewards.words import tokenizer
 
-# Counts of what candidates and references share, for many rows at once.
-#
 # N-grams get numbers, so that a few sorts of integer arrays count a block of rows, instead of a dictionary per text.
 # Every distinct text is counted once, however many rows it belongs to.
-
 
 Tokens = Sequence[Hashable]
 Counts = NDArray[np.int64]
@@ -221,7 +218,6 @@ class CorpusMetric(OverlapMetric):
         return self._formula(np.asarray(total, dtype=float), corpus=True)
 
     def sentence(self, counts: Floats) -> Floats:
-        """Return the score of each question from its counts, [rows, k] -> [rows]."""
         return self._formula(np.asarray(counts, dtype=float), corpus=False)
 
     def compute(self, inputs: Inputs) -> MetricResult:

@@ -139,9 +139,6 @@ _BLEU_FORMULAS: dict[str, Callable[[Floats, Floats, Floats, Floats], Floats]] = 
 }
 
 
-# GLEU: the smaller of n-gram precision and recall.
-
-
 GLEU_ORDER = 4
 
 

@@ -130,7 +130,6 @@ class Cider(OverlapMetric):
         return [porter_stem()(word) for word in words] if self.stem else words
 
     def _count(self, groups: Sequence[Sequence[str]]) -> "_Frequencies":
-        """Count the documents, each a group of texts, that have each n-gram."""
         counts: Ngrams = Counter()
         for group in groups:
             counts.update({gram for text in group for grams in self._ngrams(text) for gram in grams})
@@ -167,7 +166,6 @@ class _Frequencies:
         self.documents, self._counts = documents, counts
 
     def inverse(self, gram: tuple[str, ...]) -> float:
-        """Return log(N / d), with d at least 1."""
         return math.log(self.documents / max(self._counts[gram], 1))
 
 
@@ -193,7 +191,6 @@ def _documents(given: object) -> list[list[str]]:
 
 
 def _read(path: Path) -> list[list[str]]:
-    """Read documents from a file: a text, or in .jsonl a list of texts, on each line."""
     form = "give a text file with a text on each line, or .jsonl with a list of texts on each line"
     try:
         text = path.read_text(encoding="utf-8")

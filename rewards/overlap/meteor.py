@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any, Literal
 
 from rewards.base import Inputs, MetricResult
@@ -73,8 +74,9 @@ class Meteor(OverlapMetric):
                 "meteor: nltk finds no WordNet; python -m nltk.downloader wordnet, or set NLTK_DATA to a folder with "
                 "corpora/wordnet (docs/explanation/metrics.md), or synonyms=auto to go without"
             )
-        self._synonyms = wordnet or _NoSynonyms()
-        self._stemmer = _Stems() if stem else _NoStems()
+        self._synonyms = wordnet or SimpleNamespace(stage=(), synsets=lambda word: ())
+        self._stemmer = SimpleNamespace(stem=porter_stem() if stem else lambda word: word)
+        self._stages = ("exact", *(["stem"] if stem else []), *self._synonyms.stage)
         self.tokenize = tokenize
         tokenizer(tokenize)
         self.alpha = number("meteor", "alpha", alpha, low=0, high=1)
@@ -82,9 +84,8 @@ class Meteor(OverlapMetric):
         self.gamma = number("meteor", "gamma", gamma, low=0, high=1)
 
     def choices(self) -> Mapping[str, object]:
-        stages = ["exact", *self._stemmer.stage, *self._synonyms.stage]
         return {
-            "stages": "+".join(stages),
+            "stages": "+".join(self._stages),
             "alpha": self.alpha,
             "beta": self.beta,
             "gamma": self.gamma,
@@ -110,33 +111,8 @@ class Meteor(OverlapMetric):
         )
 
 
-class _Stems:
-    """nltk's stemmer as its METEOR expects it, with a cache."""
-
-    stage = ("stem",)
-
-    def __init__(self) -> None:
-        self.stem = porter_stem()
-
-
-class _NoStems:
-    stage = ()
-
-    def stem(self, word: str) -> str:
-        """Return the word."""
-        return word
-
-
-class _NoSynonyms:
-    stage = ()
-
-    def synsets(self, word: str) -> tuple[Any, ...]:
-        """Return no synset."""
-        return ()
-
-
 class _Synonyms:
-    """nltk's WordNet as its METEOR expects it, with a cache."""
+    """nltk's WordNet as its METEOR expects it, with a cache of words and of lemmas, which nltk looks up each time."""
 
     def __init__(self, wordnet: Any) -> None:
         self.stage = (f"wordnet-{wordnet.get_version()}",)
@@ -144,8 +120,6 @@ class _Synonyms:
 
 
 class _Synset:
-    """A synset with its lemmas cached: nltk looks them up at each call."""
-
     def __init__(self, synset: Any) -> None:
         lemmas = synset.lemmas()
         self.lemmas = lambda: lemmas
@@ -227,7 +201,10 @@ class Meteor15(OverlapMetric):
         every = list(zip(*self._rows(inputs), strict=True))
         for start in range(0, len(every), ROWS_AT_ONCE):
             rows = every[start : start + ROWS_AT_ONCE]
-            counts = [self._ask(" ||| ".join(["SCORE", *map(_line, golds), _line(text)])) for text, golds in rows]
+            counts = []
+            for text, golds in rows:
+                self._write(" ||| ".join(["SCORE", *map(_line, golds), _line(text)]))
+                counts.append(self._read())
             self._write(" ||| ".join(["EVAL", *counts]))
             values = [self._read() for _ in (*rows, "all of them as one corpus")]
             try:
@@ -235,10 +212,6 @@ class Meteor15(OverlapMetric):
             except ValueError:
                 raise MetricInputError(f"meteor15: {self.jar} answers {values[0]!r:.60}, not a number") from None
         return MetricResult(scores, {})
-
-    def _ask(self, line: str) -> str:
-        self._write(line)
-        return self._read()
 
     def _write(self, line: str) -> None:
         stream = self._running().stdin

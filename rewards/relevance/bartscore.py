@@ -203,7 +203,6 @@ class _EncodedSources:
     layers: list[Any]
 
     def of_rows(self, rows: list[int]) -> "_EncodedSources":
-        """Return these sources, in this order, with repetitions."""
         at = torch.tensor(rows, device=self.states.device)
         layers = [copy(layer) for layer in self.layers]
         for layer in layers:
@@ -211,7 +210,6 @@ class _EncodedSources:
         return _EncodedSources(self.states[at], self.mask[at], layers)
 
     def cache(self) -> EncoderDecoderCache:
-        """Return a cache with the sources and without a target."""
         cross = DynamicCache()
         cross.layers = self.layers
         return EncoderDecoderCache(DynamicCache(), cross)

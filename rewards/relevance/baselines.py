@@ -112,11 +112,9 @@ class ScoresPairs(Protocol):
     """A metric with the parts `lrm` and `grg`."""
 
     @property
-    def signature(self) -> str:
-        """One line that identifies the number."""
+    def signature(self) -> str: ...
 
-    def score(self, questions: Sequence[str], contexts: Sequence[str]) -> MetricResult:
-        """Score one question per row."""
+    def score(self, questions: Sequence[str], contexts: Sequence[str]) -> MetricResult: ...
 
 
 @dataclass(frozen=True)
@@ -271,7 +269,6 @@ def _unrelated_pairs(
 
 
 def _shuffled(total: int, most: int, seed: int) -> Iterator[int]:
-    """Yield distinct numbers below ``total`` in random order, at most ``most``."""
     draw = random.Random(seed)
     if total <= most:
         yield from draw.sample(range(total), total)

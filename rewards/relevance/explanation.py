@@ -129,7 +129,6 @@ class Explanation:
         return f"score {self.score:.4f} (lrm {self.lrm:.4f}, grg {self.grg:.4f})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as dictionaries, lists, texts and numbers, for JSON."""
         return asdict(self)
 
     def to_html(self) -> str:
@@ -240,7 +239,6 @@ def _local(
 
 
 def _global(globally: GlobalRelevance, question: str, context: str) -> tuple[list[Gain], list[Confidence]]:
-    """Return the decoder's tokens with their log-probabilities, and the confidences, piece by piece."""
     comparisons = globally.comparisons([question], [context])
     rows = [item.base for item in comparisons] + [item.prompt for item in comparisons]
     starts = [1] * len(comparisons) + [item.start for item in comparisons]
@@ -341,7 +339,6 @@ def _located(model: FrozenModel, ids: list[int], text: str) -> list[Located]:
 def _notes(
     metric: Explained, context: Sequence[EncoderToken], gains: Sequence[Gain], confidences: Sequence[Confidence]
 ) -> Iterator[str]:
-    """Yield what a reader needs to know to understand the numbers."""
     cut = sum(token.left_out == CUT_OFF for token in context)
     pieces = len({token.piece for token in context} - {None})
     if cut:

@@ -92,7 +92,6 @@ def _contributions(explanation: Row) -> dict[int, dict[int, float]]:
 
 
 def _matched(explanation: Row) -> Row:
-    """The context, coloured by what each token adds to lrm."""
     tokens, matched = explanation["context_tokens"], explanation["matched"]
     chosen: dict[int, Counter[int]] = defaultdict(Counter)
     for layer in explanation["layers"]:
@@ -120,7 +119,6 @@ def _matched(explanation: Row) -> Row:
 
 
 def _gains(explanation: Row) -> Row:
-    """The context, coloured by each token's gain."""
     tokens = [gain for gain in explanation["gains"] if gain["part"] == "context"]
     groups = _groups(tokens)
     known = [[tokens[at]["gain"] for at in group if tokens[at]["gain"] is not None] for group in groups]
@@ -227,7 +225,6 @@ def _shade(value: float, scale: float, positive: str, negative: str) -> str:
 
 
 def _number(value: float, *, signed: bool = False) -> str:
-    """Three decimals, or two digits where that would be 0."""
     digits = ".3f" if abs(value) >= 0.01 or value == 0 else ".2g"
     return format(value, f"{'+' if signed else ''}{digits}").replace("-", "\N{MINUS SIGN}")
 

@@ -74,7 +74,6 @@ class GlobalRelevance:
         return [gain / max(1, count) for gain, count in zip(total, pieces, strict=True)]
 
     def logprobs(self, rows: Sequence[list[int]], starts: Sequence[int]) -> list[Tensor]:
-        """Return `causal_logprobs` of the decoder."""
         return causal_logprobs(self.decoder, rows, starts, batch_size=self.batch_size, exact=self.exact)
 
     def reset_cache(self) -> None:
@@ -117,7 +116,6 @@ class GlobalRelevance:
         return max(0.0, (prompt - base) / abs(base)) if base else 0.0
 
     def _cache(self, bases: Mapping[Piece, float]) -> None:
-        """Store base confidences for later calls; the least recently used ones are dropped."""
         for piece, value in bases.items():
             self._base[piece] = value
             self._base.move_to_end(piece)

@@ -210,7 +210,6 @@ def _probe(encoder: FrozenModel) -> dict[str, Tensor]:
 
 @torch.inference_mode()
 def _blocks_agree(encoder: FrozenModel, blocks: list[Any]) -> bool:
-    """Return whether each block outputs its attention, tried on two tokens."""
     try:
         with _reading(blocks, slice(0, 2), lambda attention, hidden: attention.shape) as shapes:
             encoder.model(**_probe(encoder))

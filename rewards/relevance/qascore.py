@@ -165,7 +165,6 @@ class QAScore(Metric):
 
 
 def _word_starts(model: FrozenModel) -> frozenset[int]:
-    """Return the ids of the tokens whose piece begins with a space marker."""
     vocabulary = model.tokenizer.get_vocab()
     starts = frozenset(at for piece, at in vocabulary.items() if piece.startswith(SPACE_MARKERS))
     if not starts:

@@ -197,13 +197,11 @@ class QRelScore(Metric):
         self.globally.reset_cache()
 
     def explain(self, question: str, context: str) -> Explanation:
-        """Explain the score of one question, token by token (`rewards.relevance.explanation`)."""
         return explain(self, question, context)
 
     def _pair_scores(
         self, questions: Sequence[str], contexts: Sequence[str]
     ) -> tuple[list[float], dict[str, list[float]]]:
-        """Return the score of each pair and its parts."""
         parts = {
             "lrm": self.local.scores(questions, contexts),
             "grg": self.globally.scores(questions, contexts),

@@ -56,12 +56,10 @@ class TokenizedPassage:
         return found
 
     def span(self, first: int, last: int) -> str:
-        """Return the text from token ``first`` to token ``last``."""
         return self.text[self.begins[first] : self.ends[last]]
 
 
 def tokenized_passages(model: FrozenModel, texts: Sequence[str]) -> list[TokenizedPassage]:
-    """Return the tokens of each passage, without special tokens."""
     if not texts:
         return []
     encoded = model.tokenizer(
@@ -94,7 +92,6 @@ class PairFormat:
 
     @classmethod
     def of(cls, model: FrozenModel) -> "PairFormat":
-        """Read the format from an encoded pair."""
         tokenizer = model.tokenizer
         if not tokenizer.is_fast:
             raise MetricInputError(
@@ -118,11 +115,9 @@ class PairFormat:
 
     @property
     def size(self) -> int:
-        """Number of special tokens."""
         return len(self.before) + len(self.between) + len(self.after)
 
     def ids(self, question: Sequence[int], passage: Sequence[int]) -> list[int]:
-        """Return the token ids of a question and a piece of a passage."""
         return [*self.before, *question, *self.between, *passage, *self.after]
 
     def types(self, question: int, passage: int) -> list[int]:
