@@ -87,10 +87,6 @@ class DocumentOutput:
             state: each process makes the lines of its own batches.
             accept_changed_data: continue although a document has changed.
             lines_per_row: of every passage; None where it varies.
-
-        Raises:
-            InputError: the file was not made by this command, or with other settings; a document has changed since it
-                was begun, unless `accept_changed_data`.
         """
         names = unique_names(documents)
         texts = (document.text for document in documents)
@@ -205,10 +201,6 @@ def ask_documents(
     """Write the pairs of `documents` and their report, `<output stem>.report.json`, and return the report: numbers of
     documents, passages, pairs, passages without any, and what was left out by reason. After a kill the last covers
     only the passages after it.
-
-    Raises:
-        InputError: no pair is found at all; `output` was not made by this command, or with other settings; a document
-            has changed since it was begun, unless `accept_changed_data`; the disk is full.
     """
     passages = passages_of(generator, documents)
     made = DocumentOutput(output, format_of(output.name, settings.format), "pairs", _made_by(generator, settings))
@@ -221,7 +213,6 @@ def ask_documents(
 
 
 def passages_of(generator: ReadsTexts, documents: Sequence[Document]) -> list[DocumentPassage]:
-    """The passages of documents."""
     passages = []
     for name, document in zip(unique_names(documents), documents, strict=True):
         for number, part in enumerate(generator.passages(document.text), 1):
@@ -230,7 +221,6 @@ def passages_of(generator: ReadsTexts, documents: Sequence[Document]) -> list[Do
 
 
 def report_line(report: Mapping[str, Any]) -> str:
-    """The numbers of the report, as one line for the log."""
     parts = [
         f"{counted(report['pairs'], 'pair')} of {counted(report['passages'], 'passage')} in "
         f"{counted(report['documents'], 'document')}",
@@ -240,7 +230,6 @@ def report_line(report: Mapping[str, Any]) -> str:
 
 
 def _made_by(generator: QuestionGenerator, settings: AskSettings) -> dict[str, Any]:
-    """What the pairs depend on."""
     chosen = {name: value for name, value in asdict(settings).items() if name not in NOT_MADE_BY}
     paths = [generator_path(generator.name), reader_path(settings.reader), settings.extractor]
     chosen["rerank"] = generator.reward_signature
@@ -285,7 +274,6 @@ def _lines_of(
 
 
 def _counts(known: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-    """The numbers of the report."""
     if not rows:
         why = ", ".join(f"{reason} {count}" for reason, count in known["dropped"].items())
         raise InputError(

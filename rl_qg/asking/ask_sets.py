@@ -1,9 +1,7 @@
-"""Passages with human questions -> a selector for `select=learned`, as JSON.
+"""Sets of questions in files: of documents, for people; of passages with human questions, to learn a selection.
 
-    rl-qg train-selector data.train=dev.json model.path=RUN/ce output=selector.json
-
-The pools of the passages are kept beside it, in `<output stem>.pools.jsonl`, which the same command continues after a
-kill.
+rl-qg ask passages.txt strategy=sentence_one2many number=auto output=sets.jsonl model.path=RUN/scst
+rl-qg train-selector data.train=dev.json model.path=RUN/ce output=selector.json
 """
 
 import json
@@ -35,14 +33,9 @@ from rl_qg.text.words import counted
 
 # Documents -> a set of questions for each passage, as JSON lines, JSON or CSV, and a report beside it.
 #
-# rl-qg ask passages.txt strategy=sentence_one2many number=auto output=sets.jsonl model.path=RUN/scst
-#
-# A document is cut into passages as for pairs (`rl_qg.asking.ask_documents`). One line a passage: `id`, `title`,
-# `context`,
-# `start` (of the passage in its document), `strategy`, `questions` (each with `question`, `start` and `end` of its
-# unit in the passage, `type`, `score`, `scores`, `rank`, `reason`), `pool`, `reason`, `dropped`. The same command
-# continues the file after a kill; for other formats the lines lie in a hidden file beside the output until it is
-# written.
+# One line a passage: `id`, `title`, `context`, `start` (of the passage in its document), `strategy`, `questions` (each
+# with `question`, `start` and `end` of its unit in the passage, `type`, `score`, `scores`, `rank`, `reason`), `pool`,
+# `reason`, `dropped`.
 
 
 NOT_MADE_BY = ("input", "output", "format", "granularity", "mode", "order", *FOR_PAIRS)
@@ -60,11 +53,6 @@ def ask_sets(
     """Write the sets of `documents` and their report, `<output stem>.report.json`, and return the report: numbers of
     documents, passages, questions, passages without any, questions that were generated, and what was left out by
     reason.
-
-    Raises:
-        InputError: the model was trained for another strategy; a selection lacks what it needs; no question is found
-            at all; `output` was not made by this command, or with other settings; a document has changed since it was
-            begun, unless `accept_changed_data`; the disk is full.
     """
     if settings.strategy != generator.strategy:
         raise InputError(
@@ -89,11 +77,7 @@ def ask_sets(
 
 
 def set_format(name: str, chosen: str) -> str:
-    """The format of an output of sets.
-
-    Raises:
-        InputError: the ending is that of no format, or of one that needs answers.
-    """
+    """The format of an output of sets."""
     form = format_of(name, chosen)
     if form not in WITHOUT_ANSWERS:
         endings = ", ".join(ending for ending, kind in ENDINGS.items() if kind in WITHOUT_ANSWERS)
@@ -104,7 +88,6 @@ def set_format(name: str, chosen: str) -> str:
 
 
 def set_report_line(report: Mapping[str, Any]) -> str:
-    """The numbers of the report, as one line for the log."""
     parts = [
         f"{counted(report['questions'], 'question')} of {report['pool']:,} that were generated for "
         f"{counted(report['passages'], 'passage')} in {counted(report['documents'], 'document')}",
@@ -115,7 +98,6 @@ def set_report_line(report: Mapping[str, Any]) -> str:
 
 
 def _made_by(generator: SetGenerator, settings: AskSettings) -> dict[str, Any]:
-    """What the sets depend on."""
     chosen = {name: value for name, value in asdict(settings).items() if name not in NOT_MADE_BY}
     folders = (settings.worthiness, settings.types, settings.similarity)
     paths = [generator_path(generator.name), reader_path(settings.reader), *folders]
@@ -140,7 +122,6 @@ def _lines_of(generator: SetGenerator, settings: AskSettings, passages: Sequence
 
 
 def _counts(documents: int, rows: Sequence[Row]) -> dict[str, Any]:
-    """The numbers of the report."""
     if not any(row["questions"] for row in rows):
         why = "; ".join(dict.fromkeys(row["reason"] for row in rows)) or "there is no passage"
         raise InputError(f"no question was found in {counted(len(rows), 'passage')} ({why}); give another model")
@@ -170,9 +151,6 @@ def train_set_selector(
         output: the file to write.
         settings: how pools are made.
         state: the processes; all of them call this.
-
-    Raises:
-        InputError: no example has a question, or the model asks nothing; the pools were made with other settings.
     """
     gold: dict[str, list[str]] = {}
     for example in examples:

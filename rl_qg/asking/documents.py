@@ -1,4 +1,4 @@
-"""The text of documents: plain text, Markdown, HTML, PDF, and standard input."""
+"""Documents: their text, its division into passages, and the formats of what was asked about them."""
 
 import codecs
 import csv
@@ -39,7 +39,6 @@ class TextPassage:
 
     @property
     def end(self) -> int:
-        """One past the last character."""
         return self.start + len(self.text)
 
 
@@ -105,6 +104,9 @@ _LEVELS: tuple[Callable[[str], list[tuple[int, int]]], ...] = (
     sentences,
     lambda text: _between(_WORD_END, text),
 )
+
+
+# The text of plain text, Markdown, HTML, PDF, and standard input.
 
 
 STANDARD_INPUT = "-"
@@ -257,11 +259,7 @@ _GIFT = str.maketrans({sign: f"\\{sign}" for sign in "\\~=#{}:"} | {"\n": "\\n"}
 
 
 def format_of(name: str, chosen: str = AUTO) -> str:
-    """The format of an output: the chosen one, else that of the ending of its name.
-
-    Raises:
-        InputError: the ending is that of no format.
-    """
+    """The format of an output: the chosen one, else that of the ending of its name."""
     endings = (form for ending, form in ENDINGS.items() if name.lower().endswith(ending))
     found = next(endings, None) if chosen == AUTO else chosen
     if found is None:
@@ -278,7 +276,6 @@ def row_of(pair: QAPair, *, identity: str, title: str, context: str, passage_sta
 
 
 def export(rows: Sequence[Row], form: str) -> str:
-    """The rows in one of `FORMATS`, as the text of a file in UTF-8."""
     return FORMATS[form](rows)
 
 
@@ -301,7 +298,6 @@ def sets_as_csv(rows: Sequence[Row]) -> str:
 
 
 def _as_squad(rows: Sequence[Row]) -> str:
-    """SQuAD v1.1 JSON."""
     return squad_text(
         QAExample(
             row["id"], row["title"], row["context"], row["question"], (Answer(row["answer"], row["answer_start"]),)

@@ -163,9 +163,6 @@ class AnswerProposals:
         generator: of questions; of a multitask model it also writes answers.
         extractor: folder of `rl-qg train-answers`; None: rules.
         device: of the extractor.
-
-    Raises:
-        InputError: the folder holds no extractor.
     """
 
     def __init__(
@@ -267,7 +264,6 @@ class Draft:
             self._rows.append((span, row))
 
     def rows(self) -> list[QuestionRow]:
-        """What has to be decoded."""
         return [row for _, row in self._rows]
 
     def add(self, candidates: Iterator[Sequence[Candidate]], *, given: bool = False) -> None:
@@ -323,7 +319,6 @@ class Draft:
         ]
 
     def selected(self) -> QAPairs:
-        """The pairs that are returned."""
         request = self.request
         if not self.passages:
             return QAPairs(reason="the text is no valid Unicode" if request.text.strip() else "the text is empty")

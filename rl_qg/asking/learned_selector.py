@@ -164,11 +164,7 @@ class LearnedSelector:
     model: str = ""
 
     def choose(self, pool: PassagePool, number: int | None) -> list[int]:
-        """The set of a pool, at most `number` questions; None: it decides how many.
-
-        Raises:
-            InputError: answerability was known in training and is not here, or the other way round.
-        """
+        """The set of a pool, at most `number` questions; None: it decides how many."""
         if self.with_reader != (pool.answerability is not None):
             having = "with a reader; give reader=" if self.with_reader else "without a reader; leave out reader="
             raise InputError(f"select=learned: the selector was trained {having}")
@@ -202,11 +198,7 @@ class LearnedSelector:
 
     @classmethod
     def load(cls, path: Path) -> "LearnedSelector":
-        """What `save` has written.
-
-        Raises:
-            InputError: there is no such file, or it is none of these or of another version.
-        """
+        """What `save` has written."""
         if not path.is_file():
             raise InputError(f"selector={path}: no such file; train one with rl-qg train-selector")
         record: Any = read_json(path)
@@ -235,9 +227,6 @@ def train_selector(
         pools: of passages, all with answerability or all without.
         references: the human questions of each.
         scores: from questions and references to their scores, (n, references), from 0 up.
-
-    Raises:
-        InputError: no passage has both generated and human questions, or some have answerability.
     """
     known = [(pool, scores(pool.texts, gold)) for pool, gold in zip(pools, references, strict=True)]
     useful = [(pool, values) for pool, values in known if values.size]

@@ -37,11 +37,7 @@ CORPUS_WARNING = (
 
 
 def generator_path(path: str | Path) -> str:
-    """The folder or Hub name to load: of a run its `scst/`, else its `ce/`.
-
-    Raises:
-        InputError: the package has no such miniature.
-    """
+    """The folder or Hub name to load: of a run its `scst/`, else its `ce/`."""
     name = str(path)
     if name == QUESTIONS:
         return generator_folder(name)
@@ -53,11 +49,7 @@ def generator_path(path: str | Path) -> str:
 
 
 def reader_path(path: str | Path) -> str:
-    """The folder or Hub name of a reader.
-
-    Raises:
-        InputError: the package has no such miniature.
-    """
+    """The folder or Hub name of a reader."""
     return _packaged(str(path), "reader", "config.json") if is_miniature(str(path)) else str(path)
 
 
@@ -71,17 +63,12 @@ def _packaged(name: str, key: str, file: str, also: Sequence[str] = ()) -> str:
 
 
 def default_generator() -> str:
-    """The first of `DEFAULTS` that is there."""
     runs = [name for name in DEFAULTS if not is_miniature(name) and generator_path(name) != name]
     return runs[0] if runs else DEFAULTS[-1]
 
 
 def chosen_generator(path: str) -> str:
-    """The generator of a command: `path`, or `default_generator` where it is empty. Says which, and warns of it.
-
-    Raises:
-        InputError: the package has no such miniature.
-    """
+    """The generator of a command: `path`, or `default_generator` where it is empty. Says which, and warns of it."""
     name = path or default_generator()
     generator_path(name)  # what is refused needs no warning
     log.info("model: %s%s", name, "" if path else ", for model.path has no value")
@@ -118,11 +105,7 @@ def _trained_on(path: str | Path) -> object:
 
 
 def ways_of(prompt: Prompt, name: str) -> tuple[str, ...]:
-    """The ways in which a model makes pairs, the usual one first.
-
-    Raises:
-        InputError: it asks no questions.
-    """
+    """The ways in which a model makes pairs, the usual one first."""
     ways = WAYS_OF_TASK[prompt.task]
     if ways and prompt.input not in ABOUT_ANSWERS:
         raise InputError(

@@ -339,7 +339,6 @@ class QuestionGenerator:
 
 
 def _listed(texts: Any) -> list[str]:
-    """One text, or several, as a list."""
     if isinstance(texts, str):
         return [texts]
     if isinstance(texts, bytes) or not isinstance(texts, Iterable):

@@ -74,7 +74,6 @@ class ProposedPair:
 
     @property
     def scores(self) -> dict[str, float]:
-        """The parts of the score, and the reward."""
         return self._parts | (dict([self.reward]) if self.reward else {})
 
     @property
@@ -95,11 +94,9 @@ class ProposedPair:
         return replace(self, reward=(name, value), rank=sign * value)
 
     def answered(self, round_trip: float) -> "ProposedPair":
-        """The same with the F1 of the reader's answer."""
         return replace(self, round_trip=round_trip)
 
     def pair(self, reason: str) -> QAPair:
-        """The pair as it is returned."""
         span, logprob = self.span, round(self.logprob, DIGITS)
         return QAPair(self.question, span.text, span.start, self.score, logprob, self.scores, reason)
 

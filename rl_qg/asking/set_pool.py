@@ -241,9 +241,6 @@ class SentenceVectors:
         encoder: folder or Hub name, such as `sentence-transformers/all-MiniLM-L6-v2`.
         device: where it runs; None: the GPU if there is one.
         batch_size: questions per forward pass.
-
-    Raises:
-        MetricInputError: there is no such encoder.
     """
 
     def __init__(self, encoder: str | Path, *, device: str | torch.device | None = None, batch_size: int = 32) -> None:
@@ -326,12 +323,10 @@ class PassagePool:
 
     @property
     def texts(self) -> list[str]:
-        """The questions."""
         return [question.question for question in self.questions]
 
     @cached_property
     def sentences(self) -> list[tuple[int, int]]:
-        """Start and end of each sentence."""
         return sentence_spans(self.context)
 
     @cached_property
@@ -365,7 +360,6 @@ class PassagePool:
         return np.ones(len(self.sentences)) if self.worthy is None else np.array(self.worthy, dtype=float)
 
     def kept(self, rows: Sequence[int]) -> "PassagePool":
-        """The pool with these questions alone."""
         answerability = None if self.answerability is None else self.answerability[list(rows)]
         return replace(self, questions=tuple(self.questions[row] for row in rows), answerability=answerability)
 
@@ -384,7 +378,6 @@ class PassagePool:
 
     @classmethod
     def from_dict(cls, record: dict[str, Any], *, similar: Similarity = word_similarity) -> "PassagePool":
-        """What `to_dict` has written."""
         values, worthy = record["answerability"], record["worthy"]
         return cls(
             record["context"],

@@ -75,9 +75,11 @@ from rl_qg.settings import AugmentSettings
 
 # The filters by name, and how options in a YAML file become filters. A new filter is added to `FILTERS`.
 #
-# filters: length: {min_words: 6, max_words: 30} # the name of a filter, and its options fluent: {kind: reward, metric:
-# qascore} # another name for a second filter of a kind mine: {_target_: my_package.keep, limit: 3} answer_in_question:
-# null # off
+#     filters:
+#       length: {min_words: 6, max_words: 30}        the name of a filter, and its options
+#       fluent: {kind: reward, metric: qascore}      another name for a second filter of a kind
+#       mine: {_target_: my_package.keep, limit: 3}
+#       answer_in_question: null                     off
 
 
 FILTERS: dict[str, type[Filter]] = {
@@ -114,11 +116,7 @@ class CustomFilter(RowFilter):
 
 
 def build_filters(options: Mapping[str, Any]) -> list[Filter]:
-    """The filters that the options describe, in their order; null is left out.
-
-    Raises:
-        InputError: names the filter, the option, and the valid ones.
-    """
+    """The filters that the options describe, in their order; null is left out."""
     return [_build(str(name), given) for name, given in options.items() if given is not None]
 
 
@@ -249,7 +247,6 @@ class UniformSampler:
         self._heap: list[int] = []
 
     def observe(self, index: int, record: Record) -> None:
-        """Keep the candidate while it is among the lowest."""
         rank = seeded_rank(self.seed, question_key(record["context"], record["question"]).hex())
         number = -(int.from_bytes(rank[:16]) << INDEX_BITS | index)
         if len(self._heap) < self.count:
@@ -258,7 +255,6 @@ class UniformSampler:
             heapq.heappushpop(self._heap, number)
 
     def selected(self) -> list[int]:
-        """The indices, in ascending order."""
         return sorted(-number & (1 << INDEX_BITS) - 1 for number in self._heap)
 
 
@@ -270,11 +266,9 @@ class BestSampler:
         self._ranking = Ranking(by, seed)
 
     def observe(self, index: int, record: Record) -> None:
-        """Keeps 24 bytes."""
         self._ranking.add(index, record)
 
     def selected(self) -> list[int]:
-        """The indices, in ascending order."""
         return sorted(self._ranking.indices[row] for row in self._ranking.best_first()[: self.count])
 
 
@@ -296,13 +290,11 @@ class DiverseSampler:
         self._ranking, self._passages, self._sets = Ranking(by, seed), array("Q"), TokenSets()
 
     def observe(self, index: int, record: Record) -> None:
-        """Keeps 40 bytes and eight a word."""
         self._ranking.add(index, record)
         self._passages.append(passage_hash64(record))
         self._sets.add(shingles(record["question"], 1))
 
     def selected(self) -> list[int]:
-        """The indices, in ascending order."""
         return sorted(self._ranking.indices[row] for row in self._selected_rows())
 
     def _selected_rows(self) -> Iterator[int]:
@@ -376,7 +368,6 @@ def synthetic_row(record: Mapping[str, Any]) -> AugmentedRow:
 
 
 def _finite(value: Any) -> float | None:
-    """A finite number as a float; None for everything else."""
     try:
         return float(value) if type(value) in (int, float) and isfinite(value) else None
     except OverflowError:  # a whole number of hundreds of digits
@@ -490,11 +481,6 @@ def augment(
         settings: filters have the complete options of their metrics (`rl_qg.augmentation.set_filters.RewardFilter`).
         state: the processes; None for a single process on the CPU.
         load_metric: builds the metric that such options describe.
-
-    Raises:
-        InputError: with file and line, for a line that is not a complete candidate or is repeated; for invalid
-            options; the output is the questions file, or a file that has no report, or its report belongs to another
-            output; no candidate is kept; the disk is full.
     """
     # 1. Build and check everything before the first expensive step.
     questions, output = Path(questions), Path(output)
@@ -520,11 +506,7 @@ def augment(
 
 
 def check_questions(questions: Path, output: Path, *, accept_changed_data: bool) -> None:
-    """Check that the questions file is still the one from which `output` was made, according to its report.
-
-    Raises:
-        InputError: it has changed and `accept_changed_data` is false, or the report has no hash of it.
-    """
+    """Check that the questions file is still the one from which `output` was made, according to its report."""
     recorded = report_value(output, "inputs", "questions", "sha256")
     if not isinstance(recorded, str):
         raise InputError(f"{report_path(output)}: does not say what {output.name} was made from; delete both")
@@ -583,7 +565,6 @@ class _Output:
     measured: Mapping[str, MeasuredValues]
 
     def write(self, funnel: Funnel) -> dict[str, Any]:
-        """Write all files and return the report."""
         sampled = self._sample(funnel)  # the reading that also ends the filtering
         if not funnel.kept:
             most = sorted(funnel.counts.items(), key=lambda item: -item[1])
@@ -616,7 +597,6 @@ class _Output:
         return report
 
     def _sample(self, funnel: Funnel) -> list[int]:
-        """The indices of the candidates that are added."""
         settings = self.settings
         sampler = SAMPLERS[settings.sampling](
             settings.num_samples, settings.seed, settings.sample_by, settings.sample_relevance

@@ -42,10 +42,6 @@ class Candidates:
     """The candidates of a file, gzipped or not. The first reading checks every line, and that no line is repeated.
 
     `measures` maps names to one number for each index, NaN where there is none.
-
-    Raises:
-        InputError: no such file; while reading, a line that is not a complete candidate, two lines with the same id
-            and candidate, or a file that has changed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,11 +56,9 @@ class Candidates:
         return len(self._dropped)
 
     def drop(self, index: int) -> None:
-        """Leave a candidate out of later readings."""
         self._dropped[index] = 1
 
     def keep_only(self, indices: Collection[int]) -> None:
-        """Leave all other candidates out of later readings."""
         self._dropped = bytearray(b"\1") * len(self)
         for index in indices:
             self._dropped[index] = 0

@@ -139,7 +139,6 @@ def _code(value: Any) -> str:
 
 
 def check_dataset_name(repository: str | None) -> None:
-    """Raise `InputError` for an invalid name of a Hub repository."""
     if repository is None:
         return
     try:

@@ -74,9 +74,6 @@ def measure_candidates(
 ) -> MeasuredValues | None:
     """Measure the candidates marked with 1 that have no number yet; every process calls this. The main process returns
     all numbers, the others None.
-
-    Raises:
-        InputError: the file cannot be written or read, or the model cannot be loaded.
     """
     made_of = {"questions": questions_hash, **measure.made_of}
     digest = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
@@ -224,7 +221,6 @@ class RowFilter(Filter):
         raise NotImplementedError
 
     def active_reasons(self) -> tuple[str, ...]:
-        """The reasons of the rules."""
         return tuple(rule.reason for rule in self.rules())
 
 
@@ -279,11 +275,7 @@ class Funnel:
         return self.candidates.marks()
 
     def read_through(self, observe: Callable[[int, Record], None] | None = None) -> None:
-        """Read the remaining candidates, drop those that pending row filters reject, and `observe` the others.
-
-        Raises:
-            InputError: with file and line, for a line that is not a candidate, or lacks what a filter needs.
-        """
+        """Read the remaining candidates, drop those that pending row filters reject, and `observe` the others."""
         if observe is None and not self._pending and self.seen:
             return
         rules = [(filter_.prefix + rule.reason, rule.rejects) for filter_ in self._pending for rule in filter_.rules()]

@@ -37,11 +37,9 @@ class TokenSets:
         return self.tokens[self.bounds[index] : self.bounds[index + 1]]
 
     def size(self, index: int) -> int:
-        """The number of tokens of a set."""
         return self.bounds[index + 1] - self.bounds[index]
 
     def add(self, texts: Iterable[str]) -> None:
-        """Add one set."""
         self.tokens.extend({int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) for text in texts})
         self.bounds.append(len(self.tokens))
 
@@ -122,7 +120,6 @@ class NearDuplicates(SetFilter):
     reasons: ClassVar[tuple[str, ...]] = ("near duplicate of gold", "near duplicate of candidate")
 
     def option_errors(self) -> list[tuple[bool, str]]:
-        """Options out of their range."""
         return [
             (not 0 < self.threshold <= 1, f"threshold={self.threshold} is not in (0, 1]"),
             (self.within not in WITHIN, f"within={self.within} is not one of {', '.join(WITHIN)}"),
@@ -134,7 +131,6 @@ class NearDuplicates(SetFilter):
         return self.reasons if self.gold else self.reasons[1:]
 
     def prepare(self, resources: FilterResources) -> None:
-        """Keep the words of the human questions, eight bytes each."""
         self._sets, self._groups, self._ranking = TokenSets(), array("Q"), Ranking(self.by, resources.seed)
         if self.gold:
             for example in resources.gold:
@@ -142,7 +138,6 @@ class NearDuplicates(SetFilter):
         self._gold = len(self._sets)
 
     def observe(self, index: int, record: Record) -> None:
-        """Keep eight bytes a word and 40 a candidate."""
         self._ranking.add(index, record)
         self._add(record)
 

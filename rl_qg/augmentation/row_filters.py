@@ -39,7 +39,6 @@ class Empty(RowFilter):
     """Drops questions without words; always applied, before every other filter."""
 
     def rules(self) -> list[Rule]:
-        """One rule."""
         return [Rule("empty", lambda record: not normalised_words(record["question"]))]
 
 
@@ -53,7 +52,6 @@ class LanguageFilter(RowFilter):
     language: str = AUTO
 
     def option_errors(self) -> list[tuple[bool, str]]:
-        """A language that is no code."""
         fault = code_fault(self.language)
         return [(bool(fault), f"language={fault}")]
 
@@ -80,12 +78,10 @@ class Length(LanguageFilter):
     language: str = AUTO
 
     def option_errors(self) -> list[tuple[bool, str]]:
-        """Contradictory limits."""
         wrong = (self.min_words > self.max_words, f"min_words={self.min_words} is above max_words={self.max_words}")
         return [wrong, *super().option_errors()]
 
     def rules(self) -> list[Rule]:
-        """One rule for each limit."""
         return [
             Rule("too short", lambda record: round(self._length(record)) < self.min_words),
             Rule("too long", lambda record: round(self._length(record)) > self.max_words),
@@ -105,7 +101,6 @@ class AnswerInQuestion(LanguageFilter):
     language: str = AUTO
 
     def rules(self) -> list[Rule]:
-        """One rule."""
         return [Rule("answer in question", self._has_answer)]
 
     def _has_answer(self, record: Record) -> bool:
@@ -120,7 +115,6 @@ class Faithful(LanguageFilter):
     titles: bool = False  # whether the title counts as a part of the passage
 
     def rules(self) -> list[Rule]:
-        """One rule."""
         return [Rule("name or number not in the passage", self._has_unsupported)]
 
     def _has_unsupported(self, record: Record) -> bool:
@@ -135,11 +129,9 @@ class GoldDuplicates(RowFilter):
     """Drops questions with the same words as a human question about the same passage."""
 
     def prepare(self, resources: FilterResources) -> None:
-        """Keep 16 bytes of each human question."""
         self._keys = {question_key(example.context, example.question) for example in resources.gold}
 
     def rules(self) -> list[Rule]:
-        """One rule."""
         return [Rule("duplicate of gold", lambda record: _key(record) in self._keys)]
 
 
@@ -151,7 +143,6 @@ class Duplicates(RowFilter):
     """
 
     def rules(self) -> list[Rule]:
-        """One rule, which keeps 16 bytes for each candidate that passes."""
         passed: set[bytes] = set()
 
         def repeats(record: Record) -> bool:
@@ -190,16 +181,13 @@ class WellFormed(LanguageFilter):
     language: str = AUTO
 
     def option_errors(self) -> list[tuple[bool, str]]:
-        """A negative length; a language that is no code."""
         wrong = (self.repeated_ngram < 0, f"repeated_ngram={self.repeated_ngram} must not be negative")
         return [wrong, *super().option_errors()]
 
     def prepare(self, resources: FilterResources) -> None:
-        """Count anew."""
         self._skipped = Counter[str]()
 
     def notes(self) -> list[str]:
-        """Languages whose question words are not known."""
         return [
             f"{self.name or 'well_formed'}: no question words are known for {code or 'the language'} of "
             f"{counted(count, 'candidate')}; the rule 'no question word' was left out for them"
@@ -207,7 +195,6 @@ class WellFormed(LanguageFilter):
         ]
 
     def rules(self) -> list[Rule]:
-        """One rule for each test that is on."""
         tests = [
             (self.special_tokens, Rule("special tokens", lambda r: has_leftover(r["question"], r["context"]))),
             (self.question_mark, Rule("no question mark", self._lacks_mark)),
@@ -279,12 +266,10 @@ class PassageScript(RowFilter):
     passage_share: float = 0.05
 
     def option_errors(self) -> list[tuple[bool, str]]:
-        """Fractions outside [0, 1]."""
         fractions = {"min_share": self.min_share, "passage_share": self.passage_share}
         return [(not 0 <= value <= 1, f"{name}={value} is not in [0, 1]") for name, value in fractions.items()]
 
     def rules(self) -> list[Rule]:
-        """One rule."""
         return [Rule("other script than the passage", self._has_other_script)]
 
     def _has_other_script(self, record: Record) -> bool:

@@ -43,23 +43,19 @@ class Cap(SetFilter):
     reasons: ClassVar[tuple[str, ...]] = ("beyond the cap of its answer", "beyond the cap of its passage")
 
     def option_errors(self) -> list[tuple[bool, str]]:
-        """No cap, or a cap below 1."""
         caps = {"per_answer": self.per_answer, "per_context": self.per_context}
         errors = [(cap is not None and cap < 1, f"{name}={cap} must be at least 1") for name, cap in caps.items()]
         return [*errors, (self.per_answer is None and self.per_context is None, "give per_answer or per_context")]
 
     def active_reasons(self) -> tuple[str, ...]:
-        """The reasons of the caps that are set."""
         caps = (self.per_answer, self.per_context)
         return tuple(reason for cap, reason in zip(caps, self.reasons, strict=True) if cap is not None)
 
     def prepare(self, resources: FilterResources) -> None:
-        """Start without candidates."""
         self._ranking = Ranking(self.by, resources.seed)
         self._answers, self._passages = array("Q"), array("Q")
 
     def observe(self, index: int, record: Record) -> None:
-        """Keep 40 bytes."""
         self._ranking.add(index, record)
         self._answers.append(answer_hash64(record))
         self._passages.append(passage_hash64(record))
@@ -98,7 +94,6 @@ class TypeBalance(SetFilter):
     reasons: ClassVar[tuple[str, ...]] = ("too many of its question type",)
 
     def option_errors(self) -> list[tuple[bool, str]]:
-        """Not exactly one of both; unknown types; fractions that do not sum to 1."""
         caps, shares = self._caps(), self.shares or {}
         given = {**(self.max_share if isinstance(self.max_share, dict) else {}), **shares}
         unknown = sorted(set(given) - set(TYPES))
@@ -120,12 +115,10 @@ class TypeBalance(SetFilter):
         ]
 
     def prepare(self, resources: FilterResources) -> None:
-        """Start without candidates."""
         self._ranking = Ranking(self.by, resources.seed)
         self._types = array("B")
 
     def observe(self, index: int, record: Record) -> None:
-        """Keep 25 bytes."""
         self._ranking.add(index, record)
         self._types.append(TYPES.index(question_type(record["question"], self.language)))
 
@@ -203,7 +196,6 @@ class RewardFilter(SetFilter):
     reasons: ClassVar[tuple[str, ...]] = ("no reward", "reward too low", "not among the best of its passage")
 
     def option_errors(self) -> list[tuple[bool, str]]:
-        """A fraction outside (0, 1]; two sources."""
         fraction = self.top_fraction
         return [
             (fraction is not None and not _is_fraction(fraction), f"top_fraction={fraction} is not in (0, 1]"),
@@ -212,7 +204,6 @@ class RewardFilter(SetFilter):
         ]
 
     def active_reasons(self) -> tuple[str, ...]:
-        """The reasons of the thresholds that are set, and failure."""
         limits = (0, self.min, self.top_fraction)
         return tuple(reason for limit, reason in zip(limits, self.reasons, strict=True) if limit is not None)
 
@@ -237,12 +228,10 @@ class RewardFilter(SetFilter):
         return CandidateMeasure("reward", {"metric": model_identity(options)}, load, self.batch_size)
 
     def prepare(self, resources: FilterResources) -> None:
-        """Start without candidates."""
         self._ranking = Ranking(self.field or self.name, resources.seed)
         self._passages = array("Q")
 
     def observe(self, index: int, record: Record) -> None:
-        """Keep 32 bytes."""
         self._ranking.add(index, record)
         self._passages.append(passage_hash64(record))
 
@@ -313,7 +302,6 @@ class RoundTrip(RowFilter):
     batch_size: int = 32
 
     def option_errors(self) -> list[tuple[bool, str]]:
-        """No reader; numbers out of their range."""
         return [
             (not self.reader, "needs a reader: reader=FOLDER of rl-qg qa, or a Hub name"),
             (not 0 <= self.min_f1 <= 1, f"min_f1={self.min_f1} is not in [0, 1]"),
@@ -338,7 +326,6 @@ class RoundTrip(RowFilter):
         return CandidateMeasure("round_trip", {"round_trip": model_identity(options)}, load, batch_size)
 
     def rules(self) -> list[Rule]:
-        """One rule."""
         return [Rule("answer not given back", self._is_inconsistent)]
 
     def _is_inconsistent(self, record: Record) -> bool:
@@ -362,7 +349,6 @@ class _RoundTripReader:
         )
 
     def __call__(self, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """For each candidate, the F1 of the reader's answer and that answer."""
         answers = self.reader([record["question"] for record in records], [record["context"] for record in records])
         return [
             {"value": f1(answer, record["answer"]), "answer": answer}

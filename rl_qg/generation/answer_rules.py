@@ -51,8 +51,7 @@ from rl_qg.text.spans import Span, Token, select_spans, sentences, tokens
 # "Automatic Keyword Extraction from Individual Documents" (2010). In Thai and Chinese, which have no spaces between
 # words, the text between such words; a syllable inside a longer word that looks like one cuts it too. In Korean a
 # chunk ends with a word that has a particle, which is left out (임종석이 -> 임종석). Of a Turkish name what follows
-# its
-# apostrophe is left out (Ankara'da -> Ankara).
+# its apostrophe is left out (Ankara'da -> Ankara).
 
 
 LONGEST_CHUNK = 5  # words
@@ -157,7 +156,6 @@ def _numbers(language: str) -> re.Pattern[str]:
 
 @cache
 def closed_words(language: str) -> frozenset[str]:
-    """The words between which chunks lie."""
     return frozenset(lower(FUNCTION_WORDS.get(language, ""), language).split())
 
 

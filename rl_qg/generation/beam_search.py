@@ -173,7 +173,6 @@ class _Search:
         return kept
 
     def result(self) -> Beams:
-        """The beams of all examples of the original batch."""
         self._store()
         tokens, logprobs = self._results
         length = int((tokens != self.special.pad).any(0).any(0).nonzero().max()) + 1
@@ -215,10 +214,8 @@ class _BeamTokens(DynamicLayer):
         return self.keys, self.values
 
     def get_seq_length(self) -> int:
-        """Tokens of a beam."""
         return self.steps
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep these examples."""
         self._memory = self._memory[:, indices]
         self.keys, self.values = self._memory[..., : self.filled, :]

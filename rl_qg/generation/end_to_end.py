@@ -37,7 +37,6 @@ class PassagePairs(list[GeneratedPair]):
         self.dropped: dict[str, int] = {}
 
     def drop(self, reason: str) -> None:
-        """Count a pair that is left out."""
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
 
 
@@ -50,9 +49,6 @@ def generate_pairs(
     The answer of a pair is placed at its first occurrence that no earlier pair has, in a sentence that shares most
     words with the question; if all are taken, the earlier pairs' places count too. Of a passage that is longer than
     the model reads only the beginning is asked about.
-
-    Raises:
-        InputError: the generator was trained for another task.
     """
     if "pairs" not in row_tasks(generator.task):
         raise InputError(
@@ -73,7 +69,6 @@ def generate_pairs(
 
 
 def _placed(row: TaskRow, parts: Sequence[WrittenPart]) -> PassagePairs:
-    """The pairs of a passage at their places."""
     pairs, taken = PassagePairs(), set[int]()
     seen: set[tuple[str, str]] = set()
     for part in parts:

@@ -78,11 +78,7 @@ class Reranker:
     def ranked(
         self, examples: Sequence[QAExample], groups: Sequence[Sequence[Candidate]]
     ) -> list[list[RankedCandidate]]:
-        """The candidates of each example, best first; those without a reward come last.
-
-        Raises:
-            InputError: the reward needs a human question that an example does not have.
-        """
+        """The candidates of each example, best first; those without a reward come last."""
         self._check(examples)
         self.reset()
         pairs = [(example, item) for example, group in zip(examples, groups, strict=True) for item in group]
@@ -128,7 +124,6 @@ def _rounded(reward: float) -> float:
 
 
 def failed_rewards(lines: Iterable[bytes]) -> int:
-    """The number of lines of a file of questions whose reward failed."""
     return sum(json.loads(line)["reward"] is None for line in lines)
 
 
@@ -168,10 +163,6 @@ def generate(
 
     Returns:
         The number of lines in the file.
-
-    Raises:
-        InputError: `output` holds questions of another model, data or setting; a source has changed; the disk is
-            full; one example alone does not fit into memory; all questions are empty, or none has a reward.
     """
     examples = ByLength(examples)
     count = settings.candidates
@@ -265,7 +256,6 @@ def _candidate_fields(item: Candidate | RankedCandidate, keep: int | None) -> di
 
 
 def _source_fields(example: QAExample, rank: int) -> dict[str, Any]:
-    """The fields of a line that come from its example."""
     return {
         "id": example.id,
         "candidate": rank,
@@ -328,7 +318,6 @@ def _prepare(
 
 
 def _check_result(lines: ResumableLines, model_path: str, reranker: Reranker | None) -> None:
-    """Raise `InputError` if every question of a complete file is empty, or has no reward."""
     if lines.begun and not any(json.loads(line.text)["question"].strip() for line in lines.lines()):
         raise InputError(
             f"{lines.path}: all questions are empty: the model {model_path} ends before its first word; train it "

@@ -254,7 +254,6 @@ class EncoderDecoder:
         return states, mask, SpecialTokens.of(self.model).starts(batch.get("starts"), states)
 
     def _generate(self, states: Tensor, mask: Tensor, starts: Tensor, **options: Any) -> Tensor:
-        """The tokens that the library generates after `starts`."""
         encoded = BaseModelOutput(last_hidden_state=states)
         begun = {"decoder_input_ids": starts, "decoder_start_token_id": starts[:, 0].tolist()}
         return self.model.generate(encoder_outputs=encoded, attention_mask=mask, **begun, **options)[
@@ -271,17 +270,14 @@ class CausalDecoder:
         self.end = tokenizer.eos_token_id
 
     def greedy(self, batch: dict[str, Tensor], max_new_tokens: int) -> Tensor:
-        """Greedy tokens (b, t)."""
         tokens = self.model.generate(**batch, **GREEDY, max_new_tokens=max_new_tokens)
         return tokens[:, batch["input_ids"].shape[1] :]
 
     def search(self, batch: dict[str, Tensor], beams: int, max_new_tokens: int) -> tuple[Tensor, Tensor]:
-        """Tokens (b · n, t) of all `beams` of a beam search, and the log-probability of each row."""
         tokens = self.model.generate(**batch, **beam_options(beams, max_new_tokens))
         return self._with_logprobs(_repeated(batch, beams), tokens)
 
     def sample(self, batch: dict[str, Tensor], draws: Tensor, rules: DecodingRules) -> tuple[Tensor, Tensor]:
-        """Tokens (b · n, t) that `draws` (b, n, longest t) choose, and the log-probability of each row."""
         rows = _repeated(batch, draws.shape[1])
         start = batch["input_ids"].shape[1]
         drawn = LogitsProcessorList([DrawnTokens(rules.for_samples(), draws.flatten(0, 1), start)])
@@ -294,7 +290,6 @@ class CausalDecoder:
         return tokens, self.token_logprobs(rows, tokens).sum(-1)
 
     def token_logprobs(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
-        """Log-probability (b, t) of each of `tokens` (b, t) after those before it; 0 after the end token."""
         return _to_end(token_logprobs(self.logits(batch, tokens), tokens), tokens, self.end)
 
     def logits(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
@@ -329,7 +324,6 @@ class DrawnTokens(LogitsProcessor):
 
 
 def beam_options(beams: int, max_new_tokens: int) -> dict[str, Any]:
-    """Options of `generate` for a beam search that returns every beam."""
     search = {"num_beams": beams, "num_return_sequences": beams, "do_sample": False, "early_stopping": False}
     return {"max_new_tokens": max_new_tokens, "length_penalty": 1.0, **NO_RULES, **search}
 
@@ -346,7 +340,6 @@ def _align(model: PreTrainedModel) -> None:
 
 
 def _repeated(batch: dict[str, Tensor], copies: int) -> dict[str, Tensor]:
-    """Each row of a batch `copies` times, side by side."""
     return {name: value.repeat_interleave(copies, 0) for name, value in batch.items()}
 
 

@@ -62,9 +62,6 @@ def lora_config(settings: PeftSettings, model: PreTrainedModel, tokens: Sequence
         model: encoder-decoder or causal.
         tokens: ids whose rows of the embedding matrix are trained without an adapter, such as that of the new token
             `<hl>`.
-
-    Raises:
-        InputError: peft is not installed, or the model has no layer of these names.
     """
     check_lora(settings)
     from peft import LoraConfig, TaskType
@@ -122,7 +119,6 @@ def add_lora(model: PreTrainedModel, settings: PeftSettings, tokens: Sequence[in
 
 
 def has_lora(model: nn.Module) -> bool:
-    """Whether the model has adapters."""
     return hasattr(model, "merge_and_unload")
 
 
@@ -139,30 +135,18 @@ KEY = "model.path"
 
 
 def load_generator(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load an encoder-decoder or a causal model, as its config says.
-
-    Raises:
-        InputError: the Hub or the folder cannot be reached, or holds no model that generates text.
-    """
+    """Load an encoder-decoder or a causal model, as its config says."""
     config, _ = _config_and_tokenizer(path)
     return load_seq2seq(path) if config.is_encoder_decoder else load_causal(path)
 
 
 def check_model(path: str) -> None:
-    """Check what can be checked of a model without its weights.
-
-    Raises:
-        InputError: the Hub or the folder cannot be reached, or holds no model with a tokenizer.
-    """
+    """Check what can be checked of a model without its weights."""
     _config_and_tokenizer(path)
 
 
 def load_seq2seq(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load any `AutoModelForSeq2SeqLM` with its tokenizer, from a local folder or the Hub (safetensors only).
-
-    Raises:
-        InputError: the Hub or the folder cannot be reached, or holds no seq2seq model.
-    """
+    """Load any `AutoModelForSeq2SeqLM` with its tokenizer, from a local folder or the Hub (safetensors only)."""
     config, tokenizer = _config_and_tokenizer(path)
     if not config.is_encoder_decoder:
         instead = "" if _only_fills_masks(config) else ", or train this one with algorithm=rloo or algorithm=grpo"
@@ -180,9 +164,6 @@ def load_seq2seq(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 def load_causal(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load any `AutoModelForCausalLM` with its tokenizer, ready for generation: it pads on the left, with the end
     token if there is no padding token.
-
-    Raises:
-        InputError: the Hub or the folder cannot be reached, or holds no causal model.
     """
     config, tokenizer = _config_and_tokenizer(path)
     if config.is_encoder_decoder:

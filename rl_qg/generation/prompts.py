@@ -34,9 +34,12 @@ from rl_qg.runtime.files import read_json
 
 # What a generator reads of an example: its passage or the sentence of its answer, and what is marked in it.
 #
-# | input | text | marked | | --- | --- | --- | | `paragraph_answer` | the passage | the answer | | `sentence_answer` |
-# the sentence of the answer | the answer | | `paragraph_sentence` | the passage | the sentence of the answer; the
-# question may be about anything in it | | `paragraph` | the passage | nothing |
+# | input | text | marked |
+# | --- | --- | --- |
+# | `paragraph_answer` | the passage | the answer |
+# | `sentence_answer` | the sentence of the answer | the answer |
+# | `paragraph_sentence` | the passage | the sentence of the answer; the question may be about anything in it |
+# | `paragraph` | the passage | nothing |
 #
 # The first three are columns of QG-Bench (Ushio et al. 2022, section 3), there with the first occurrence of the
 # answer, here with its true place. Only the generator's input is changed: rewards and measures see the passage and the
@@ -52,9 +55,6 @@ def as_input(example: QAExample, form: str) -> QAExample:
     """The example with the context that the generator reads, and with what is marked in it as its answer.
 
     Without an answer it stays as it is.
-
-    Raises:
-        InputError: the answer is not at its offset.
     """
     if form == WHOLE or not example.answers:
         return example
@@ -70,8 +70,10 @@ def as_input(example: QAExample, form: str) -> QAExample:
 
 # Language codes of multilingual generators: what stands in their inputs, and before the question in the decoder.
 #
-# | tokenizer | input | decoder | learned | | --- | --- | --- | --- | | mBART-cc25 | `X </s> de_DE` | `de_DE Q` | `Q
-# </s>` | | mBART-50, NLLB | `de_DE X </s>` | `</s> de_DE Q` | `Q </s>` |
+# | tokenizer | input | decoder | learned |
+# | --- | --- | --- | --- |
+# | mBART-cc25 | `X </s> de_DE` | `de_DE Q` | `Q </s>` |
+# | mBART-50, NLLB | `de_DE X </s>` | `</s> de_DE Q` | `Q </s>` |
 #
 # Sources: Liu et al. 2020 (mBART), Tang et al. 2020 (mBART-50), and `shift_tokens_right` of the library. The code is
 # given, never chosen: it is no part of the question, of its probability or of what decoding rules see. mT5 has no
@@ -109,11 +111,7 @@ class LanguageCodes:
         return bool(self._codes)
 
     def code(self, language: str) -> str:
-        """The code of a language, which is given as `de` or as the code itself; the default of "".
-
-        Raises:
-            InputError: the model does not know the language.
-        """
+        """The code of a language, which is given as `de` or as the code itself; the default of ""."""
         return self._known(language) if language else self.default
 
     def _known(self, language: str) -> str:
@@ -203,11 +201,7 @@ class Prompt:
     language: str = ""
 
     def prefix_of(self, row: QAExample) -> str:
-        """The prefix of the input of a row; before a passage that is asked for questions of a type, also its token.
-
-        Raises:
-            InputError: the model was trained for another task.
-        """
+        """The prefix of the input of a row; before a passage that is asked for questions of a type, also its token."""
         task = task_of(row)
         if task not in row_tasks(self.task):
             raise InputError(f"the model was trained with model.task={self.task}, and cannot do {task}")
@@ -215,22 +209,14 @@ class Prompt:
 
     @classmethod
     def of(cls, folder: str | Path, model: PreTrainedModel) -> "Prompt":
-        """The prompt that the model in `folder` was trained with; if unknown, the default of its architecture.
-
-        Raises:
-            InputError: its `prompt.json` is damaged, or of another program.
-        """
+        """The prompt that the model in `folder` was trained with; if unknown, the default of its architecture."""
         if (stored := cls.stored(folder)) is not None:
             return stored
         return cls(prefix=default_prefix(model), separator=default_separator(model)).fitting(model)
 
     @classmethod
     def stored(cls, folder: str | Path) -> "Prompt | None":
-        """The prompt in a model's folder; None where there is none.
-
-        Raises:
-            InputError: as `of`.
-        """
+        """The prompt in a model's folder; None where there is none."""
         path = Path(folder) / PROMPT_FILE
         return cls._read(path) if os.path.exists(path) else None  # unlike pathlib, no error for a name too long
 
@@ -263,7 +249,6 @@ class Prompt:
         return prompt
 
     def save(self, folder: Path) -> None:
-        """Write `prompt.json` into the folder of the weights."""
         (folder / PROMPT_FILE).write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
@@ -306,7 +291,6 @@ def type_token(row: QAExample) -> str:
 
 
 def token_ids_of(tokenizer: PreTrainedTokenizerBase, task: str) -> list[int]:
-    """The ids of the tokens that `add_highlight` adds."""
     ids: list[int] = tokenizer.convert_tokens_to_ids([HIGHLIGHT, *tokens_of(task)])
     return ids
 
@@ -400,7 +384,6 @@ class PromptEncoder:
         return EncodedPrompt(ids[:head] + window + ids[tail:], excess, last >= start + room)
 
     def target(self, example: QAExample) -> str:
-        """The text that the model is to write."""
         is_question = self._separator_ids and task_of(example) == "questions"
         return escape(example.question) if is_question else example.question
 
@@ -477,7 +460,6 @@ def _leading_specials(ids: list[int], special: list[int]) -> int:
 
 
 def _marks(ids: list[int], highlight_id: int) -> tuple[int, int]:
-    """First and last position of the answer marks."""
     positions = [index for index, token in enumerate(ids) if token == highlight_id]
     return positions[0], positions[-1]
 
@@ -497,7 +479,6 @@ class CausalPromptEncoder(PromptEncoder):
     """
 
     def texts(self, examples: Sequence[QAExample]) -> list[str]:
-        """The prompt of each example; one that is too long is cut."""
         return [text for text, _ in self._prompts(examples)]
 
     def encode(self, examples: Sequence[QAExample]) -> list[EncodedPrompt]:

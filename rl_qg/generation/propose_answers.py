@@ -58,9 +58,6 @@ class GeneratedAnswers:
         rows: sentences that are decoded together.
 
     `left_out` counts the answers so far that do not stand in their sentence.
-
-    Raises:
-        InputError: the generator was trained for another task.
     """
 
     def __init__(
@@ -99,11 +96,7 @@ class GeneratedAnswers:
 
 
 def load_generated_answers(path: str, limit: int | None, *, device: torch.device) -> GeneratedAnswers:
-    """The answers of the generator in a folder, for `answers.method=generator`.
-
-    Raises:
-        InputError: no folder is given, or it holds no generator of answers.
-    """
+    """The answers of the generator in a folder, for `answers.method=generator`."""
     if not path:
         raise InputError("answers.generator has no value; give a model trained with model.task=answers or multitask")
     generated = GeneratedAnswers(CandidateGenerator(path, device=device, rows=BEAMS * ROWS), limit)
@@ -124,9 +117,6 @@ class SpacyAnswers:
     Args:
         model: an installed pipeline such as `en_core_web_sm`, or its folder.
         limit: maximum number of spans of a passage (None: all).
-
-    Raises:
-        InputError: spaCy or the pipeline is not installed, or it finds neither entities nor noun chunks.
     """
 
     def __init__(self, model: str, limit: int | None) -> None:
@@ -139,7 +129,6 @@ class SpacyAnswers:
         self.made_by = {"parser": f"spacy {spacy.__version__}", "pipeline": pipeline}
 
     def __call__(self, contexts: Sequence[str]) -> list[list[Span]]:
-        """For each passage its spans, best first."""
         self._parse.max_length = max(self._parse.max_length, *map(len, contexts))
         parsed = self._parse.pipe(contexts)
         return [select_spans(text, _spans(doc), self._limit) for text, doc in zip(contexts, parsed, strict=True)]
@@ -198,11 +187,6 @@ def propose_answers(
     `generator` wrote that do not stand in their sentence (after a kill only since then).
 
     Every process calls this and works on its own batches; the file is the same as that of a single process.
-
-    Raises:
-        InputError: the method is not available; no answer is found; `output` holds answers proposed with other
-            settings or was not made by this command; a source has changed since it was begun, unless
-            `accept_changed_data`; there is no usable passage; the disk is full.
     """
     propose, made_by = method(settings, state)
     made_by |= {"input": list(passages.sources), "passages": passages.form, "excluded": _digest(passages.excluded)}
@@ -236,7 +220,6 @@ def propose_answers(
 
 
 def report_line(report: Mapping[str, Any]) -> str:
-    """The numbers of the report, as one line for the log."""
     passages = report["passages"]
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in report["kinds"].items())
     reasons = ("empty", "broken", "malformed", "repeated", "excluded")
@@ -251,11 +234,7 @@ def report_line(report: Mapping[str, Any]) -> str:
 
 
 def method(settings: AnswersSettings, state: PartialState) -> tuple[Propose, dict[str, Any]]:
-    """The function that proposes answers by the method of the settings, and the settings that its proposals depend on.
-
-    Raises:
-        InputError: the method is unknown or not available.
-    """
+    """The function that proposes answers by the method of the settings, and what its proposals depend on."""
     limit = settings.max_per_context
     made_by: dict[str, Any] = {"method": settings.method, "max_per_context": limit, "batch_size": settings.batch_size}
     if settings.method == "rules":
@@ -325,7 +304,6 @@ def _prepare(
 
 
 def _is_complete(output: Path) -> bool:
-    """Whether the report, which is written last, is that of this file."""
     return bool(report_value(output, "output", "sha256") == file_hash(output))
 
 

@@ -1,10 +1,4 @@
-"""The order in which a model itself would write the questions of a set (`ask.order=best`).
-
-A set has no order, but cross-entropy needs one, and punishes a model that writes the right questions in another. Here
-human questions are assigned, one to one and with the highest sum of word F1, to those that the model writes greedily,
-and take their order; those that are assigned to none follow in their own. This is the matching of set prediction
-(Carion et al. 2020, DETR, section 3.1). The permutation with the lowest loss would need n! passes for n questions.
-"""
+"""Sets of questions: what they are asked about, the rows that teach them, pools to choose from, and their order."""
 
 import logging
 from collections import Counter
@@ -32,20 +26,17 @@ from rl_qg.text.words import normalised_words
 #
 # Six strategies (Ray Chowdhury et al. 2022, sections 4.1 and 4.2): three granularities times two modes.
 #
-# | granularity | what a unit is | what the model reads | | --- | --- | --- | | `paragraph` | the passage | the passage
-# | | `sentence` | a sentence | the passage with `<hl> sentence <hl>` | | `type` | a sentence and one of the nine types
-# | the same after the token of the type, such as `<who>` |
+# | granularity | what a unit is | what the model reads |
+# | --- | --- | --- |
+# | `paragraph` | the passage | the passage |
+# | `sentence` | a sentence | the passage with `<hl> sentence <hl>` |
+# | `type` | a sentence and one of the nine types | the same after the token of the type, such as `<who>` |
 #
 # In the mode `one2one` the model writes one question about a unit, in `one2many` all of them: `q <question> q …`.
 #
 # A question belongs to the sentence in which its first answer begins, by its offset: a sentence that stands in a
 # passage twice is two units. Sentences are those of `rl_qg.text.spans.sentence_spans`, in training and in use.
 
-
-__all__ = [
-    *("GRANULARITIES", "MODES", "ORDERS", "Unit"),
-    *("join_questions", "question_parts", "set_rows", "unit_row", "units_of"),
-]
 
 GRANULARITIES = ("paragraph", "sentence", "type")
 MODES = ("one2one", "one2many")
@@ -57,7 +48,6 @@ log = logging.getLogger(__name__)
 
 
 def join_questions(questions: Iterable[str]) -> str:
-    """The text of the questions of a unit, in their order."""
     return f" {QUESTION} ".join(escape(question, "sets") for question in questions)
 
 
@@ -85,10 +75,6 @@ def units_of(
         granularity: one of `GRANULARITIES`; a paragraph is one unit, whatever the other arguments.
         worthy: which of its sentences (`sentence_spans`) are asked about; None: all.
         types: the types of each of these sentences; None: all nine. Read for `type` alone.
-
-    Raises:
-        InputError: there is no such granularity; there are more or fewer flags or types than sentences; an unknown
-            type.
     """
     _check_choice("ask.granularity", granularity, GRANULARITIES)
     if granularity == "paragraph":
@@ -136,9 +122,6 @@ def set_rows(
             for each passage). For `best`, rows in the order `position` are put into the one of a model by
             `rl_qg.generation.sets.in_order_of_model`.
         seed: of `shuffle`.
-
-    Raises:
-        InputError: an argument has another value.
     """
     _check_choice("ask.granularity", granularity, GRANULARITIES)
     _check_choice("ask.mode", mode, MODES)
@@ -275,9 +258,6 @@ def question_pool(
             (`CANDIDATES`), for `one2many` the greedy one.
         top_p: the share of probability that samples are drawn from.
         seed: of the samples.
-
-    Raises:
-        InputError: the generator was trained for another task or granularity, or `candidates` is below 1.
     """
     _check_generator(generator, units)
     prompt = generator.encoder.prompt
@@ -330,7 +310,6 @@ def _texts(
 
 
 def _pool(generator: CandidateGenerator, row: TaskRow, texts: Sequence[tuple[Tensor, Tensor]]) -> UnitPool:
-    """The distinct questions of the texts of a row."""
     unit, seen, pool = row.unit, set[tuple[str, ...]](), UnitPool()
     assert unit is not None
     for rank, (ids, logprobs) in enumerate(texts):
@@ -348,14 +327,18 @@ def _pool(generator: CandidateGenerator, row: TaskRow, texts: Sequence[tuple[Ten
     return pool
 
 
+# The order in which a model itself would write the questions of a set (`ask.order=best`).
+#
+# A set has no order, but cross-entropy needs one, and punishes a model that writes the right questions in another.
+# Human questions are assigned, one to one and with the highest sum of word F1, to those that the model writes
+# greedily, and take their order; those that are assigned to none follow in their own. This is the matching of set
+# prediction (Carion et al. 2020, DETR, section 3.1). The permutation with the lowest loss would need n! passes.
+
+
 def in_order_of_model(
     rows: Sequence[TaskRow], generator: CandidateGenerator, granularity: str, *, batch_size: int = 16
 ) -> list[TaskRow]:
-    """Rows of `one2many` with their questions in the order of the model; those of one question as they are.
-
-    Raises:
-        InputError: the generator has not learned to write the sets of these rows.
-    """
+    """Rows of `one2many` with their questions in the order of the model; those of one question as they are."""
     prompt = generator.encoder.prompt
     if (prompt.task, prompt.granularity, prompt.mode) != ("sets", granularity, "one2many"):
         raise InputError(

@@ -47,7 +47,6 @@ def escape(text: str, task: str = "pairs") -> str:
 
 
 def unescape(text: str, task: str = "pairs") -> str:
-    """What `escape` was given."""
     return re.sub(rf"<\\(\\*)({_words_of(task)})>", r"<\1\2>", text)
 
 
@@ -56,7 +55,6 @@ def _words_of(task: str) -> str:
 
 
 def join_pairs(pairs: Iterable[tuple[str, str]]) -> str:
-    """The text of (question, answer) pairs, in their order."""
     return f" {PAIR} ".join(f"{escape(question)} {ANSWER} {escape(answer)}" for question, answer in pairs)
 
 
@@ -76,7 +74,6 @@ def pair_key(question: str, answer: str) -> tuple[str, str]:
 
 
 def join_answers(answers: Iterable[str]) -> str:
-    """The text of the answers of a sentence, in their order."""
     return f" {ANSWER} ".join(map(escape, answers))
 
 
@@ -137,11 +134,7 @@ def shown(row: QAExample, text: str) -> str:
 
 
 def row_tasks(task: str) -> tuple[str, ...]:
-    """The tasks of the rows that a model of this task reads.
-
-    Raises:
-        InputError: there is no such task.
-    """
+    """The tasks of the rows that a model of this task reads."""
     if task not in TASKS:
         raise InputError(f"model.task={task} is not one of {', '.join(TASKS)}")
     return ("questions", "answers") if task == "multitask" else (task,)
@@ -178,12 +171,10 @@ def task_rows(task: str, examples: Sequence[QAExample]) -> list[QAExample]:
 
 
 def pairs_row(key: str, context: str) -> TaskRow:
-    """The row that asks for all pairs of a passage."""
     return TaskRow(key, "", context, "", (), task="pairs")
 
 
 def sentence_rows(key: str, context: str) -> list[TaskRow]:
-    """For each sentence of a passage the row that asks for its answers."""
     spans = sentence_spans(context)
     marked = [Answer(context[start:end], start) for start, end in spans]
     return [TaskRow(f"{key}:answers:{mark.start}", "", context, "", (mark,), task="answers") for mark in marked]

@@ -50,11 +50,7 @@ Json = dict[str, Any]
 
 
 def pieces_of(tokenizer: Json) -> dict[str, int]:
-    """The pieces of a parsed `tokenizer.json` with their ids, without added tokens.
-
-    Raises:
-        InputError: it is of another kind than `KINDS`.
-    """
+    """The pieces of a parsed `tokenizer.json` with their ids, without added tokens."""
     model = tokenizer["model"]
     if model.get("type") not in KINDS:
         raise InputError(f"its tokenizer is of the kind {model.get('type')}; trim knows {', '.join(KINDS)}")
@@ -165,9 +161,6 @@ def ids_in_configs(model: PreTrainedModel) -> set[int]:
 def trim_model(model: PreTrainedModel, kept: list[int]) -> None:
     """Leave the model the embeddings, logits and biases of the ids `kept`, and number the ids of its configurations
     anew.
-
-    Raises:
-        InputError: it is a pair of models, each with a vocabulary of its own.
     """
     if model.config.model_type == "encoder-decoder":
         raise InputError("it is a pair of models with two vocabularies; trim knows models with one")
@@ -204,11 +197,7 @@ log = logging.getLogger(__name__)
 
 
 def trim(model_path: str, folder: Path, settings: TrimSettings) -> dict[str, Any]:
-    """Write the trimmed model to `folder`, and return what `trim.json` holds.
-
-    Raises:
-        InputError: the corpus or the model cannot be read or used; `folder` holds other files.
-    """
+    """Write the trimmed model to `folder`, and return what `trim.json` holds."""
     check_folder(folder)
     sources = corpus_sources(settings.corpus)
     model, tokenizer = load_generator(model_path)
@@ -261,11 +250,7 @@ def check_folder(folder: Path) -> None:
 
 
 def corpus_sources(corpus: Any) -> list[str]:
-    """The sources that the setting names.
-
-    Raises:
-        InputError: there is none, or no such file.
-    """
+    """The sources that the setting names."""
     sources = [corpus] if isinstance(corpus, str) else [str(source) for source in corpus or []]
     if not sources or not all(sources):
         raise InputError("corpus has no value; give texts or QA data, such as corpus=train.json")
@@ -313,7 +298,6 @@ def _texts(example: QAExample, prompt: Prompt) -> Iterator[str]:
 
 
 def size_of(model: PreTrainedModel) -> dict[str, int]:
-    """Rows of the embeddings, numbers in all weights, and their bytes."""
     weights = list(model.parameters())
     return {
         "vocabulary": model.get_input_embeddings().weight.shape[0],
@@ -323,7 +307,6 @@ def size_of(model: PreTrainedModel) -> dict[str, int]:
 
 
 def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, data: dict[str, Any], kept: list[int], folder: Path) -> None:
-    """The tokenizer's folder with its new vocabulary."""
     tokenizer.save_pretrained(folder)
     for name in OLD_FILES:
         (folder / name).unlink(missing_ok=True)
@@ -350,7 +333,6 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def report_line(note: dict[str, Any]) -> str:
-    """The sizes before and after, as one line for the log."""
     before, after = note["before"], note["after"]
     return (
         f"{before['vocabulary']:,} pieces -> {after['vocabulary']:,}; "

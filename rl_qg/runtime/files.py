@@ -1,4 +1,4 @@
-"""The report beside an output: that of `augmented.json` is `augmented.report.json`, with its name and hash."""
+"""Files that survive a kill, their hashes and locks, and the report beside an output."""
 
 import errno
 import fcntl
@@ -15,9 +15,6 @@ from typing import IO, Any, TextIO
 import yaml
 
 from rl_qg.runtime.errors import InputError
-
-# SHA-256 of files, and whether the data of an unfinished output have changed.
-
 
 log = logging.getLogger(__name__)
 
@@ -171,9 +168,6 @@ def locked(outputs: Iterable[tuple[str, Path]]) -> Iterator[None]:
 
     Args:
         outputs: the key and the path of each output file or folder.
-
-    Raises:
-        InputError: another process holds one of them; the line names it.
     """
     with ExitStack() as held:
         for key, path in outputs:
@@ -224,17 +218,16 @@ def _lock(file: Path) -> IO[str]:
         stream.close()  # of a deleted file; another one may have that name by now
 
 
+# The report beside an output, with its name and hash.
+
+
 def report_path(output: Path) -> Path:
     """The path of an output's report: `augmented.report.json` for `augmented.json`."""
     return output.with_name(f"{output.stem}.report.json")
 
 
 def report_value(output: Path, *keys: str) -> Any:
-    """The value in the report of an output under nested keys; None if there is none.
-
-    Raises:
-        InputError: the report is not JSON.
-    """
+    """The value in the report of an output under nested keys; None if there is none."""
     path = report_path(output)
     value = read_json(path) if path.exists() else None
     for key in keys:

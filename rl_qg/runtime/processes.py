@@ -37,11 +37,7 @@ def finish_trackers() -> None:
 
 
 def check_tracker(name: str) -> None:
-    """Check, before anything is loaded, that a tracker is known and installed; for W&B, set the project.
-
-    Raises:
-        InputError: it is not; the message says what to install.
-    """
+    """Check, before anything is loaded, that a tracker is known and installed; for W&B, set the project."""
     if name == "none":
         return
     if name not in TRACKERS:

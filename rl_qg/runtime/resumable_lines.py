@@ -21,9 +21,6 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import check_unchanged, read_json, write_json
 from rl_qg.runtime.processes import from_main
 
-# Work on many rows that the processes of a run share; their lines form one file in the order of the rows.
-
-
 Row = TypeVar("Row")
 
 
@@ -62,11 +59,7 @@ def write_lines(
 
 
 def cut_file(output: Path, keep: int) -> None:
-    """Keep the first `keep` bytes of a file, which is created with its folder if it is missing.
-
-    Raises:
-        InputError: it cannot be written.
-    """
+    """Keep the first `keep` bytes of a file, which is created with its folder if it is missing."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with output.open("ab") as stream:
@@ -76,11 +69,7 @@ def cut_file(output: Path, keep: int) -> None:
 
 
 def append_lines(output: Path, lines: Sequence[bytes]) -> None:
-    """Add lines in one write and bring them to the disk; where the disk is full, none of them stays.
-
-    Raises:
-        InputError: they cannot be written.
-    """
+    """Add lines in one write and bring them to the disk; where the disk is full, none of them stays."""
     before = output.stat().st_size if output.exists() else 0
     try:
         with output.open("ab") as stream:
@@ -97,7 +86,6 @@ def append_lines(output: Path, lines: Sequence[bytes]) -> None:
 
 
 def cannot_write(output: Path, error: OSError) -> InputError:
-    """The error for an output that cannot be written."""
     return InputError(f"output={output}: cannot be written ({error.strerror}); name another path")
 
 
@@ -176,7 +164,6 @@ class ResumableLines:
 
     @property
     def begun(self) -> bool:
-        """Whether the file holds anything."""
         return self.path.exists() and self.path.stat().st_size > 0
 
     def check(
@@ -237,11 +224,7 @@ class ResumableLines:
         return note if isinstance(note, dict) else {}
 
     def write_note(self, note: Mapping[str, Any]) -> None:
-        """Replace the note. Where it is the first line of the file, this removes all other lines.
-
-        Raises:
-            InputError: it cannot be written.
-        """
+        """Replace the note. Where it is the first line of the file, this removes all other lines."""
         if self.note is None:
             cut_file(self.path, 0)
             append_lines(self.path, [json_line(note)])
@@ -282,9 +265,6 @@ class ResumableLines:
             lines_per_row: number of lines of every row; None where it varies and may be 0. Then a batch is known to
                 be whole once a line about a later row follows.
             row_name: what a row is, for error messages.
-
-        Raises:
-            InputError: a line is not about its row.
         """
         remaining = iter(rows)
         row, index, rank = next(remaining, None), 0, 0
@@ -331,10 +311,6 @@ class ResumableLines:
             state: the processes; all of them call this.
             title: what is done, for the bar.
             unit: what a row is, for the bar.
-
-        Raises:
-            InputError: in every process, when `lines_of` raises it in one of them or the disk is full. The file then
-                holds whole lines.
         """
         if position.rows:
             log.info("%s: %d of %d %ss are in %s already", title, position.rows, total, unit, self.path)
@@ -355,16 +331,11 @@ class ResumableLines:
         cut_file(self.path, size)
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add one line and bring it to the disk.
-
-        Raises:
-            InputError: the disk is full. The file then holds whole lines.
-        """
+        """Add one line and bring it to the disk."""
         append_lines(self.path, [json_line(record)])
 
 
 def json_line(record: Mapping[str, Any]) -> bytes:
-    """A record as one line with its line feed."""
     return f"{json.dumps(record, ensure_ascii=False)}\n".encode()
 
 

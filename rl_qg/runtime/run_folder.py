@@ -89,7 +89,6 @@ def write_run_record(folder: Path, record: Mapping[str, Any]) -> Path:
 
 
 def update_run_record(folder: Path, fields: Mapping[str, Any]) -> None:
-    """Replace these fields of `run.json`, or add them."""
     write_json(folder / FILE, {**read_json(folder / FILE), **fields})
 
 
@@ -132,7 +131,6 @@ def git_state(source: Path) -> dict[str, Any]:
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of the installed packages that results depend on."""
     versions = {}
     for name in PACKAGES:
         try:
@@ -239,11 +237,7 @@ def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collecti
 
 
 def claim_run_folder(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Make `folder` the run folder of these settings by writing `config.yaml`. Call `check_run_folder` first.
-
-    Raises:
-        InputError: the folder cannot be written.
-    """
+    """Make `folder` the run folder of these settings by writing `config.yaml`. Call `check_run_folder` first."""
     try:
         with atomic_writer(folder / CONFIG) as stream:
             stream.write(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True))

@@ -1,4 +1,4 @@
-"""Loading pretrained models: what is wrong with one is one line that names its setting."""
+"""What every training shares: complete checkpoints, the signal to stop, whole weights, a progress bar."""
 
 import copy
 import json
@@ -17,7 +17,7 @@ from accelerate import PartialState
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from transformers import ProgressCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import ProgressCallback, Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_callback import PrinterCallback
 
@@ -55,7 +55,6 @@ class CompleteCheckpoints(Trainer):
         self._delete_old()
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As in the library."""
         self._limit, self.args.save_total_limit = self.args.save_total_limit, None  # only this class deletes
         try:
             result = super().train(*args, **kwargs)
@@ -178,10 +177,7 @@ class Preemption(TrainerCallback):
         self._earlier_handler: Any = None
         self._group: Any = None
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Install the signal handler."""
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._earlier_handler = signal.signal(signal.SIGTERM, self._on_signal)
         if PartialState().num_processes > 1:
             # Over the host: on an accelerator the exchange would wait for its queued work.
@@ -190,9 +186,7 @@ class Preemption(TrainerCallback):
     def _on_signal(self, number: int, frame: object) -> None:
         self.signalled = True
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Stop all processes after the same update, whichever got the signal first."""
         signalled = torch.tensor(int(self.signalled))
         if self._group is not None:
@@ -201,10 +195,7 @@ class Preemption(TrainerCallback):
             self.stopping = True
             control.should_save = control.should_training_stop = True
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Restore the earlier signal handler."""
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         signal.signal(signal.SIGTERM, self._earlier_handler)
 
 
@@ -216,10 +207,7 @@ class _EndedWithinEpoch(TrainerCallback):
     def __init__(self, preemption: Preemption) -> None:
         self._preemption = preemption
 
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Leave out what belongs to the end of an epoch."""
+    def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._preemption.stopping and state.epoch != int(state.epoch or 0):
             control.should_evaluate = control.should_save = control.should_log = False
 
@@ -259,7 +247,6 @@ class WholeModel(Trainer):
         self._whole: WholeWeights | None = None
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As in the library, which shards the model at the start."""
         if self._whole is None and (self.is_fsdp_enabled or is_deepspeed_zero3_enabled()):
             self._whole = WholeWeights(self.model)
         return super().train(*args, **kwargs)
@@ -294,9 +281,6 @@ class WholeWeights:
 
     Args:
         model: before it is sharded.
-
-    Raises:
-        InputError: `model` is already sharded.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -363,38 +347,23 @@ class TrainingBar(TrainerCallback):
         self.shown: dict[str, str] = {}
         self.inner: ProgressBar | None = None  # bar of a running evaluation or prediction
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Open the bar at the step that the run resumes from."""
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if state.is_world_process_zero:
             self.bar = ProgressBar(
                 total=state.max_steps, initial=state.global_step, desc=self.title, unit="step", position=self.position
             )
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Advance by one update."""
         if self.bar is not None:
             self.bar.update()
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Show the latest values."""
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
         if self.bar is not None and logs:
             self.shown |= {SHOWN[name]: f"{value:.3g}" for name, value in logs.items() if name in SHOWN}
             self.bar.set_postfix(self.shown, refresh=False)
 
-    def on_prediction_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_prediction_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Advance the bar of an evaluation or prediction, which is opened at the first batch."""
         if state.is_world_process_zero:
             if self.inner is None:
@@ -412,10 +381,7 @@ class TrainingBar(TrainerCallback):
     on_evaluate = _close_inner
     on_predict = _close_inner
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Close the bar, which stays on the screen."""
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.bar is not None:
             self.bar.close()
 
@@ -435,9 +401,6 @@ def loading(path: str, key: str, kind: str) -> Iterator[str]:
         path: a local folder or a name on the Hugging Face Hub.
         key: the setting that names `path`.
         kind: what is loaded, for the message.
-
-    Raises:
-        InputError: there is no such folder, or no such model can be loaded.
     """
     if not path:
         raise InputError(f"{key} has no value; give a folder, or a name on the Hugging Face Hub")
