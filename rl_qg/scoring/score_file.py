@@ -262,7 +262,9 @@ def _begin(
     """Check input and output, and write into the summary what the scores are of."""
     total, columns = _check(source, reward)
     faults = source.malformed  # of this reading, which was complete
-    made_by = {"signature": signature_of(reward), "columns": source.columns}
+    # The title is noted for metrics that read it alone: outputs of others that were begun before it existed continue.
+    read = {name: field for name, field in source.columns.items() if name != "title" or name in columns}
+    made_by = {"signature": signature_of(reward), "columns": read}
     sources = source.hashes()
     lines.check(made_by, sources=sources, sources_key="input", accept=accept_changed_data)
     position = lines.position(
