@@ -1,5 +1,5 @@
 """The files that one training example passes on its way from the data file to the reader: those that the architecture
-page lists, found by running the pipeline.
+page lists, found by running the pipeline. On its way through one update each of them is entered once.
 
 A file counts when one of its functions is called with the example: its id, its passage, its question, or a matrix of
 token ids. Rooms that hand data on without reading it do not count.
@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import is_dataclass
+from itertools import groupby
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import compose
 from rl_qg.data.splits import load_splits
+from tests.rl_qg.training.word_task import data, trainer
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("rl_qg", "rewards")
@@ -100,3 +102,51 @@ def test_a_training_example_passes_the_listed_files(tmp_path: Path, monkeypatch:
 def listed() -> set[str]:
     section = PAGE.read_text(encoding="utf-8").split("## One example")[1].split("\n## ")[0]
     return set(re.findall(r"^\| `((?:rl_qg|rewards)/[\w/]+\.py)`", section, re.MULTILINE))
+
+
+TRAINER = "rl_qg/training/trainer.py"
+STAYS = [  # files that the trainer calls with the inputs of an update, in this order
+    "rl_qg/training/run_files.py",
+    "rl_qg/generation/decoding.py",
+    "rl_qg/generation/prompts.py",
+    "rl_qg/scoring/reward_scorer.py",
+    "rl_qg/training/callbacks.py",
+    "rl_qg/generation/logprobs.py",
+    "rl_qg/generation/sharing.py",
+    "rl_qg/generation/logprobs.py",  # decoder inputs before the forward pass, log-probabilities after it
+    "rl_qg/training/objectives.py",
+    "rl_qg/training/step_metrics.py",
+]
+
+
+def test_an_update_enters_each_file_once(tmp_path: Path) -> None:
+    """Who reads `compute_loss` opens each file that it calls with the inputs once, but for one."""
+    subject = trainer(tmp_path, ce_epochs=0, max_steps=4, train_dataset=data(8), normalise_advantage="running")
+    subject.state.max_steps = 4
+    passages = {example.context for example in data(8)}
+    trace = Calls({text for example in data(8) for text in (example.id, example.question)} | passages, passages)
+    inputs = subject.encoder(data(8))
+    sys.setprofile(trace)
+    try:
+        subject.compute_loss(subject.model, dict(inputs), num_items_in_batch=32)
+    finally:
+        sys.setprofile(None)
+    assert [name for name, _ in groupby(trace.entered)] == STAYS
+    assert len(STAYS) - len(set(STAYS)) == 1
+
+
+class Calls(Trace):
+    """Collects the files, in order, that the trainer calls with an example."""
+
+    def __init__(self, texts: set[str], passages: set[str]) -> None:
+        super().__init__(texts, passages)
+        self.entered: list[str] = []
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        if event != "call" or (name := counted_file(frame.f_code)) in ("", TRAINER):
+            return
+        caller = frame.f_back
+        while caller is not None and not counted_file(caller.f_code):
+            caller = caller.f_back  # out of libraries, such as the context managers of Python
+        if caller is not None and counted_file(caller.f_code) == TRAINER and any(map(self.holds, arguments(frame))):
+            self.entered.append(name)

@@ -261,48 +261,6 @@ class ScoredRollout:
             None if scored.credits is None else scored.credits[count:],
         )
 
-    def measures(self, advantage: Tensor) -> dict[str, tuple[Tensor, Tensor | int]]:
-        """Return totals and weights for the log, given the advantages before they are shaped: (b, k), or those of
-        questions (b, k, m), of which the mean is over the ones that are not 0.
-        """
-        usable = torch.isfinite(self.rewards)
-        if self.greedy is not None:
-            usable &= torch.isfinite(self.greedy).unsqueeze(-1)
-        count, values = usable.sum(), advantage[usable]
-        compared = count if advantage.dim() == usable.dim() else values.ne(0).sum().clamp(min=1)
-        totals: dict[str, tuple[Tensor, Tensor | int]] = {
-            "reward_sample": (self.rewards[usable].sum(), count),
-            "advantage": (values.sum(), compared),
-            "advantage_abs": (values.abs().sum(), compared),
-            "rewards_failed": ((~usable).sum(), usable.numel()),
-        }
-        if self.greedy is not None:
-            totals["reward_greedy"] = (self.greedy.unsqueeze(-1).expand_as(usable)[usable].sum(), count)
-        for name, values in self.parts.items():
-            finite = torch.isfinite(values)
-            totals[f"reward_sample_{name}"] = (values[finite].sum(), finite.sum())
-        return totals
-
-    def rows(self, examples: Sequence[QAExample]) -> list[dict[str, Any]]:
-        """Return one record for `samples.jsonl` per context: the greedy question and the first of the sampled ones."""
-        copies = self.rewards.shape[1]
-        records = []
-        for row, example in enumerate(examples):
-            record: dict[str, Any] = {"id": example.id, "sample": self.sampled[row * copies]}
-            record["reward_sample"] = _or_none(self.rewards[row, 0])
-            if self.greedy is not None:
-                record |= {"greedy": self.greedy_texts[row], "reward_greedy": _or_none(self.greedy[row])}
-            record |= {f"{name}_sample": _or_none(values[row * copies]) for name, values in self.parts.items()}
-            if self.credits is not None and self.credits[row * copies]:
-                record["credits_sample"] = self.credits[row * copies]
-            records.append(record)
-        return records
-
-
-def _or_none(value: Tensor) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None
-
 
 # The order of generated candidates by a reward of `rewards`.
 

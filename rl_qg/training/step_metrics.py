@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -15,7 +16,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.generation.decoding import Rollout
 from rl_qg.generation.tasks import shown
 from rl_qg.scoring.held_out import held_out_measures
-from rl_qg.scoring.reward_scorer import Reward, RewardScorer
+from rl_qg.scoring.reward_scorer import Reward, RewardScorer, ScoredRollout
 
 
 class StepMetrics:
@@ -104,6 +105,50 @@ def rollout_metrics(rollout: Rollout, logprobs: Tensor) -> dict[str, tuple[Tenso
     if rollout.greedy is not None:
         metrics["length_greedy"] = (rollout.greedy.mask.sum(), len(rollout.greedy.mask))
     return metrics
+
+
+def reward_metrics(scored: ScoredRollout, advantage: Tensor) -> dict[str, tuple[Tensor, Tensor | int]]:
+    """Totals and weights of rewards and of advantages before they are shaped: (b, k), or those of questions (b, k, m),
+    of which the mean is over the ones that are not 0.
+    """
+    usable = torch.isfinite(scored.rewards)
+    if scored.greedy is not None:
+        usable &= torch.isfinite(scored.greedy).unsqueeze(-1)
+    count, values = usable.sum(), advantage[usable]
+    compared = count if advantage.dim() == usable.dim() else values.ne(0).sum().clamp(min=1)
+    totals: dict[str, tuple[Tensor, Tensor | int]] = {
+        "reward_sample": (scored.rewards[usable].sum(), count),
+        "advantage": (values.sum(), compared),
+        "advantage_abs": (values.abs().sum(), compared),
+        "rewards_failed": ((~usable).sum(), usable.numel()),
+    }
+    if scored.greedy is not None:
+        totals["reward_greedy"] = (scored.greedy.unsqueeze(-1).expand_as(usable)[usable].sum(), count)
+    for name, values in scored.parts.items():
+        finite = torch.isfinite(values)
+        totals[f"reward_sample_{name}"] = (values[finite].sum(), finite.sum())
+    return totals
+
+
+def sample_rows(scored: ScoredRollout, examples: Sequence[QAExample]) -> list[dict[str, Any]]:
+    """One record for `samples.jsonl` per context: the greedy question and the first of the sampled ones."""
+    copies = scored.rewards.shape[1]
+    records = []
+    for row, example in enumerate(examples):
+        record: dict[str, Any] = {"id": example.id, "sample": scored.sampled[row * copies]}
+        record["reward_sample"] = _or_none(scored.rewards[row, 0])
+        if scored.greedy is not None:
+            record |= {"greedy": scored.greedy_texts[row], "reward_greedy": _or_none(scored.greedy[row])}
+        record |= {f"{name}_sample": _or_none(values[row * copies]) for name, values in scored.parts.items()}
+        if scored.credits is not None and scored.credits[row * copies]:
+            record["credits_sample"] = scored.credits[row * copies]
+        records.append(record)
+    return records
+
+
+def _or_none(value: Tensor) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None
 
 
 # The greedy questions of an evaluation during training, and everything that is measured on them.

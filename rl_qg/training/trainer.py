@@ -48,7 +48,7 @@ from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.row_schedule import RowSchedule, ScheduleSampler, exact_share
 from rl_qg.training.run_files import RunFiles, save_model_folder
 from rl_qg.training.set_credit import advantages_of, of_questions, without_cut_question
-from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics, rollout_metrics
+from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics, reward_metrics, rollout_metrics, sample_rows
 
 __all__ = ["SelfCriticalConfig", "SelfCriticalTrainer"]
 
@@ -516,16 +516,16 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
         self, inputs: dict[str, Any], learned: LearnedRollout, logprobs: Tensor, ce: Tensor, scst: Tensor
     ) -> None:
         """Add one batch of the self-critical stage to the next line of the log, and keep some of its questions."""
-        labels = inputs["labels"]
+        labels, scored = inputs["labels"], learned.scored
         targets, gold = objectives.target_tokens(labels), labels.ne(-100)
         self.step_metrics.add(
             loss_ce=(ce, gold.sum()),
             loss_scst=(scst, targets),
             length_gold=(gold.sum(), gold.any(-1).sum()),
-            **learned.scored.measures(learned.advantage),
+            **reward_metrics(scored, learned.advantage),
             **rollout_metrics(learned.rollout, logprobs),
         )
-        self.logged_samples = learned.scored.rows(inputs["examples"][: self.args.samples_logged])
+        self.logged_samples = sample_rows(scored, inputs["examples"][: self.args.samples_logged])
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the metrics since the last line, over all samples of all processes."""

@@ -13,6 +13,7 @@ import torch
 from rl_qg.data.examples import QAExample
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.reward_scorer import RewardScorer, ScoredRollout
+from rl_qg.training.step_metrics import reward_metrics, sample_rows
 from tests.questions import example
 
 HERE = Path(__file__).relative_to(Path.cwd()) if Path(__file__).is_relative_to(Path.cwd()) else __file__
@@ -57,7 +58,7 @@ def test_a_reward_that_raises_costs_only_the_question_that_made_it_raise() -> No
     scored = RewardScorer(Length())(about(["a", "raise", "cc", "none", "inf"]), ["a", "raise", "cc", "none", "inf"])
     assert [score for score in scored.scores if math.isfinite(score)] == [1, 2]
     assert math.isnan(scored.parts["twice"][1]) and scored.parts["twice"][2] == 4
-    raised = f"RuntimeError: too hard ({HERE}, line 31)"
+    raised = f"RuntimeError: too hard ({HERE}, line 32)"
     assert scored.faults == [None, raised, None, "the reward is None", "the reward is inf"]
 
 
@@ -145,14 +146,14 @@ def test_a_rollout_divides_scores_into_sampled_and_greedy() -> None:
     rollout = ScoredRollout.of(scored, texts, ["xyz", "xy"], copies=2, device=torch.device("cpu"))
     assert rollout.rewards[0].tolist() == [1, 2] and math.isnan(rollout.rewards[1, 0]) and rollout.rewards[1, 1] == 4
     assert rollout.greedy is not None and rollout.greedy.tolist() == [3, 2]
-    measures = rollout.measures(torch.tensor([[-2.0, -1.0], [0.0, 2.0]]))
+    measures = reward_metrics(rollout, torch.tensor([[-2.0, -1.0], [0.0, 2.0]]))
     means = {name: float(total) / float(weight) for name, (total, weight) in measures.items()}
     assert means["reward_sample"] == pytest.approx(7 / 3)
     assert means["reward_greedy"] == pytest.approx((3 + 3 + 2) / 3)  # once for each sample it is compared with
     assert means["advantage"] == pytest.approx(means["reward_sample"] - means["reward_greedy"])
     assert means["advantage_abs"] == pytest.approx(5 / 3)
     assert means["rewards_failed"] == 0.25
-    rows = rollout.rows(EXAMPLES[:2])
+    rows = sample_rows(rollout, EXAMPLES[:2])
     assert rows[0] == {
         **{"id": "e0", "sample": "a", "reward_sample": 1.0, "greedy": "xyz", "reward_greedy": 3.0},
         "twice_sample": 2.0,
