@@ -103,14 +103,10 @@ def _is_amd() -> bool:
         return "AuthenticAMD" in platform.processor()  # as Windows names it
 
 
-# Linear layers in oneDNN's own layout, for frozen models on a CPU.
-#
 # PyTorch multiplies float32 matrices with MKL, which on AMD processors reaches less than half of what oneDNN, shipped
 # with the same PyTorch, does with weights in its own layout (measured: 200 against 455 GFLOP/s on two cores of an EPYC
-# with AVX-512; on one with AVX2 alone it was the other way around; `experiments/speed`). Which layers are packed
-# follows from a rule (`rewards.arithmetic`). A frozen model's weights never change, so they are converted once. Values
-# differ from the usual ones by rounding only.
-
+# with AVX-512; on one with AVX2 alone it was the other way around). A frozen model's weights never change, so they are
+# converted once. Values differ from the usual ones by rounding only.
 
 # Rows are padded to a multiple of it. oneDNN never drops the code that it compiles for each number of rows: without
 # padding, memory grows by 20 MB with every 1,000 questions (measured with miniatures, QRelScore).
@@ -180,19 +176,13 @@ def pack(model: nn.Module, *, every: bool = False) -> None:
     for name, child in list(model.named_children()):
         if type(child) is nn.Linear or type(child) is Conv1D:
             if every or packs(child.weight.numel()):
-                setattr(model, name, _packed(child))
+                is_conv = type(child) is Conv1D
+                weight = child.weight.t() if is_conv else child.weight
+                setattr(model, name, PackedLinear(weight, child.bias, transposed=is_conv))
         elif type(child) is NewGELUActivation:
-            setattr(
-                model, name, nn.GELU(approximate="tanh")
-            )  # the same function, with one pass over memory instead of eight
+            setattr(model, name, nn.GELU(approximate="tanh"))  # the same, in one pass over memory instead of eight
         else:
             pack(child, every=every)
-
-
-def _packed(layer: nn.Linear | Conv1D) -> PackedLinear:
-    if isinstance(layer, Conv1D):
-        return PackedLinear(layer.weight.t(), layer.bias, transposed=True)
-    return PackedLinear(layer.weight, layer.bias)
 
 
 def unpack(model: nn.Module) -> None:

@@ -167,7 +167,9 @@ class Metric(ABC):
                 raise MetricInputError(
                     f"{self.name}: the data set has no column {COLUMN[need]!r}, which the metric needs"
                 )
-        questions = [_completion_text(completion) for completion in completions]
+        questions = [
+            text if isinstance(text, str) else text[-1]["content"] for text in completions
+        ]  # or a conversation
         needed = {need: column for need, column in columns.items() if need in self.needs and column is not None}
         skipped = {row for column in needed.values() for row, value in enumerate(column) if value is None}
         kept: dict[str, Any] = {need: _without(column, skipped) for need, column in needed.items()}
@@ -230,7 +232,3 @@ class Metric(ABC):
 
 def _without(values: Sequence[Any], skipped: set[int]) -> list[Any]:
     return [value for row, value in enumerate(values) if row not in skipped]
-
-
-def _completion_text(completion: Any) -> Any:
-    return completion if isinstance(completion, str) else completion[-1]["content"]

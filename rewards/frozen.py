@@ -18,15 +18,11 @@ from rewards.errors import MetricInputError, UnreachableModel
 from rewards.pretrained import ModelFault, check_tokenizer, check_weights, explained, load_weights
 from rewards.signature import model_identity
 
-# Token classifiers whose head has a tanh layer before its linear one, as the predictor of the KPQA paper.
-#
-# Source: Lee et al., "KPQA: A Metric for Generative Question Answering Using Keyphrase Weights", NAACL 2021, appendix
-# C.1: BERT with one fully-connected layer of 768 units and tanh, then a softmax layer. A folder says by `TOKEN_HEAD`
-# in its `config.json` that its model has this head; without that key it has the library's linear one.
-
+# Token classifiers whose head has a tanh layer before its linear one, as the predictor of the KPQA paper: Lee et al.,
+# NAACL 2021, appendix C.1 (BERT with one fully-connected layer of 768 units and tanh, then a softmax layer).
 
 TOKEN_HEAD = "token_head"
-"""Key of a configuration: `linear` (where it is missing too) or `tanh`."""
+"""Key of a model's `config.json`: `linear` (where it is missing too) or `tanh`."""
 
 HEADS = ("linear", "tanh")
 
@@ -77,31 +73,16 @@ NUMBERS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
 """Tokens times hidden size in one forward pass. On a CPU a pass of about a thousand tokens at BERT's size is the
 fastest, however many rows it has; on a GPU the bound only limits the memory of very long texts."""
 
-_KINDS: dict[str, tuple[Any, Any, str]] = {
-    "encoder": (transformers.AutoModel, transformers.MODEL_FOR_MASKED_LM_MAPPING, "a BERT-like encoder"),
-    "masked": (transformers.AutoModelForMaskedLM, transformers.MODEL_FOR_MASKED_LM_MAPPING, "a masked language model"),
-    "causal": (transformers.AutoModelForCausalLM, transformers.MODEL_FOR_CAUSAL_LM_MAPPING, "a GPT-2-like decoder"),
-    "seq2seq": (
-        transformers.AutoModelForSeq2SeqLM,
-        transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
-        "a BART-like encoder-decoder",
-    ),
-    "tagger": (
-        transformers.AutoModelForTokenClassification,
-        transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
-        "a token classifier",
-    ),
-    "reader": (
-        transformers.AutoModelForQuestionAnswering,
-        transformers.MODEL_FOR_QUESTION_ANSWERING_MAPPING,
-        "an extractive reader",
-    ),
-    "regressor": (
-        transformers.AutoModelForSequenceClassification,
-        transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-        "a classifier of texts",
-    ),
+_KINDS = {
+    "encoder": ("AutoModel", "MASKED_LM", "a BERT-like encoder"),
+    "masked": ("AutoModelForMaskedLM", "MASKED_LM", "a masked language model"),
+    "causal": ("AutoModelForCausalLM", "CAUSAL_LM", "a GPT-2-like decoder"),
+    "seq2seq": ("AutoModelForSeq2SeqLM", "SEQ_TO_SEQ_CAUSAL_LM", "a BART-like encoder-decoder"),
+    "tagger": ("AutoModelForTokenClassification", "TOKEN_CLASSIFICATION", "a token classifier"),
+    "reader": ("AutoModelForQuestionAnswering", "QUESTION_ANSWERING", "an extractive reader"),
+    "regressor": ("AutoModelForSequenceClassification", "SEQUENCE_CLASSIFICATION", "a classifier of texts"),
 }
+"""Kinds of models: the library's class, the task of its list of architectures, and what messages call it."""
 
 _READ_BOTH_WAYS = {"xlnet"}
 """Encoders that the library lists as causal: trained on tokens in random order, they see both sides of a token."""
@@ -147,7 +128,9 @@ class FrozenModel:
             check_weights(self.model, self.tokenizer)
         self.device: torch.device
         self._dispatched = False
-        self._put(device if device is not None else _default_device())
+        if device is None and (device := _device.get()) is None:
+            device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
+        self._put(device)
 
     def to(self, device: str | torch.device) -> None:
         if torch.device(device) == self.device:
@@ -181,7 +164,12 @@ class FrozenModel:
         warn_if_slow(self.model.dtype, self.device, "dtype=float32 (reward.dtype=float32)")
         if self.device.type == "cpu" and can_pack(self.model):
             pack(self.model)
-            _copy_unpacked_weights(self.model)
+            # What is not packed is copied: loaded weights are views of their file, and one keeps all of it in memory.
+            for parameter in self.model.parameters():
+                parameter.data = parameter.data.clone()
+            for module in self.model.modules():
+                for name, buffer in module.named_buffers(recurse=False):
+                    setattr(module, name, buffer.clone())
 
     @property
     def tokens_at_once(self) -> int:
@@ -311,23 +299,6 @@ def causal_logprobs(
     return scores
 
 
-def _copy_unpacked_weights(model: Any) -> None:
-    """Copy the weights that `pack` did not: loaded weights are views of their file, and a single one keeps the whole
-    file in memory.
-    """
-    for parameter in model.parameters():
-        parameter.data = parameter.data.clone()
-    for module in model.modules():
-        for name, buffer in module.named_buffers(recurse=False):
-            setattr(module, name, buffer.clone())
-
-
-def _default_device() -> torch.device:
-    if (chosen := _device.get()) is not None:
-        return chosen
-    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
-
-
 def _torch_dtype(name: str) -> torch.dtype:
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
@@ -336,11 +307,11 @@ def _torch_dtype(name: str) -> torch.dtype:
 
 
 def _load_config(name: str, kind: str) -> Any:
-    _, mapping, what = _KINDS[kind]
+    _, task, what = _KINDS[kind]
+    mapping = getattr(transformers, f"MODEL_FOR_{task}_MAPPING")
     folder = Path(name)
     looks_local = folder.is_absolute() or name.startswith((".", "~")) or folder.exists()
-    fault = _folder_fault(folder) if looks_local else None
-    if fault:
+    if looks_local and (fault := _folder_fault(folder)):
         raise MetricInputError(f"model folder {name!r} {fault}; give a folder with {what}, or a Hub name")
     config = _load("configuration", name, transformers.AutoConfig)
     both_ways = type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING or config.model_type in _READ_BOTH_WAYS
@@ -360,7 +331,8 @@ def _folder_fault(folder: Path) -> str | None:
 
 
 def _load_model(name: str, kind: str, **options: Any) -> Any:
-    auto, _, what = _KINDS[kind]
+    name_of_class, _, what = _KINDS[kind]
+    auto: Any = getattr(transformers, name_of_class)
     with _quiet():
         if kind == "tagger":
             with _named(name):

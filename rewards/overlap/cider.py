@@ -84,7 +84,7 @@ class Cider(OverlapMetric):
                     f"cider: documents has {len(groups)} row(s), so that every n-gram weighs 0; give the references "
                     "of a whole data set, or null"
                 )
-            self._frequencies = self._count(groups)
+            self._count(groups)
             digest = hashlib.sha256(json.dumps(groups).encode()).hexdigest()[:8]
             self._source = f"{len(groups)}@{digest}"
 
@@ -111,8 +111,8 @@ class Cider(OverlapMetric):
         """Count the documents where none were given, then score as `rewards.base.Metric.score`."""
         if self.whole_set:
             rows = self._check(questions, {"contexts": contexts, "answers": answers, "references": references})
-            self._frequencies = self._count([row[3] for row in rows])
-            if self._frequencies.documents == 1 and not self._warned:
+            self._count([row[3] for row in rows])
+            if self._documents == 1 and not self._warned:
                 self._warned = True
                 logger.warning("cider: one row has no document frequencies, so it scores 0; give the option documents")
         return super().score(questions, contexts, answers=answers, references=references)
@@ -129,11 +129,12 @@ class Cider(OverlapMetric):
         words = super()._words(text)
         return [porter_stem()(word) for word in words] if self.stem else words
 
-    def _count(self, groups: Sequence[Sequence[str]]) -> "_Frequencies":
+    def _count(self, groups: Sequence[Sequence[str]]) -> None:
+        """Count the documents, each a group of texts, that have each n-gram."""
         counts: Ngrams = Counter()
         for group in groups:
             counts.update({gram for text in group for grams in self._ngrams(text) for gram in grams})
-        return _Frequencies(len(groups), counts)
+        self._documents, self._counts = len(groups), counts
 
     def _ngrams(self, text: str) -> list[Ngrams]:
         words = self._words(text)
@@ -144,7 +145,8 @@ class Cider(OverlapMetric):
     def _vectors(self, text: str) -> "_Vectors":
         grams = self._ngrams(text)
         weights = [
-            {gram: count * self._frequencies.inverse(gram) for gram, count in of_order.items()} for of_order in grams
+            {gram: count * math.log(self._documents / max(self._counts[gram], 1)) for gram, count in of_order.items()}
+            for of_order in grams
         ]
         return _Vectors(weights, max(sum(grams[0].values()) - 1, 0))
 
@@ -159,14 +161,6 @@ class Cider(OverlapMetric):
         mean = total / self.order
         difference = given.length - gold.length
         return 10 * mean * math.exp(-(difference**2) / (2 * self.sigma**2)) if clipped else mean
-
-
-class _Frequencies:
-    def __init__(self, documents: int, counts: Ngrams) -> None:
-        self.documents, self._counts = documents, counts
-
-    def inverse(self, gram: tuple[str, ...]) -> float:
-        return math.log(self.documents / max(self._counts[gram], 1))
 
 
 class _Vectors:

@@ -13,16 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from rewards.base import MetricResult
 from rewards.errors import MetricInputError
 from rewards.words import words
 
-# Max-min normalisation: the smallest score of a set becomes 0 and the largest 1.
-#
-# Source: Wang et al., "QRelScore", EMNLP 2022, appendix F, for BARTScore, whose logarithms are negative, and the
-# caption of figure 4, by which all scores were rescaled on the candidate sets.
+# Max-min normalisation: Wang et al., appendix F, for BARTScore, whose logarithms are negative, and the caption of
+# figure 4, by which all scores were rescaled on the candidate sets.
 
 
 @dataclass(frozen=True)
@@ -64,11 +62,17 @@ def read_max_min(given: str | Path | Sequence[float], metric: str, signature: st
 
 
 def _checked_limits(limits: object, metric: str, given: object) -> MaxMin:
-    values = list(limits) if isinstance(limits, Sequence) else []
+    if (ends := _two_numbers(list(limits) if isinstance(limits, Sequence) else [])) is None:
+        raise MetricInputError(f"{metric}: max_min={given!s:.60} are no two numbers [low, high] with low below high")
+    return MaxMin(*ends)
+
+
+def _two_numbers(values: list[Any]) -> tuple[float, float] | None:
+    """Return two finite numbers of which the second is larger; None if they are anything else."""
     numbers = [float(end) for end in values if isinstance(end, int | float) and not isinstance(end, bool)]
     if len(numbers) != 2 or len(values) != 2 or not all(map(math.isfinite, numbers)) or numbers[0] >= numbers[1]:
-        raise MetricInputError(f"{metric}: max_min={given!s:.60} are no two numbers [low, high] with low below high")
-    return MaxMin(numbers[0], numbers[1])
+        return None
+    return numbers[0], numbers[1]
 
 
 PARTS = ("lrm", "grg")
@@ -78,21 +82,11 @@ RELEASED = {"lrm": (0.26209762, 0.68293935), "grg": (-0.21804565, 0.55268557)}
 
 PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
     "squad": {
-        "lrm": {
-            "bert-base-cased": 0.691,
-            "bert-large-cased": 0.612,
-            "roberta-base": 0.678,
-            "roberta-large": 0.642,
-        },
+        "lrm": {"bert-base-cased": 0.691, "bert-large-cased": 0.612, "roberta-base": 0.678, "roberta-large": 0.642},
         "grg": {"gpt2": 0.546, "gpt2-medium": 0.435},
     },
     "hotpotqa": {
-        "lrm": {
-            "bert-base-cased": 0.541,
-            "bert-large-cased": 0.505,
-            "roberta-base": 0.556,
-            "roberta-large": 0.549,
-        },
+        "lrm": {"bert-base-cased": 0.541, "bert-large-cased": 0.505, "roberta-base": 0.556, "roberta-large": 0.549},
         "grg": {"gpt2": 0.327, "gpt2-medium": 0.303},
     },
 }
@@ -321,15 +315,13 @@ def _formula(signature: object) -> object:
 
 
 def _checked_baselines(given: Mapping[str, object], clip: bool) -> Baselines:
-    low, high = [], []
+    ends = []
     for part in PARTS:
         value = given.get(part, 0.0)
-        limits = list(value) if isinstance(value, (list, tuple)) else [value, 1.0]
-        numbers = [float(end) for end in limits if isinstance(end, (int, float)) and not isinstance(end, bool)]
-        if len(numbers) != 2 or len(limits) != 2 or not all(map(math.isfinite, numbers)) or numbers[0] >= numbers[1]:
+        if (pair := _two_numbers(list(value) if isinstance(value, list | tuple) else [value, 1.0])) is None:
             raise MetricInputError(
                 f"qrelscore: baselines: {part}={value!r} is neither a number below 1 nor a pair [low, high]"
             )
-        low.append(numbers[0])
-        high.append(numbers[1])
-    return Baselines((low[0], low[1]), (high[0], high[1]), clip)
+        ends.append(pair)
+    (low, high), (other_low, other_high) = ends
+    return Baselines((low, other_low), (high, other_high), clip)

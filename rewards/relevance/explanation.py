@@ -9,7 +9,6 @@ from itertools import takewhile
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from rewards.base import MetricResult
 from rewards.errors import MetricInputError
@@ -49,9 +48,8 @@ class EncoderToken(ExplainedToken):
 class Match:
     """A question token, the context token that contributes most to its value, and how much.
 
-    With aggregation "max" the contribution is ``weight * cosine``. With "mean" it is the sum over all context tokens,
-    and with "mover" the flow's, multiplied by the number of question tokens: the mean over question tokens is the
-    layer's value in every case.
+    The contribution is ``weight * cosine`` (or what another formula makes of it, see `LocalRelevance.contributions`);
+    the mean over question tokens is the layer's value.
     """
 
     piece: int
@@ -153,13 +151,6 @@ class Explained(Protocol):
 
 @torch.inference_mode()
 def explain(metric: Explained, question: str, context: str) -> Explanation:
-    """Score one question and explain the score.
-
-    Args:
-        metric: a QRelScore against the context alone.
-        question: the question.
-        context: its passage.
-    """
     if metric.references:
         raise MetricInputError(
             "qrelscore: a score against references cannot be explained; use references=False, and give a reference as "
@@ -250,26 +241,14 @@ def _global(globally: GlobalRelevance, question: str, context: str) -> tuple[lis
         base, prompt = globally.confidence(alone), globally.confidence(after)
         confidences.append(Confidence(piece, base, prompt, globally.gain(base, prompt)))
         base_tokens, prompt_tokens = _decoder_tokens(globally, item, question, context)
-        gains += _gains(
-            piece,
-            _scored(base_tokens, item.base[1:], alone),
-            _scored(prompt_tokens, item.prompt[item.start :], after),
-            logarithmic=globally.logarithmic,
-        )
+        without = list(zip(base_tokens, item.base[1:], alone.tolist(), strict=True))
+        with_question = list(zip(prompt_tokens, item.prompt[item.start :], after.tolist(), strict=True))
+        gains += _gains(piece, without, with_question, logarithmic=globally.logarithmic)
     return gains, confidences
 
 
-@dataclass(frozen=True)
-class _Scored:
-    part: str
-    located: Located
-    id: int
-    logprob: float
-
-
-def _scored(tokens: Sequence[tuple[str, Located]], ids: Sequence[int], logprobs: Tensor) -> list[_Scored]:
-    rows = zip(tokens, ids, logprobs.tolist(), strict=True)
-    return [_Scored(part, located, token_id, logprob) for (part, located), token_id, logprob in rows]
+Scored = tuple[tuple[str, Located], int, float]
+"""A token of the decoder in one of its two sequences: the part it is in and its position, its id, and log p."""
 
 
 def _decoder_tokens(
@@ -303,17 +282,20 @@ def _within(located: Located, early: bool, begin: int) -> tuple[str, Located]:
     return "question", located if end < begin else (text, None, None)
 
 
-def _gains(piece: int, base: Sequence[_Scored], prompt: Sequence[_Scored], *, logarithmic: bool) -> list[Gain]:
+def _gains(piece: int, base: Sequence[Scored], prompt: Sequence[Scored], *, logarithmic: bool) -> list[Gain]:
     """Pair the tokens of both sequences from their ends as long as they agree; the others remain single."""
-    pairs = zip(reversed(base), reversed(prompt), strict=False)
-    same = sum(1 for _ in takewhile(lambda pair: (pair[0].id, pair[0].part) == (pair[1].id, pair[1].part), pairs))
+
+    def agree(pair: tuple[Scored, Scored]) -> bool:
+        ((part, _), token, _), ((other_part, _), other, _) = pair
+        return (token, part) == (other, other_part)
+
+    same = sum(1 for _ in takewhile(agree, zip(reversed(base), reversed(prompt), strict=False)))
     alone, after = len(base) - same, len(prompt) - same
-    gains = [Gain(*item.located, piece, item.part, None, item.logprob, None) for item in prompt[:after]]
-    gains += [Gain(*item.located, piece, item.part, item.logprob, None, None) for item in base[:alone]]
-    for without, with_question in zip(base[alone:], prompt[after:], strict=True):
-        first, second = without.logprob, with_question.logprob
+    gains = [Gain(*located, piece, part, None, logprob, None) for (part, located), _, logprob in prompt[:after]]
+    gains += [Gain(*located, piece, part, logprob, None, None) for (part, located), _, logprob in base[:alone]]
+    for (_, _, first), ((part, located), _, second) in zip(base[alone:], prompt[after:], strict=True):
         gain = second - first if logarithmic else math.exp(second) - math.exp(first)
-        gains.append(Gain(*with_question.located, piece, with_question.part, first, second, gain))
+        gains.append(Gain(*located, piece, part, first, second, gain))
     return gains
 
 

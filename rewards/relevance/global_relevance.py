@@ -4,7 +4,7 @@ Source: Wang et al., "QRelScore", EMNLP 2022, equations 6 to 9, and its released
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -70,7 +70,11 @@ class GlobalRelevance:
         for item, prompt in zip(comparisons, confidence[len(missing) :], strict=True):
             total[item.owner] += self.gain(known[item.piece], prompt)
             pieces[item.owner] += 1
-        self._cache(known)
+        for piece, value in known.items():
+            self._base[piece] = value
+            self._base.move_to_end(piece)
+        while len(self._base) > CACHED_CONTEXTS:  # the least recently used ones are dropped
+            self._base.popitem(last=False)
         return [gain / max(1, count) for gain, count in zip(total, pieces, strict=True)]
 
     def logprobs(self, rows: Sequence[list[int]], starts: Sequence[int]) -> list[Tensor]:
@@ -114,13 +118,6 @@ class GlobalRelevance:
     def gain(self, base: float, prompt: float) -> float:
         """Return the relative gain, at least 0, from the confidence in a context alone to that after the question."""
         return max(0.0, (prompt - base) / abs(base)) if base else 0.0
-
-    def _cache(self, bases: Mapping[Piece, float]) -> None:
-        for piece, value in bases.items():
-            self._base[piece] = value
-            self._base.move_to_end(piece)
-        while len(self._base) > CACHED_CONTEXTS:
-            self._base.popitem(last=False)
 
 
 def _boundary_tokens(decoder: FrozenModel) -> tuple[int, int]:

@@ -95,7 +95,13 @@ class LocalRelevance:
             usable = [(question, piece) for piece in pieces if min(len(question), len(piece)) > self.skipped]
             pairs += usable
             owners += [row] * len(usable)
-        self._note_truncation(truncated)
+        if truncated and not self.truncated:
+            logger.warning(
+                "qrelscore: a context is longer than the encoder's %d tokens and is cut at its end (logged once; the "
+                "count is in `truncated`); long_context='chunk' reads all of it",
+                self.encoder.max_tokens,
+            )
+        self.truncated += truncated
         return pairs, owners
 
     def layer_scores(self, pairs: Sequence[Pair]) -> Tensor:
@@ -171,15 +177,6 @@ class LocalRelevance:
         product = weight * cosine
         best = (weight if self.attention == "hard" else product).argmax(-1, keepdim=True)
         return torch.zeros_like(product).scatter(1, best, product.gather(1, best)), best[:, 0].tolist()
-
-    def _note_truncation(self, count: int) -> None:
-        if count and not self.truncated:
-            logger.warning(
-                "qrelscore: a context is longer than the encoder's %d tokens and is cut at its end (logged once; the "
-                "count is in `truncated`); long_context='chunk' reads all of it",
-                self.encoder.max_tokens,
-            )
-        self.truncated += count
 
 
 def mean_of_words(matched: Tensor, spans: Spans) -> Tensor:

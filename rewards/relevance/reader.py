@@ -1,10 +1,4 @@
-"""A reader as a metric: whether the answer is found by a model that reads the question and the passage.
-
-Sources: Zhang and Bansal, "Addressing Semantic Drift in Question Generation for Semi-Supervised Question Answering",
-EMNLP 2019 (the probability of the answer as a reward); Alberti, Andor, Pitler, Devlin, Collins, "Synthetic
-QA Corpora Generation with Roundtrip Consistency", ACL 2019 (exact match as a filter); Clark and Gardner, "Simple and
-Effective Multi-Paragraph Reading Comprehension", ACL 2018 (one softmax over the windows of a passage).
-"""
+"""A reader as a metric: whether the answer is found by a model that reads the question and the passage."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
