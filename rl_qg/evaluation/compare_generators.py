@@ -57,9 +57,6 @@ def evaluate_generators(
     too, except by what compares with gold questions. A question that a reward fails on is left out of its means, and
     their `n` counts the others. `choice` says what chose the last model, and on which passages
     (`rl_qg.commands.runs`).
-
-    Raises:
-        InputError: there are no examples, or a reward fails on every question.
     """
     if not examples:
         raise InputError("no held-out examples to measure the generators on; see data.validation")
@@ -139,7 +136,6 @@ def _scored(kind: str, reward: Reward, examples: Sequence[QAExample], questions:
 def _text_summary(
     questions: Sequence[str], examples: Sequence[QAExample], draws: PassageDraws, *, is_gold: bool
 ) -> dict[str, Any]:
-    """The measures of the texts; of gold questions those that do not compare with gold questions."""
     gold = [example.question for example in examples]
     measures: dict[str, Any] = {**held_out_measures(questions, gold, [example.context for example in examples])}
     measures["distinct_questions"] = len(set(questions)) / len(questions)
@@ -155,7 +151,6 @@ def _text_summary(
 
 
 def _corpus_interval(metric: Any, counts: Floats, draws: PassageDraws) -> Interval:
-    """The score of summed `counts` (questions, k) with its interval over passages."""
     return _interval(metric.corpus(draws.sums(counts)), draws, SHARE)
 
 
@@ -184,7 +179,6 @@ def _difference(last: ScoredBatch, first: ScoredBatch, draws: PassageDraws) -> d
 def _overlap_differences(
     last: Sequence[str], first: Sequence[str], gold: Sequence[str], draws: PassageDraws
 ) -> dict[str, Any]:
-    """BLEU-4 and ROUGE-L of the last model minus those of the first, with paired intervals over passages."""
     references = [[text] for text in gold]
     values = [bleu4().corpus(draws.sums(bleu4().statistics(texts, references))) for texts in (last, first)]
     of_bleu4 = _interval(values[0] - values[1], draws)
@@ -193,19 +187,16 @@ def _overlap_differences(
 
 
 def _oracle(value: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What the oracle says, as a part of a record; empty where the passages are not of the embedded corpus."""
     return {} if value is None else {"oracle": dict(value)}
 
 
 def _finite(values: Sequence[float]) -> Floats:
-    """The values, NaN where one is infinite."""
     return np.where(np.isfinite(values), values, np.nan)
 
 
 def _sample(
     index: int, example: QAExample, questions: Mapping[str, str], scored: Mapping[str, Mapping[str, ScoredBatch]]
 ) -> dict[str, Any]:
-    """One example with the question of each model and all rewards, null where a reward failed."""
     scores = {
         f"{kind}_{name}": batch.scores[index] for kind, by_model in scored.items() for name, batch in by_model.items()
     }

@@ -13,7 +13,7 @@ that a command that was killed goes on.
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -30,14 +30,16 @@ from rl_qg.evaluation.predictions import (
     Predictions,
     Rows,
     draw_rows,
+    file_table,
     not_alike,
     passage_groups,
     score_rows,
     test_rows,
+    test_table,
 )
 from rl_qg.evaluation.references import GoldQuestions, as_published, grouped_rows, stated_sentence
 from rl_qg.evaluation.sets import HALVES, gap_files, is_set, passage_sets, rows_of_set, set_record, write_set_pairs
-from rl_qg.pages.results import Page, Table, as_text, estimate_text, p_text, write_results
+from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, write_results
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.kept_scores import FILE, MetricRow, check_rows, direction_of, scores_of, write_draws
@@ -47,13 +49,14 @@ from rl_qg.stats.intervals import PassageDraws, few_passages
 from rl_qg.text.languages import AUTO, LANGUAGES, OTHER, code_of, language_of, share_in
 from rl_qg.text.question_types import TYPE_TABLES
 
-# In which language questions are: whether it is the one that was wanted, which is mostly that of the passages.
+log = logging.getLogger(__name__)
+UNIT = "in the unit of each metric"
+
+# --- In which language questions are: whether in the one that was wanted, mostly that of the passages
 
 
-LOOKED_AT = 200
-"""Rows from which the language of a file is found."""
-MOSTLY = 0.9
-"""Share of a question's letters from which on it is in a script."""
+LOOKED_AT = 200  # rows from which the language of a file is found
+MOSTLY = 0.9  # share of a question's letters from which on it is in a script
 
 
 def found_language(rows: Iterable[MetricRow]) -> str:
@@ -95,48 +98,11 @@ def language_shares(rows: Sequence[MetricRow], language: str) -> dict[str, Any]:
     }
 
 
-def language_table(shares: dict[str, dict[str, Any]]) -> Iterator[dict[str, str]]:
-    """Yield a row for people for each file."""
-    for name, share in shares.items():
-        others = ", ".join(f"{code} {number:,}" for code, number in share["others"].items())
-        yield {
-            "file": name,
-            "wanted": LANGUAGES[share["language"]].name,
-            "questions": f"{share['questions']:,}",
-            "in its script": f"{share['in_script']:.1%}",
-            "in it": f"{share['in_language']:.1%}",
-            "cannot be told": f"{share['undecided']:.1%}",
-            "others": others or "none",
-        }
-
-
-LANGUAGE_NOTE = (
-    "In its script: 90 % of the letters are, or are in words of the passage. In it: found by common words and "
-    "letters, which short questions may not have (cannot be told)."
-)
-
-log = logging.getLogger(__name__)
-UNIT = "in the unit of each metric"
-MEASURES = (
-    "Nine types: shares, and their distance from those of the human questions (0 to 1). Sentences: the share of those "
-    "that people ask about (by shared words) that the file asks about too. Repeated: the share of questions whose "
-    f"words another one of the set has. {HALVES.capitalize()}: half of the human questions about a passage against "
-    "the other half, as if two people had asked. Gap closed: (file − random) / (oracle − random), of F1."
-)
-
-
 def language_of_files(settings: EvaluateSettings) -> str:
-    """The language that the questions should be in: that of the settings, or the one found in the first file.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """The language that the questions should be in: that of the settings, or the one found in the first file."""
     if settings.language.casefold() != AUTO:
         return code_of(settings.language)
-    columns = asdict(settings.columns)
-    source = QuestionTable(
-        next(iter(named_inputs(settings.predictions, {*columns, *columns.values()}).values())), columns
-    )
+    source = next(iter(_sources(settings).values()))
     rows = (
         MetricRow(
             row.where,
@@ -149,39 +115,32 @@ def language_of_files(settings: EvaluateSettings) -> str:
     return found_language(rows)
 
 
-def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path) -> dict[str, Any]:
-    """Score every file with every metric, and write the results to `folder`; return the record.
+# --- The evaluation
 
-    Raises:
-        InputError: a file that cannot be read or is empty, a row without what a metric needs.
-    """
+
+def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path) -> dict[str, Any]:
+    """Score every file with every metric, and write the results to `folder`; return the record."""
     settings = replace(settings, language=language_of_files(settings))
-    columns = asdict(settings.columns)
-    named = named_inputs(settings.predictions, {*columns, *columns.values()})
-    sources = {name: QuestionTable(path, columns) for name, path in named.items()}
+    sources = _sources(settings)
     gold = (
         GoldQuestions(settings.references, settings.references_split)
         if settings.references not in ("", None)
         else None
     )
     gap = gap_files(settings.gap, [*sources])
-    by_sentence = settings.level == "sentence"
-    read = {name: _rows(source, gold, by_sentence) for name, source in sources.items()}
+    read = {name: _rows(source, gold, settings.level == "sentence") for name, source in sources.items()}
     rows = {name: file.rows for name, file in read.items()}
     if settings.compat == "lmqg":
         rows = {name: grouped_rows(of_file, settings.level, settings.aggregation) for name, of_file in rows.items()}
         metrics = as_published(metrics)
-    for rows_of_file in rows.values():
+    for rows_of_file in rows.values():  # all files are checked before the first is scored
         for label, metric in metrics.items():
             check_rows(label, metric, rows_of_file, "add it (human questions: references=train.json)")
-    empty = [row for file in read.values() for row in file.empty]
-    sets = passage_sets(rows, gold, empty) if settings.sets else None
+    sets = passage_sets(rows, gold, [row for file in read.values() for row in file.empty]) if settings.sets else None
     files = [_scored(name, rows_of_file, metrics, settings, folder) for name, rows_of_file in rows.items()]
     corpus = {label: metric.corpus for label, metric in metrics.items() if _has_corpus_form(metric)}  # type: ignore[attr-defined]
-    scores = [row for file in files for row in score_rows(file, corpus, settings.lengths, settings.language)]
     why = not_alike(files)
     directions = {label: direction_of(metric) for label, metric in metrics.items()}
-    tests = test_rows(files, corpus, directions) if len(files) > 1 and why is None else []
     signatures = {label: signature_of(metric) for label, metric in metrics.items()}
     record: dict[str, Any] = {
         "predictions": {name: source.hashes() for name, source in sources.items()},
@@ -194,28 +153,20 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         "signatures": signatures,
         "lower_is_better": [label for label, direction in directions.items() if direction < 0],
         "languages": {name: language_shares(of_file, settings.language) for name, of_file in rows.items()},
-        "scores": scores,
-        "tests": tests,
+        "scores": [row for file in files for row in score_rows(file, corpus, settings.lengths, settings.language)],
+        "tests": test_rows(files, corpus, directions) if len(files) > 1 and why is None else [],
         "not_paired": why,
     }
     malformed = {str(source): source.malformed for source in sources.values() if source.malformed}
     malformed |= {str(gold): gold.malformed} if gold is not None and gold.malformed else {}
     record |= {"malformed": malformed} if malformed else {}
-    record |= (
-        {}
-        if sets is None
-        else set_record(sets, metrics, folder / "sets", resamples=settings.resamples, seed=settings.seed, gap=gap)
-    )
+    if sets is not None:
+        record |= set_record(sets, metrics, folder / "sets", resamples=settings.resamples, seed=settings.seed, gap=gap)
     of_sets = record.get("set_signatures", {}) | record.get("set_measure_signatures", {})
     shown = signatures | {f"sets, {label}": text for label, text in of_sets.items()}
     page = Page("evaluate", " · ".join(rows), _facts(record), _tables(record), shown)
-    write_results(
-        folder,
-        "evaluate",
-        record,
-        page,
-        {name: record.get(name, []) for name in ("scores", "tests", "sets", "set_measures")},
-    )
+    plain = {name: record.get(name, []) for name in ("scores", "tests", "sets", "set_measures")}
+    write_results(folder, "evaluate", record, page, plain)
     write_draws(folder / FILE, [row for file in files for row in draw_rows(file, corpus)])
     if sets is not None and settings.page:
         write_set_pairs(folder, sets, metrics, record["not_in_sets"], settings.page_passages)
@@ -223,12 +174,14 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     return record
 
 
-def named_inputs(predictions: Any, columns: Set[str]) -> dict[str, Any]:
-    """The files by name: a mapping as it is, others by their stems; a mapping of columns is one input.
+def _sources(settings: EvaluateSettings) -> dict[str, QuestionTable]:
+    columns = asdict(settings.columns)
+    named = named_inputs(settings.predictions, {*columns, *columns.values()})
+    return {name: QuestionTable(path, columns) for name, path in named.items()}
 
-    Raises:
-        InputError: no file, or the same one twice.
-    """
+
+def named_inputs(predictions: Any, columns: Set[str]) -> dict[str, Any]:
+    """The files by name: a mapping as it is, others by their stems; a mapping of columns is one input."""
     if isinstance(predictions, Mapping) and predictions:
         if predictions.keys() <= columns:
             return {Path(str(next(iter(predictions.values())))).name.partition(".")[0]: predictions}
@@ -254,9 +207,7 @@ class _FileRows:
 
 
 def _rows(source: QuestionTable, gold: GoldQuestions | None, by_sentence: bool) -> _FileRows:
-    """Every row of a file, and how many were joined to the questions of `gold` in which way; equal passages are kept
-    once.
-    """
+    """Every row of a file, and how many were joined to `gold` in which way; equal passages are kept once."""
     contexts: dict[str, str] = {}
     rows: list[MetricRow] = []
     empty: list[MetricRow] = []
@@ -268,8 +219,7 @@ def _rows(source: QuestionTable, gold: GoldQuestions | None, by_sentence: bool) 
         references = source.value(row, "references")
         if is_set(row):
             found, how = rows_of_set(row, kept, references, gold)
-            none = not row.fields["questions"]
-            (empty if none else rows).extend(found)
+            (rows if row.fields["questions"] else empty).extend(found)
         else:
             found, how = _single(row, source, kept, references, gold)
             if by_sentence and found[0].sentence is None:
@@ -293,7 +243,6 @@ def _rows(source: QuestionTable, gold: GoldQuestions | None, by_sentence: bool) 
 def _single(
     row: TableRow, source: QuestionTable, context: str | None, references: Any, gold: GoldQuestions | None
 ) -> tuple[list[MetricRow], str]:
-    """The row of one question, and how its references were found."""
     question, answer = source.value(row, "question"), source.value(row, "answer")
     if question is None:
         raise InputError(
@@ -338,12 +287,25 @@ def _has_corpus_form(metric: Reward) -> bool:
 # --- For people ---
 
 
+LANGUAGE_NOTE = (
+    "In its script: 90 % of the letters are, or are in words of the passage. In it: found by common words and "
+    "letters, which short questions may not have (cannot be told)."
+)
+MEASURES = (
+    "Nine types: shares, and their distance from those of the human questions (0 to 1). Sentences: the share of those "
+    "that people ask about (by shared words) that the file asks about too. Repeated: the share of questions whose "
+    f"words another one of the set has. {HALVES.capitalize()}: half of the human questions about a passage against "
+    "the other half, as if two people had asked. Gap closed: (file − random) / (oracle − random), of F1."
+)
+
+
 def _facts(record: Mapping[str, Any]) -> list[str]:
     settings = record["settings"]
-    facts = [
-        f"{name}: {count['questions']:,} questions on {count['passages']:,} passages{_joined_by(count)}."
-        for name, count in record["counts"].items()
-    ]
+    facts = []
+    for name, count in record["counts"].items():
+        joined = ", ".join(f"{number:,} by {how}" for how, number in count.get("references_by", {}).items())
+        how = f"; references joined: {joined}" if joined else ""
+        facts.append(f"{name}: {count['questions']:,} questions on {count['passages']:,} passages{how}.")
     facts.append(
         f"Brackets: 95 % bootstrap intervals over passages ({settings['resamples']:,} draws, seed {settings['seed']})."
     )
@@ -356,32 +318,26 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
             "question; give a code, such as language=en."
         )
     if settings["compat"] == "lmqg":
-        facts.append(_published_fact(settings))
+        level = settings["level"]
+        of = (
+            ""
+            if level == "answer"
+            else f"; the {settings['aggregation']} question of each {level}, against all human ones"
+        )
+        facts.append(
+            f"As lmqg computes its published numbers (compat=lmqg), level {level}{of}: not fair, see signatures."
+        )
     if record["not_paired"]:
         facts.append(f"Not compared question by question: {record['not_paired']}.")
     facts += filter(None, [few_passages(min(count["passages"] for count in record["counts"].values()))])
-    missing: dict[str, int] = {}
-    for row in record["scores"]:
-        if row["by"] == ALL and "without_score" in row:
-            missing[f"{row['metric']} ({row['predictions']})"] = row["without_score"]
+    missing = {
+        f"{row['metric']} ({row['predictions']})": row["without_score"]
+        for row in record["scores"]
+        if row["by"] == ALL and "without_score" in row
+    }
     if missing:
         facts.append("Questions without a score: " + ", ".join(f"{key} {count:,}" for key, count in missing.items()))
     return facts
-
-
-def _published_fact(settings: Mapping[str, Any]) -> str:
-    level = settings["level"]
-    one = (
-        f"; the {settings['aggregation']} question of each {level}, against all human ones"
-        if level != "answer"
-        else ""
-    )
-    return f"As lmqg computes its published numbers (compat=lmqg), level {level}{one}: not fair, see signatures."
-
-
-def _joined_by(count: Mapping[str, Any]) -> str:
-    joined = ", ".join(f"{number:,} by {how}" for how, number in count.get("references_by", {}).items())
-    return f"; references joined: {joined}" if joined else ""
 
 
 def _tables(record: Mapping[str, Any]) -> list[Table]:
@@ -389,37 +345,28 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
     if record["lower_is_better"]:
         note += f" Better when lower: {', '.join(record['lower_is_better'])}."
     whole = [row for row in record["scores"] if row["by"] == ALL]
-    tables = [Table(f"Scores ({UNIT})", _by_file(whole, "form"), note)]
-    if record["tests"]:
-        note = (
-            "First minus second, on the same questions; p: two-sided, by paired bootstrap over passages; Holm's "
-            f"correction over {record['tests'][0].get('family', 0)} differences."
-        )
-        tables.append(Table(f"Differences ({UNIT})", [_test(row) for row in record["tests"]], note))
+    tables = [Table(f"Scores ({UNIT})", file_table(whole, "form"), note)]
+    note = (
+        "First minus second, on the same questions; p: two-sided, by paired bootstrap over passages; Holm's "
+        "correction over {family} differences."
+    )
+    tables += test_table(f"Differences ({UNIT})", record["tests"], ("metric", "form"), "pair", note)
     if shares := {name: share for name, share in record["languages"].items() if share}:
-        tables.append(Table("Language of the questions", [*language_table(shares)], LANGUAGE_NOTE))
-    if "sets" in record:
-        tables.append(Table(f"Sets of questions ({UNIT})", _by_file(record["sets"], "part"), _set_note(record)))
         tables.append(
-            Table("Number, types and sentences of the sets", _by_file(record["set_measures"], "part"), MEASURES)
+            Table("Language of the questions", [*map(_language_line, shares, shares.values())], LANGUAGE_NOTE)
+        )
+    if "sets" in record:
+        tables.append(Table(f"Sets of questions ({UNIT})", file_table(record["sets"], "part"), _set_note(record)))
+        tables.append(
+            Table("Number, types and sentences of the sets", file_table(record["set_measures"], "part"), MEASURES)
         )
     several = len(record["counts"]) > 1
     for by, title in (("type", f"By type of question ({UNIT})"), ("length", f"By length of the question ({UNIT})")):
         for name in record["counts"]:
             rows = [row for row in record["scores"] if row["by"] == by and row["predictions"] == name]
-            if not rows:  # types, in a language without them
-                continue
-            tables.append(Table(f"{title}, {name}" if several else title, _by_kind(rows)))
+            if rows:  # there are no types in a language without them
+                tables.append(Table(f"{title}, {name}" if several else title, _by_kind(rows)))
     return tables
-
-
-def _by_file(rows: Rows, key: str) -> list[dict[str, str]]:
-    """A line for each metric and value of `key`, a column for each file."""
-    lines: dict[tuple[str, str], dict[str, str]] = {}
-    for row in rows:
-        line = lines.setdefault((row["metric"], row[key]), {"metric": row["metric"], key: row[key]})
-        line[row["predictions"]] = estimate_text(row, 4)
-    return list(lines.values())
 
 
 def _set_note(record: Mapping[str, Any]) -> str:
@@ -435,24 +382,23 @@ def _set_note(record: Mapping[str, Any]) -> str:
     return note + "".join(f" {sentence}." for sentence in [*without, *left_out])
 
 
+def _language_line(name: str, share: Mapping[str, Any]) -> dict[str, str]:
+    others = ", ".join(f"{code} {number:,}" for code, number in share["others"].items())
+    return {
+        "file": name,
+        "wanted": LANGUAGES[share["language"]].name,
+        "questions": f"{share['questions']:,}",
+        "in its script": f"{share['in_script']:.1%}",
+        "in it": f"{share['in_language']:.1%}",
+        "cannot be told": f"{share['undecided']:.1%}",
+        "others": others or "none",
+    }
+
+
 def _by_kind(rows: Rows) -> list[dict[str, str]]:
     sizes: dict[str, int] = {}
     for row in rows:
         sizes[row["kind"]] = max(sizes.get(row["kind"], 0), row["n"] + row.get("without_score", 0))
-    lines: dict[tuple[str, str], dict[str, str]] = {}
-    for row in rows:
-        line = lines.setdefault((row["metric"], row["form"]), {"metric": row["metric"], "form": row["form"]})
-        line[f"{row['kind']} ({sizes[row['kind']]:,})"] = estimate_text(row)
-    return list(lines.values())
-
-
-def _test(row: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "metric": row["metric"],
-        "form": row["form"],
-        "pair": f"{row['predictions']} − {row['against']}",
-        "difference": estimate_text(row, 4, signed=True),
-        "p": p_text(row["p"]),
-        "p (Holm)": p_text(row.get("p_holm")),
-        "better": row.get("better") or "",
-    }
+    return joined_rows(
+        rows, ("metric", "form"), lambda row: {f"{row['kind']} ({sizes[row['kind']]:,})": estimate_text(row)}
+    )

@@ -28,14 +28,15 @@ from rl_qg.data.layouts import FIELD, MALFORMED, split_pairs
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.data.reading import malformed_line, raw_records, without_malformed
 from rl_qg.evaluation.evaluate import named_inputs
-from rl_qg.pages.results import Page, Table, as_text, estimate_text, p_text, write_results
+from rl_qg.evaluation.predictions import Rows, file_table, test_table, with_better
+from rl_qg.evaluation.sets import passage_scores
+from rl_qg.pages.results import Page, Table, as_text, write_results
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
-from rl_qg.scoring.kept_scores import kept_scores, texts_hash
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import EvaluateSettings
-from rl_qg.stats.intervals import Floats, PassageDraws, difference, difference_p, estimate, few_passages, holm
+from rl_qg.stats.intervals import Floats, PassageDraws, difference, difference_p, estimate, few_passages
 
 # Files of question-answer pairs, by passage: those of a system, and those that people wrote.
 #
@@ -69,11 +70,7 @@ class PairFile:
 
 
 def read_pair_file(source: QuestionTable) -> PairFile:
-    """Read the pairs of a system.
-
-    Raises:
-        InputError: a row without a passage or without any form of pairs, or a file without rows.
-    """
+    """Read the pairs of a system."""
     read = PairFile()
     for row in ProgressBar(source, desc="read", unit="row", leave=False, delay=2):
         context = source.value(row, "context")
@@ -89,7 +86,6 @@ def read_pair_file(source: QuestionTable) -> PairFile:
 
 
 def _pairs_of(source: QuestionTable, row: TableRow, dropped: Counter[str]) -> list[Pair]:
-    """The pairs of a row, in any of the three forms."""
     if isinstance(text := row.fields.get(FIELD), str):
         split = split_pairs(text)
         dropped[MALFORMED] += len(split.malformed)
@@ -127,9 +123,6 @@ class HumanPairs:
 
     Nothing is taken out where it is repeated. Questions without an answer (SQuAD 2) and malformed pairs are counted in
     `dropped`.
-
-    Raises:
-        InputError: no source, one that cannot be read, or none of them holds a pair.
     """
 
     def __init__(self, sources: Any, split: str = "train") -> None:
@@ -170,14 +163,12 @@ class HumanPairs:
 # answers, and counts, as means over passages with intervals, and paired tests between files.
 
 
-PASSAGES_AT_ONCE = 32
 EXACT, SHARE, NUMBER = "exact answers", "share", "number"
 DISTINCT, REPEATED, MORE = "distinct questions", "repeated pairs", "pairs less human pairs"
 UNTESTED = (MORE,)  # neither side is better
 LOWER_IS_BETTER = (REPEATED,)
 Columns = dict[tuple[str, str], Floats]
 """Values of the passages by metric and part; NaN where a passage has none."""
-Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -197,11 +188,7 @@ class PairSets:
 
 
 def pair_sets(files: Mapping[str, PairFile], human: HumanPairs, *, every_passage: bool = True) -> PairSets:
-    """The pairs of every passage that has human pairs, or of those that some file has a row about.
-
-    Raises:
-        InputError: no passage of a file has human pairs, or no file has a pair.
-    """
+    """The pairs of every passage that has human pairs, or of those that some file has a row about."""
     for name, file in files.items():
         if not file.pairs.keys() & human.pairs.keys():
             raise InputError(
@@ -309,21 +296,9 @@ def _aligned(metric: Any) -> QAAligned:
 
 
 def _scores(aligned: QAAligned, sets: PairSets, pairs: Sequence[Sequence[Pair]], path: Path) -> dict[str, Floats]:
-    """The parts of each passage."""
     human = [[person.pair for person in people] for people in sets.human]
-    note = {
-        "signature": aligned.signature,
-        "passages": len(pairs),
-        "texts": texts_hash(zip(pairs, human, strict=True)),
-    }
-
-    def batch(start: int, end: int) -> list[list[float]]:
-        aligned.metric.reset_cache()
-        columns = aligned.score(pairs[start:end], human[start:end]).columns()
-        return [list(parts) for parts in zip(*columns.values(), strict=True)]
-
-    rows = kept_scores(path, note, len(pairs), batch, batch_size=PASSAGES_AT_ONCE, unit="passage")
-    return dict(zip(PairScores.parts(), np.array(rows).T, strict=True))
+    scores = passage_scores(path, aligned, (pairs, human), lambda scored: scored.columns().values())
+    return dict(zip(PairScores.parts(), scores, strict=True))
 
 
 def _estimate(means: Floats, values: Floats, draws: PassageDraws) -> dict[str, Any]:
@@ -344,15 +319,10 @@ def _tests(draws_of: Mapping[str, Columns], draws: PassageDraws) -> Rows:
             row: dict[str, Any] = {"metric": metric, "part": part, "predictions": first, "against": second}
             row |= estimate(gap, draws.passages, passages=draws.passages, why="no pairs").to_dict()
             rows.append({**row, "p": difference_p(gap, draws.passages)})
-    tested = [row for row in rows if row["p"] is not None]
-    for row, corrected in zip(tested, holm([row["p"] for row in tested]), strict=True):
-        ahead = (row["value"] > 0) != (row["metric"] in LOWER_IS_BETTER)
-        better = row["predictions"] if ahead else row["against"]
-        row |= {"p_holm": corrected, "family": len(tested), "better": better if corrected < 0.05 else None}
-    return rows
+    return with_better(rows, lambda row: (row["value"] > 0) != (row["metric"] in LOWER_IS_BETTER))
 
 
-NAMES = {
+NAMES = {  # of the parts of a metric
     "precision": "QAAligned precision",
     "recall": "QAAligned recall",
     "f1": "QAAligned F1",
@@ -363,12 +333,7 @@ NAMES = {
 
 
 def evaluate_pairs(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path) -> None:
-    """Compare the pairs of every file with the human ones, and write the results to `folder`.
-
-    Raises:
-        InputError: a file that cannot be read or is empty, a row without a passage or a pair, a file about other
-            passages.
-    """
+    """Compare the pairs of every file with the human ones, and write the results to `folder`."""
     columns = asdict(settings.columns)
     named = named_inputs(settings.predictions, {*columns, *columns.values(), FIELD})
     sources = {name: QuestionTable(path, columns) for name, path in named.items()}
@@ -435,35 +400,14 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
         "One to one: each pair counts once. Then the mean over passages; a passage without pairs has 0."
     )
     left_out = [f"{label} left out: {why}." for label, why in record["left_out"].items()]
-    lines: dict[tuple[str, str], dict[str, str]] = {}
-    for row in record["scores"]:
-        line = lines.setdefault((row["metric"], row["part"]), {"metric": row["metric"], "part": _part(row)})
-        line[row["predictions"]] = estimate_text(row, 4)
-    tables = [Table("Question-answer pairs", list(lines.values()), " ".join([note, *left_out]))]
-    if record["tests"]:
-        note = (
-            "First minus second, on the same passages; p: two-sided, by paired bootstrap over passages; Holm's "
-            f"correction over {record['tests'][0].get('family', 0)} differences."
-        )
-        tables.append(Table("Differences", _test_table(record["tests"]), note))
-    return tables
+    scores, tests = ([{**row, "part": _part(row)} for row in record[key]] for key in ("scores", "tests"))
+    tables = [Table("Question-answer pairs", file_table(scores, "part"), " ".join([note, *left_out]))]
+    note = (
+        "First minus second, on the same passages; p: two-sided, by paired bootstrap over passages; Holm's "
+        "correction over {family} differences."
+    )
+    return tables + test_table("Differences", tests, ("metric", "part"), "files", note)
 
 
 def _part(row: Mapping[str, Any]) -> str:
-    is_metric = " " not in row["metric"]  # a label names a file and has no spaces
-    return NAMES[row["part"]] if is_metric else row["part"]
-
-
-def _test_table(rows: Rows) -> list[dict[str, str]]:
-    return [
-        {
-            "metric": row["metric"],
-            "part": _part(row),
-            "files": f"{row['predictions']} − {row['against']}",
-            "difference": estimate_text(row, 4, signed=True),
-            "p": p_text(row["p"]),
-            "p (Holm)": p_text(row.get("p_holm")),
-            "better": row.get("better") or "",
-        }
-        for row in rows
-    ]
+    return row["part"] if " " in row["metric"] else NAMES[row["part"]]  # the label of a metric has no spaces

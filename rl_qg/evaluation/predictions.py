@@ -1,6 +1,6 @@
 """Means and corpus scores of questions with intervals, by type and length, and paired tests between files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from rl_qg.data.examples import passage_hash
+from rl_qg.pages.results import Table, estimate_text, joined_rows, p_text
 from rl_qg.scoring.kept_scores import MetricRow, ScoreDraws, texts_hash
-from rl_qg.stats.intervals import Bounds, Floats, PassageDraws, difference, difference_p, estimate, holm
+from rl_qg.stats.intervals import Bounds, Floats, PassageDraws, add_holm, difference, difference_p, estimate
 from rl_qg.text.question_types import TYPE_TABLES, TYPES, question_type
 from rl_qg.text.words import word_count
 
@@ -139,16 +140,45 @@ def test_rows(files: Sequence[Predictions], corpus: Mapping[str, Any], direction
                 row |= {"predictions": first.name, "against": second.name}
                 row |= estimate(gap, int(used.sum()), passages=units, why="no question with both scores").to_dict()
                 rows.append({**row, "p": difference_p(gap, units)})
-    tested = [row for row in rows if row["p"] is not None]
-    for row, corrected in zip(tested, holm([row["p"] for row in tested]), strict=True):
-        is_better = row["value"] * direction[row["metric"]] > 0
-        better = row["predictions"] if is_better else row["against"]
-        row |= {"p_holm": corrected, "family": len(tested), "better": better if corrected < 0.05 else None}
+    return with_better(rows, lambda row: row["value"] * direction[row["metric"]] > 0)
+
+
+def with_better(rows: Rows, is_first: Callable[[dict[str, Any]], bool]) -> Rows:
+    """Rows of tests with p after Holm's correction over all of them; where it is below 0.05, `better` names the first
+    file if `is_first` says so of the row, else the second.
+    """
+    add_holm(rows)
+    for row in rows:
+        if row["p"] is not None:
+            better = row["predictions"] if is_first(row) else row["against"]
+            row["better"] = better if row["p_holm"] < 0.05 else None
     return rows
 
 
+def file_table(rows: Rows, part: str) -> list[dict[str, str]]:
+    """For people a line for each metric and value of `part`, with a column for each file."""
+    return joined_rows(rows, ("metric", part), lambda row: {row["predictions"]: estimate_text(row, 4)})
+
+
+def test_table(title: str, rows: Rows, columns: Sequence[str], pair: str, note: str, digits: int = 4) -> list[Table]:
+    """The table of paired tests for people, none without tests. It begins with `columns`, `pair` heads the column of
+    both names, and `{family}` in `note` is the number of tests.
+    """
+    lines = [
+        {
+            **{column: row[column] for column in columns},
+            pair: f"{row['predictions']} − {row['against']}",
+            "difference": estimate_text(row, digits, signed=True),
+            "p": p_text(row["p"]),
+            "p (Holm)": p_text(row.get("p_holm")),
+            "better": row.get("better") or "",
+        }
+        for row in rows
+    ]
+    return [Table(title, lines, note.format(family=rows[0].get("family", 0)))] if rows else []
+
+
 def _mean_draws(draws: PassageDraws, scores: Floats, masks: Sequence[np.ndarray]) -> list[Floats]:
-    """The mean over the questions of each mask that have a score, in each draw."""
     finite = np.isfinite(scores)
     table = np.column_stack([np.where(finite, scores, 0.0), finite])
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -156,7 +186,6 @@ def _mean_draws(draws: PassageDraws, scores: Floats, masks: Sequence[np.ndarray]
 
 
 def _corpus_draws(predictions: Predictions, metric: str, score: Any, masks: Sequence[np.ndarray]) -> list[Floats]:
-    """The score of the counts summed over each mask, in each draw."""
     sums_of_masks = _sums(predictions.draws, predictions.counts[metric], masks)
     return [np.asarray(score(sums), dtype=np.float64) for sums in sums_of_masks]
 

@@ -15,18 +15,19 @@ from typing import Any
 import numpy as np
 
 from rl_qg.data.examples import QAExample, examples_hash, passage_hash
-from rl_qg.pages.results import Page, Table, estimate_text, p_text
+from rl_qg.evaluation.predictions import Rows, test_table, with_better
+from rl_qg.pages.results import Page, Table, estimate_text, joined_rows, p_text
 from rl_qg.readers.train_reader import TrainedReader
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 from rl_qg.scoring.kept_scores import ScoreDraws, paired_difference
 from rl_qg.stats.correlation import COEFFICIENTS, SYSTEMS, coefficient_p, row_correlations, why_undefined
-from rl_qg.stats.intervals import CORRELATION, PERCENT, Floats, PassageDraws, estimate, few_passages, holm
+from rl_qg.stats.intervals import CORRELATION, PERCENT, Floats, PassageDraws, estimate, few_passages
 
 EM, F1 = "qa_em", "qa_f1"
 NAMES = {EM: "exact_match", F1: "f1"}
+WORDS = {EM: "exact match", F1: "F1"}
 FORM = "readers"
-Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,6 @@ def qa_record(
 
 
 def _system(system: System) -> dict[str, Any]:
-    """The mean scores of a system, and of each file with the options that its readers were trained with."""
     files = {
         name: {
             "questions": reader.questions,
@@ -101,23 +101,14 @@ def _tests(names: Sequence[str], draws: Mapping[tuple[str, str], ScoreDraws]) ->
         for first, second in combinations(names, 2)
         for score in NAMES
     ]
-    tested = [row for row in rows if row["p"] is not None]
-    for row, corrected in zip(tested, holm([row["p"] for row in tested]), strict=True):
-        better = row["predictions"] if row["value"] > 0 else row["against"]
-        row |= {"p_holm": corrected, "family": len(tested), "better": better if corrected < 0.05 else None}
-    return rows
+    return with_better(rows, lambda row: row["value"] > 0)
 
 
 # --- Correlation with metrics ---
 
 
 def metric_values(sources: Sequence[Path], names: Sequence[str]) -> dict[tuple[str, str], dict[str, float]]:
-    """For each metric and form the values of the systems `names` in evaluate.json files, higher for better.
-
-    Raises:
-        InputError: a file is missing or is no result of rl-qg evaluate; none of its names is a system; two files have
-            other signatures of a metric, or other values of a system.
-    """
+    """For each metric and form the values of the systems `names` in evaluate.json files, higher for better."""
     values: dict[tuple[str, str], dict[str, float]] = {}
     signatures: dict[str, tuple[str, Path]] = {}
     for source in sources:
@@ -202,51 +193,37 @@ def qa_page(record: Mapping[str, Any]) -> Page:
     """The tables of a record, with a line on what each number is of."""
     gold = record["gold"]
     facts = [f"Scored on {gold['questions']:,} human questions about {gold['passages']:,} passages."]
-    facts += [_taught(name, system) for name, system in record["systems"].items()]
+    for name, system in record["systems"].items():
+        counts = " + ".join(f"{file['questions']:,}" for file in system["files"].values())
+        facts.append(
+            f"{name}: {counts} questions" + (", a reader for each file." if len(system["files"]) > 1 else ".")
+        )
     settings = record["settings"]
     facts.append(
         f"Brackets: 95 % bootstrap intervals over passages and seeds ({settings['resamples']:,} draws, seed "
         f"{settings['seed']}); with one seed they say nothing about others."
     )
     facts += filter(None, [few_passages(gold["passages"])])
-    lines: dict[str, dict[str, str]] = {}
-    for row in record["scores"]:
-        line = lines.setdefault(row["predictions"], {"generator": row["predictions"], "seeds": str(row["seeds"])})
-        line["exact match" if row["metric"] == EM else "F1"] = estimate_text(row, 2)
-    tables = [Table("Readers taught by each generator alone (percent)", list(lines.values()))]
-    if record["tests"]:
-        family = record["tests"][0].get("family", 0)
-        note = f"First minus second, on the same questions; p: two-sided, by paired bootstrap; Holm over {family}."
-        tables.append(Table("Differences (points)", [_test(row) for row in record["tests"]], note))
+    lines = joined_rows(
+        record["scores"],
+        {"generator": "predictions"},
+        lambda row: {"seeds": str(row["seeds"]), WORDS[row["metric"]]: estimate_text(row, 2)},
+    )
+    tables = [Table("Readers taught by each generator alone (percent)", lines)]
+    note = "First minus second, on the same questions; p: two-sided, by paired bootstrap; Holm over {family}."
+    tests = [{**row, "score": WORDS[row["metric"]]} for row in record["tests"]]
+    tables += test_table("Differences (points)", tests, ("score",), "generators", note, digits=2)
     if record["correlations"]:
         tables.append(Table("Metrics and readers", _correlation_lines(record["correlations"]), record["few_systems"]))
     return Page("qa-evaluate", " · ".join(record["systems"]), facts, tables, record["signatures"])
 
 
-def _taught(name: str, system: Mapping[str, Any]) -> str:
-    counts = " + ".join(f"{file['questions']:,}" for file in system["files"].values())
-    return f"{name}: {counts} questions" + (", a reader for each file." if len(system["files"]) > 1 else ".")
-
-
-def _test(row: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "score": "exact match" if row["metric"] == EM else "F1",
-        "generators": f"{row['predictions']} − {row['against']}",
-        "difference": estimate_text(row, 2, signed=True),
-        "p": p_text(row["p"]),
-        "p (Holm)": p_text(row.get("p_holm")),
-        "better": row.get("better") or "",
-    }
-
-
 def _correlation_lines(rows: Rows) -> list[dict[str, str]]:
     symbols = {"pearson": "r", "spearman": "ρ", "kendall": "τ-b"}
-    lines: dict[tuple[str, str, str], dict[str, str]] = {}
-    for row in rows:
-        key = row["metric"], row["form"], row["with"]
-        score = "exact match" if row["with"] == EM else "F1"
-        line = lines.setdefault(key, {"metric": row["metric"], "form": row["form"], "with": score})
-        line[symbols[row["coefficient"]]] = estimate_text(row, 2)
-        line[f"p of {symbols[row['coefficient']]}"] = p_text(row.get("p"))
-        line["systems"] = str(row["n"])
-    return list(lines.values())
+
+    def cells(row: Mapping[str, Any]) -> dict[str, str]:
+        symbol = symbols[row["coefficient"]]
+        texts = {symbol: estimate_text(row, 2), f"p of {symbol}": p_text(row.get("p"))}
+        return {"with": WORDS[row["with"]], **texts, "systems": str(row["n"])}
+
+    return joined_rows(rows, ("metric", "form", "with"), cells)

@@ -28,8 +28,6 @@ BY_ID, BY_ANSWER, BY_PASSAGE = "id", "passage and answer", "passage"
 
 @dataclass(frozen=True)
 class _HumanQuestion:
-    """A human question, its passage and its answers."""
-
     question: str
     passage: str
     answers: frozenset[str]
@@ -49,9 +47,6 @@ class GoldQuestions:
     Args:
         sources: a path or name, or a list of them, as `data.train` takes them.
         split: of a Hub data set.
-
-    Raises:
-        InputError: no source, one that cannot be read, or none of them holds a question.
     """
 
     def __init__(self, sources: Any, split: str = "train") -> None:
@@ -125,9 +120,6 @@ def grouped_rows(rows: Sequence[MetricRow], level: str, aggregation: str) -> lis
         level: answer (the rows as they are), sentence or paragraph.
         aggregation: which of a group's questions is scored: first, last, long, short or middle (of the questions by
             length in bytes the one after half of them).
-
-    Raises:
-        InputError: a row without references, or without what it is grouped by.
     """
     for row in rows:
         if not row.references:

@@ -2,17 +2,26 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rewards.base import Metric
 from rewards.errors import MetricInputError
-from rewards.sets import Multi, cardinality_difference, cardinality_signature, distinct, self_bleu, self_bleu_signature
+from rewards.sets import (
+    Multi,
+    QAAligned,
+    cardinality_difference,
+    cardinality_signature,
+    distinct,
+    self_bleu,
+    self_bleu_signature,
+)
 from rewards.signature import format_signature
 from rewards.words import words
 from rl_qg.data.examples import passage_hash
@@ -41,9 +50,6 @@ def rows_of_set(
     """A row for each question of a set, and how its references were found; one without a question for an empty set.
 
     Its references are all human questions about the passage: those of `gold` if given, else its own.
-
-    Raises:
-        InputError: the questions are no list of texts, or of objects with a text `question`; there is no passage.
     """
     questions = [_question(item) for item in _listed(row.fields["questions"])]
     if any(question is None for question in questions):
@@ -238,11 +244,7 @@ def halves(references: Questions, contexts: Sequence[str], seed: int) -> list[tu
 
 
 def gap_files(gap: Any, files: Sequence[str]) -> tuple[str, str] | None:
-    """The names of the files of random and of oracle choice.
-
-    Raises:
-        InputError: they are not both named, or are no files of this command.
-    """
+    """The names of the files of random and of oracle choice."""
     if gap in (None, ""):
         return None
     wanted = "give gap={random: NAME, oracle: NAME}, two names of predictions"
@@ -305,9 +307,6 @@ def passage_sets(
 
     With `gold` the references are all its questions about the passage, else those of the rows. A reference that is
     repeated in `gold` or in a row counts as often, as in `rewards.match_sets`; several rows may name the same one.
-
-    Raises:
-        InputError: a row without a passage, or a passage without references.
     """
     first: dict[str, MetricRow] = {}
     questions: dict[str, dict[str, list[str]]] = {name: {} for name in files}
@@ -375,7 +374,7 @@ def set_record(
             scores = _scores(multi, halves, questions, folder.with_name("set_halves") / f"{label}.jsonl")
             measures += _means(name, label, scores, draws_of_halves)
         if gap is not None:
-            f1 = {name: np.asarray(scores["f1"]) for name, scores in columns.items()}
+            f1 = {name: scores["f1"] for name, scores in columns.items()}
             measures += gap_rows(label, f1, gap, draws)
     for name, questions in sets.predictions.items():
         rows += _means(name, SELF_BLEU, {"mean": self_bleu(questions)}, draws)
@@ -387,7 +386,6 @@ def set_record(
 
 
 def _halves(sets: PassageSets, seed: int) -> PassageSets:
-    """One half of the human questions as predictions, the other as references, of passages with at least two."""
     drawn = halves(sets.references, sets.contexts, seed)
     contexts = [sets.contexts[number] for number, _, _ in drawn]
     return PassageSets(contexts, [other for _, _, other in drawn], {HALVES: [one for _, one, _ in drawn]})
@@ -404,21 +402,34 @@ def multi_of(metric: Any) -> Multi:
     return Multi(metric, clip=metric.bounds[0] < 0)
 
 
-def _scores(multi: Multi, sets: PassageSets, questions: QuestionLists, path: Path) -> dict[str, list[float]]:
-    """Each part, of each passage."""
-    texts = texts_hash(zip(questions, sets.references, sets.contexts, strict=True))
-    note = {"signature": multi.signature, "passages": len(questions), "texts": texts}
+def passage_scores(
+    path: Path,
+    judge: Multi | QAAligned,
+    columns: Sequence[Sequence[Any]],
+    parts_of: Callable[[Any], Iterable[Sequence[float]]],
+) -> Floats:
+    """Scores of passages by a metric of sets, (parts, passages), each kept in `path` before the next is computed.
+
+    `columns` are what the metric reads of each passage, `parts_of` its result's values part by part.
+    """
+    passages = len(columns[0])
+    note = {"signature": judge.signature, "passages": passages, "texts": texts_hash(zip(*columns, strict=True))}
 
     def batch(start: int, end: int) -> list[list[float]]:
-        multi.metric.reset_cache()
-        scores = multi.score(questions[start:end], sets.references[start:end], sets.contexts[start:end])
-        return [list(parts) for parts in zip(*(getattr(scores, part) for part in PARTS), strict=True)]
+        judge.metric.reset_cache()
+        scored = judge.score(*(column[start:end] for column in columns))
+        return [list(parts) for parts in zip(*parts_of(scored), strict=True)]
 
-    rows = kept_scores(path, note, len(questions), batch, batch_size=PASSAGES_AT_ONCE, unit="passage")
-    return dict(zip(PARTS, map(list, zip(*rows, strict=True)), strict=True))
+    return np.array(kept_scores(path, note, passages, batch, batch_size=PASSAGES_AT_ONCE, unit="passage")).T
 
 
-def _means(name: str, label: str, columns: Mapping[str, Sequence[float]], draws: PassageDraws) -> Rows:
+def _scores(multi: Multi, sets: PassageSets, questions: QuestionLists, path: Path) -> dict[str, Floats]:
+    columns = questions, sets.references, sets.contexts
+    scores = passage_scores(path, multi, columns, lambda scored: [getattr(scored, part) for part in PARTS])
+    return dict(zip(PARTS, scores, strict=True))
+
+
+def _means(name: str, label: str, columns: Mapping[str, ArrayLike], draws: PassageDraws) -> Rows:
     sums = draws.sums(np.column_stack([*columns.values()])) / draws.passages
     return [
         {
@@ -454,11 +465,7 @@ def set_pairs(sets: PassageSets, multi: Multi, passages: int) -> list[dict[str, 
 def write_set_pairs(
     folder: Path, sets: PassageSets, metrics: Mapping[str, Reward], left_out: Mapping[str, str], passages: int
 ) -> None:
-    """Write `set_pairs.json`: the label of the first metric that judges sets, its signature, and `set_pairs` by it.
-
-    Raises:
-        InputError: no metric judges sets.
-    """
+    """Write `set_pairs.json`: the label of the first metric that judges sets, its signature, and `set_pairs` by it."""
     label = next((label for label in metrics if label not in left_out), None)
     if label is None:
         raise InputError("page=…: no metric compares questions with references; add one, such as metrics=[rouge_l]")

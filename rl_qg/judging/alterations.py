@@ -177,11 +177,7 @@ def check_settings(settings: RobustnessSettings) -> None:
 
 
 def read_questions(source: QuestionTable, settings: RobustnessSettings) -> tuple[list[MetricRow], int]:
-    """A seeded sample of the questions, and how many the file has; one without references is its own reference.
-
-    Raises:
-        InputError: a row without question or passage, no row, or a language that does not seem to be English.
-    """
+    """A seeded sample of the questions, and how many the file has; one without references is its own reference."""
     if settings.max_questions is not None and settings.max_questions < 1:
         raise InputError(f"max_questions={settings.max_questions}: give at least 1, or null for all")
     rows = []
@@ -216,9 +212,6 @@ def alter_questions(
 
     With `positives` or `negatives` so many paraphrases or wrong questions are drawn of all that were made, and the
     questions of which none was drawn are left out. `folder` keeps translations.
-
-    Raises:
-        InputError: no question could be paraphrased, or none made wrong; fewer than are to be drawn.
     """
     changes, made_by = _changes(rows, settings)
     paraphrases, source = _paraphrases(rows, settings, folder, use_cpu)
@@ -248,7 +241,6 @@ def alter_questions(
 
 
 def _drawn(questions: Sequence[AlteredQuestion], settings: RobustnessSettings) -> list[AlteredQuestion]:
-    """A seeded draw of `positives` paraphrases and `negatives` wrong questions, and the questions they are of."""
     kept: set[int] = set()
     for key, positive in (("positives", True), ("negatives", False)):
         made = [
@@ -288,7 +280,6 @@ def write_questions(path: Path, questions: Sequence[AlteredQuestion]) -> None:
 
 
 def _changes(rows: Sequence[MetricRow], settings: RobustnessSettings) -> tuple[dict[str, Change], dict[str, str]]:
-    """What makes a question wrong, by kind; and by what: for people."""
     finds, finder = _entity_finder(settings.spacy_model, settings.language.casefold())
     find = lru_cache(PASSAGES)(finds)
     negation, by = _negation(settings) if "negation" in settings.kinds else (lambda row, chance: None, "none")
@@ -335,7 +326,6 @@ def _negation(settings: RobustnessSettings) -> tuple[Change, str]:
 
 
 def _entity_finder(model: str, language: str) -> tuple[EntityFinder, str]:
-    """What finds entities, and its description: a spaCy pipeline where there is one, else, in English, rules."""
     if model:
         try:
             parser = SpacyAnswers(model, None)
@@ -359,7 +349,6 @@ def _entity_finder(model: str, language: str) -> tuple[EntityFinder, str]:
 def _paraphrases(
     rows: Sequence[MetricRow], settings: RobustnessSettings, folder: Path, use_cpu: bool
 ) -> tuple[list[list[Paraphrase]], str]:
-    """The paraphrases of each question, none where there is none; and where they come from."""
     if sum(map(bool, (settings.paraphrases, settings.paraphraser, settings.back_translation))) > 1:
         raise InputError("give either paraphrases (pairs), or paraphraser (a model), or back_translation (two models)")
     questions = [row.question for row in rows]
@@ -382,7 +371,6 @@ def _paraphrases(
 
 
 def _different(row: MetricRow, paraphrases: Sequence[Paraphrase]) -> list[Paraphrase]:
-    """The paraphrases that are neither empty nor the question as it was, each text once."""
     by_text = {" ".join(text.split()): (text, how) for text, how in reversed(paraphrases)}
     return [
         paraphrase

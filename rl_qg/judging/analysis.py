@@ -390,7 +390,6 @@ def replication_rows(first: RatedQuestions, second: RatedQuestions, criteria: Se
 
 
 def _correlated(parts: Sequence[dict[str, Floats]], shared: Sequence[str]) -> list[tuple[str, Floats, Floats, Floats]]:
-    """Each coefficient with its values in all draws, and both columns of the data."""
     if len(shared) < SYSTEMS:
         return [(name, np.full(2, np.nan), np.zeros(0), np.zeros(0)) for name in COEFFICIENTS]
     x, y = (np.column_stack([part[name] for name in shared]) for part in parts)
@@ -523,7 +522,6 @@ def distribution_tables(rated: RatedQuestions, criteria: Sequence[str]) -> dict[
 
 
 def _scores(rated: RatedQuestions, criterion: str) -> Rows:
-    """The quantiles of every metric's scores for each rating."""
     ratings = rated.ratings(criterion)
     levels = rating_levels(ratings)
     rows: Rows = []

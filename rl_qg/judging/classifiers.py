@@ -129,11 +129,7 @@ class TrainedInFolds:
 
 
 def classifier_labels(models: Sequence[str], folders: Mapping[str, str]) -> dict[str, str]:
-    """The model of each classifier, or its folder where `folders` has one, by its label: the last part of its name.
-
-    Raises:
-        InputError: an empty or unavailable name, or two with one label.
-    """
+    """The model of each classifier, or its folder where `folders` has one, by its label: the last part of its name."""
     labels: dict[str, str] = {}
     for model in models:
         label = Path(model.rpartition(":")[2]).name
@@ -166,10 +162,6 @@ def train_in_folds(
         settings: of the command.
         folder: of its output.
         use_cpu: also where there is a GPU.
-
-    Raises:
-        InputError: fewer passages than folds, a fold without both classes, a model that cannot be loaded, training
-            that diverges.
     """
     options = settings.classifier
     fold = np.array(folds_of(groups, options.folds, settings.seed))
@@ -219,7 +211,6 @@ def train_in_folds(
 
 
 def _check_folds(fold: NDArray[np.intp], compared: NDArray[np.bool_], good: NDArray[np.bool_], folds: int) -> None:
-    """Raise `InputError` where a fold lacks one of the classes."""
     for number in range(folds):
         if len(np.unique(good[compared & (fold == number)])) < 2:
             raise InputError(
@@ -276,18 +267,12 @@ def _predict(model: PairModel, pairs: Sequence[Pair], batch_size: int) -> list[f
 
 
 def load_classifier(model: str, pairs: Sequence[Pair], options: ClassifierSettings, device: torch.device) -> PairModel:
-    """A new classifier; `pairs` are what it will be trained on, from which `decatt` takes its words.
-
-    Raises:
-        InputError: the encoder cannot be loaded.
-    """
+    """A new classifier; `pairs` are what it will be trained on, from which `decatt` takes its words."""
     kind: Callable[..., PairModel] = _WordAligner if model == DECATT else _Encoder
     return kind(model, pairs, options, device)
 
 
 class _WordAligner:
-    """`decatt`."""
-
     def __init__(self, _: str, pairs: Sequence[Pair], options: ClassifierSettings, device: torch.device) -> None:
         self._vocabulary = Vocabulary(text for pair in pairs for text in pair)
         self._longest, self._device = options.max_length, device
@@ -303,8 +288,6 @@ class _WordAligner:
 
 
 class _Encoder:
-    """A pretrained encoder with a new head of two classes."""
-
     def __init__(self, path: str, _: Sequence[Pair], options: ClassifierSettings, device: torch.device) -> None:
         with loading(path, KEY, "encoder") as name:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)

@@ -51,9 +51,6 @@ def best_of_references(metric: Reward) -> Reward:
 
     BLEU, for one, counts an n-gram that any reference has: a question made of parts of two good references then scores
     above what either would give it.
-
-    Raises:
-        MetricInputError: a score depends on the other questions, so that one reference cannot be scored alone.
     """
     if "references" not in getattr(metric, "needs", ("references",)):
         return metric
@@ -125,11 +122,7 @@ class PreparedRatings:
 def prepared_ratings(
     path: Path, settings: CorrelateSettings, criteria: Sequence[str] | None = None, *, key: str = "human"
 ) -> PreparedRatings:
-    """Read a file of rated questions; filter its ratings, put them on one scale, add `overall`, as the settings say.
-
-    Raises:
-        InputError: a file that cannot be read, a criterion that nobody rated, ratings without what a step needs.
-    """
+    """Read rated questions; filter the ratings, put them on one scale, add `overall`, as the settings say."""
     every = read_judgements(path, key=key, columns=asdict(settings.columns))
     unfiltered = [judgement for judgement in every if not judgement.control]
     controls = [judgement for judgement in every if judgement.control]
@@ -160,9 +153,6 @@ def replication_of(first: PreparedRatings, settings: CorrelateSettings) -> Repli
     """The file `replication`, filtered and on one scale as the first; None where the settings name none.
 
     Criteria of one file alone are not compared, and `overall` only where both files have the same criteria.
-
-    Raises:
-        InputError: a file that cannot be read; files without a criterion or a system in common.
     """
     if not settings.replication:
         return None
@@ -223,11 +213,6 @@ def correlate(
     """Score the rated questions with every metric, compare, and write the results to `folder`; return the record.
 
     `draw` makes the drawings of the page from the tables, by name of the table and criterion.
-
-    Raises:
-        InputError: a file that cannot be read, a criterion that nobody rated, ratings that are all equal, a second
-            file that has nothing to compare, a question without what a metric needs.
-        MetricInputError: `references=best`, and the score of a question depends on the others.
     """
     if settings.references == BEST:
         metrics = {label: best_of_references(metric) for label, metric in metrics.items()}
@@ -273,7 +258,6 @@ def _scores(
     judgements: Sequence[Judgement],
     folder: Path,
 ) -> tuple[dict[str, Floats], dict[str, str]]:
-    """The scores of every metric, higher for better, and its signature."""
     rows = [judgement.row for judgement in judgements]
     for label, metric in metrics.items():
         check_rows(label, metric, rows)
@@ -294,7 +278,6 @@ def _scores(
 def _tables(
     rated: RatedQuestions, ratings: PreparedRatings, second: Replication | None, settings: CorrelateSettings
 ) -> tuple[Tables, list[dict[str, Any]]]:
-    """Every table as plain rows, and the disagreements with their passages."""
     criteria = ratings.criteria
     selection = Selection(settings.folds, settings.repeats, settings.max_selected, settings.seed, settings.select_on)
     tables = analyse(rated, criteria, selection, min_gap=settings.min_gap)

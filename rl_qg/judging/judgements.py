@@ -40,9 +40,6 @@ def judgement_records(path: Path, columns: Mapping[str, Any]) -> Iterator[tuple[
         path: `.tsv`, `.csv` or `.parquet` with a header; anything else is JSON lines. All also as `.gz`.
         columns: the name of the column of each field; of `NUMBERS` a mapping, or None where the row has the field
             itself. A table has its numbers as text, and its texts may be blank, which is no value.
-
-    Raises:
-        InputError: the file cannot be read, a column that was named is not there, a cell is no number.
     """
     is_table = stem_and_kind(path)[1] in ("tsv", "csv", "parquet")
     rows: Iterator[tuple[str, Mapping[str, Any]]] = (
@@ -75,7 +72,6 @@ def _checked(field: str, named: Any) -> Mapping[str, Any]:
 def _check_there(
     where: str, fields: Mapping[str, Any], texts: Mapping[str, str], numbers: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Raise for a column that somebody named and the first row lacks."""
     named = {f"columns.{field}": column for field, column in texts.items() if column != field}
     for field, of_names in numbers.items():
         for name, column in of_names.items():
@@ -107,7 +103,6 @@ def _number_of_cell(where: str, column: str, cell: Any) -> Any:
 
 
 def _cell(field: str, value: Any) -> Any:
-    """The value of a field from the text in a cell; a blank one is none."""
     if not isinstance(value, str):
         return value
     if not value.strip():
@@ -144,9 +139,6 @@ def read_judgements(path: Path, *, key: str = "human", columns: Mapping[str, Any
     """All questions of a file (`.jsonl`, `.tsv`, `.csv`, `.parquet`, also as `.gz`), which the setting `key` names.
 
     `columns` has the names of its columns, see `judgement_records`.
-
-    Raises:
-        InputError: a missing or empty file; names the line and field of what cannot be read.
     """
     if not path.is_file():
         raise InputError(f"{key}={path}: no such file; give JSON lines of rated questions")
@@ -231,7 +223,6 @@ def _label(where: str, field: str, value: Any) -> str | None:
 
 
 def _check_types(path: Path, judgements: Sequence[Judgement]) -> None:
-    """Raise `InputError` where two types differ in case alone, or the labels are so many that they are no types."""
     known = {name.casefold(): name for name in (*TYPES, *MS_MARCO_TYPES)}
     for judgement in judgements:
         if (

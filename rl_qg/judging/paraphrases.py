@@ -120,7 +120,6 @@ def _called(text: str, _: random.Random) -> str:
 
 
 def _fronted(text: str, _: random.Random) -> str:
-    """A year at the end put first, where it can only belong to the verb."""
     match = _FINAL_YEAR.fullmatch(text.strip())
     if match is None:
         return text
@@ -143,7 +142,6 @@ def _fronted(text: str, _: random.Random) -> str:
 
 
 def _cleft(text: str, _: random.Random) -> str:
-    """`Who wrote it?` becomes `Who was it that wrote it?`."""
     tokens = text.split()
     if len(tokens) < 3 or tokens[0].casefold() not in ("who", "what"):
         return text
@@ -231,9 +229,6 @@ def seq2seq(
 ) -> Callable[[Sequence[str]], list[str]]:
     """What writes a text for each of a batch by a seq2seq model, by beam search with four beams; `key` is the setting
     that names the model.
-
-    Raises:
-        InputError: the model or its tokenizer cannot be loaded.
     """
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -358,9 +353,6 @@ def replace_by_antonym(question: str, antonyms: Antonyms, chance: random.Random)
 def wordnet_antonyms() -> tuple[Antonyms, str]:
     """Antonyms of verbs by WordNet through nltk, and its version. A word that is a verb less often than a noun or an
     adjective (in WordNet's counts) has none.
-
-    Raises:
-        InputError: nltk or the data of WordNet are missing.
     """
     try:
         from nltk.corpus import wordnet
@@ -418,11 +410,7 @@ class Pivot:
 
 
 def pivots(given: Any) -> list[Pivot]:
-    """The languages between that a setting names: codes of `LANGUAGES`, or mappings {to, back}, also with `prefix`.
-
-    Raises:
-        InputError: another code, a mapping without both models or with other keys, or one language twice.
-    """
+    """The languages between that a setting names: codes of `LANGUAGES`, or mappings {to, back}, also with `prefix`."""
     entries = given if isinstance(given, list | tuple) else [given]
     found = [_pivot(entry, number) for number, entry in enumerate(entries)]
     if len({pivot.name for pivot in found}) < len(found):
@@ -455,9 +443,6 @@ def back_translate(
         folder: where translations are kept.
         seed: of the draws.
         use_cpu: also where there is a GPU.
-
-    Raises:
-        InputError: a model cannot be loaded.
     """
     drawn = [
         sorted(
@@ -477,7 +462,6 @@ def back_translate(
 
 
 def _through(pivot: Pivot, texts: Sequence[str], folder: Path, use_cpu: bool) -> list[str]:
-    """Each text translated into the language of `pivot` and back; models are loaded where a text is not known yet."""
 
     @cache
     def models() -> tuple[_Write, _Write]:

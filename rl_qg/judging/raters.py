@@ -132,9 +132,6 @@ def standardised(
 
     A rater who is named twice at a question rated it twice: the mean of both z counts, once. `controls` enter μ and σ
     alone.
-
-    Raises:
-        InputError: a question with a rating of one of the criteria but no named rater, or no rater with a z.
     """
     given: dict[str, list[float]] = defaultdict(list)
     for judgement in (*judgements, *controls):

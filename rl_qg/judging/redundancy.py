@@ -150,7 +150,6 @@ class _Regression:
         return float(1 - _squared_error(whole, _weights(whole)) / spread)
 
     def _columns(self, chosen: Sequence[int]) -> list[int]:
-        """Columns of the intercept, the chosen metrics and the rating."""
         return [0, *(number + 1 for number in chosen), len(self.total) - 1]
 
 
@@ -160,6 +159,5 @@ def _weights(products: Floats) -> Floats:
 
 
 def _squared_error(products: Floats, weights: Floats) -> float:
-    """Sum of squared errors of predicting the last column from the others."""
     signed = np.append(weights, -1.0)
     return max(0.0, float(signed @ products @ signed))

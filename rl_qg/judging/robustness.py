@@ -51,10 +51,6 @@ def robustness(
 ) -> dict[str, Any]:
     """Make questions, score them with every metric and classifier, and write the results to `folder`; return the
     record. `folders` has the folder of classifiers that are named otherwise.
-
-    Raises:
-        InputError: a file that cannot be read, a row without question or passage, a kind that does not exist; a
-            language other than English without what replaces the rules; models or data that are missing.
     """
     check_settings(settings)
     classifiers = classifier_labels(settings.supervised, folders or {})
@@ -95,8 +91,6 @@ def robustness(
 
 @dataclass(frozen=True)
 class _Judged:
-    """The questions that all are judged on, and what came of it; `has_reference`: it has one besides itself."""
-
     questions: Sequence[AlteredQuestion]
     rows: Sequence[MetricRow]
     draws: PassageDraws
@@ -247,7 +241,6 @@ def _fold_row(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _by_metric(results: Sequence[Mapping[str, Any]], part: str) -> list[dict[str, str]]:
-    """A line for each metric, a column for each kind."""
     compared: dict[str, int] = {}
     for row in results:
         compared[row["kind"]] = max(compared.get(row["kind"], 0), row[part]["n"])
@@ -259,7 +252,6 @@ def _by_metric(results: Sequence[Mapping[str, Any]], part: str) -> list[dict[str
 
 
 def _examples(questions: Sequence[AlteredQuestion]) -> list[dict[str, str]]:
-    """The first questions made of each kind, with what they were made of."""
     originals = {question.number: question.row.question for question in questions if question.kind == ORIGINAL}
     examples: dict[str, list[dict[str, str]]] = {}
     for question in questions:

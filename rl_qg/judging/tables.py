@@ -75,7 +75,6 @@ def _or_lowest(value: float | None) -> float:
 
 
 def _worse(differences: Rows, criterion: str) -> dict[str, int]:
-    """How many metrics each tested one is better than, by τ-b at question level, after correction."""
     counts: dict[str, int] = {}
     for row in differences:
         if (row["criterion"], row["level"], row["coefficient"]) == (criterion, "question", RANKED_BY):
@@ -192,7 +191,6 @@ def _redundancy_note(tables: Mapping[str, Rows], criterion: str) -> str:
 
 
 def _others(chosen: Rows, row: Mapping[str, Any]) -> str:
-    """The other metrics that were added at a step, most often first."""
     key = (row["criterion"], row["step"])
     same = [other for other in chosen if (other["criterion"], other["step"]) == key]
     others = [f"{other['metric']} {other['n']}" for other in same if other["metric"] != row["metric"]]
@@ -310,7 +308,6 @@ def _metric_means(rows: Rows) -> Table:
 
 
 def _square(rows: Rows, kind: str, title: str) -> Table:
-    """Spearman's ρ of every two, as a square."""
     values = {(row[kind], row["against"]): row for row in _of(rows, coefficient="spearman")}
     names = list(dict.fromkeys(name for pair in values for name in pair))
     shown = names[:MOST_COLUMNS]

@@ -159,7 +159,6 @@ def new_figure(
 
 
 def _tick(value: float) -> str:
-    """A number at an axis, which has little room: exponents are without leading zeros."""
     return f"{value:.6g}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}")
 
 

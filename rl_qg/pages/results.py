@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -28,6 +28,18 @@ _NUMBERS = re.compile(r"(?:of|[\d.,;]|[-+−±–<>≥%×*\[\]()]|\s)*")  # "0.3
 def columns_of(rows: Rows) -> list[str]:
     """Every column that any row has, in the order of their first appearance."""
     return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def joined_rows(
+    rows: Rows, columns: Sequence[str] | Mapping[str, str], cells: Callable[[Mapping[str, Any]], Mapping[str, str]]
+) -> list[dict[str, str]]:
+    """A line for all rows that are alike in `columns` (names, or heading -> name), which has the `cells` of each."""
+    fields = columns if isinstance(columns, Mapping) else dict(zip(columns, columns, strict=True))
+    lines: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in rows:
+        first = {heading: row[name] for heading, name in fields.items()}
+        lines.setdefault(tuple(first.values()), first).update(cells(row))
+    return list(lines.values())
 
 
 def column_kinds(rows: Rows) -> dict[str, str]:
@@ -159,9 +171,6 @@ def check_folder(output: str, example: str, *, name: str, key: str = "signatures
         example: of a folder's name, for the message.
         name: of the files that will be written.
         key: that the JSON file has if the same command wrote it earlier.
-
-    Raises:
-        InputError: no folder is named, it cannot be made, or it has files of that name of somebody else.
     """
     if not output:
         raise InputError(f"output has no value; name a folder, such as output={example}")
@@ -220,7 +229,6 @@ def text_table(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def _line(text: str) -> str:
-    """A text on one line, as Markdown's headings and cells must be."""
     return " ".join(text.split())
 
 

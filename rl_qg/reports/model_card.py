@@ -69,7 +69,6 @@ def results_text(run: ReportedRun, stage: str, kept_step: int | None) -> str:
 
 
 def _readers_text(run: ReportedRun) -> str:
-    """The readers that the pipeline trained, and their differences; empty where there are none."""
     if not run.readers:
         return ""
     rows = [
@@ -94,7 +93,6 @@ def _one_digit(value: float) -> str:
 
 
 def _results_of_training(run: ReportedRun, columns: Sequence[str], kept_step: int | None) -> str:
-    """What the last evaluation of each stage measured; of a model that was kept, the evaluation of its step."""
     last = {}
     for line in run.metrics.lines:
         step = line.number("step") or 0
@@ -287,7 +285,6 @@ class ModelCardText:
 
     @property
     def _task(self) -> str:
-        """What the model writes (`rl_qg.generation.tasks.TASKS`); older runs have no such setting."""
         is_of_sets = self.config.get("ask", {}).get("granularity")
         return "sets" if is_of_sets else str(self.config["model"].get("task", "questions"))
 
@@ -426,7 +423,6 @@ print(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())"""
         return f"{epochs:g} epoch{'' if epochs == 1 else 's'}, learning rate {factor * options['learning_rate']:g}"
 
     def _changed(self) -> dict[str, Any]:
-        """Settings of the self-critical stage that are not the default."""
         default = {field.name: field.default for field in fields(SCSTSettings)}
         plain = default.keys() - {"epochs", "learning_rate"}
         return {key: value for key, value in self.config["scst"].items() if key in plain and value != default[key]}

@@ -27,11 +27,7 @@ COLUMNS = {
 
 
 def write_set_page(folder: Path, output: Path) -> None:
-    """Write the page `output` about the evaluation in `folder`.
-
-    Raises:
-        InputError: the evaluation is missing or damaged, or the page cannot be written.
-    """
+    """Write the page `output` about the evaluation in `folder`."""
     record, pairs = read_json(folder / "evaluate.json"), read_json(folder / "set_pairs.json")
     try:
         page = {
@@ -123,7 +119,6 @@ def file_view(
 
 
 def _lines(of_question: Mapping[int, tuple[int, float]]) -> Iterator[dict[str, float]]:
-    """From the middle of a question's row to that of its partner; the better the score, the darker."""
     for question, (reference, score) in sorted(of_question.items()):
         darkness = 0.2 + 0.8 * min(max(score, 0.0), 1.0)
         yield {"from": question + 0.5, "to": reference + 0.5, "darkness": round(darkness, 3)}

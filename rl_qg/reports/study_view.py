@@ -206,7 +206,6 @@ def tables(record: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _flat(row: StudyRow) -> dict[str, Any]:
-    """Nested values as separate columns; lists in one cell."""
     flat: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, Mapping):
@@ -295,13 +294,11 @@ def test_table(record: Mapping[str, Any], question: str, name: str = "all") -> l
 
 
 def _mean_text(scores: StudyRow, *, signed: bool = False) -> str:
-    """A mean with its interval, one decimal."""
     interval = {"value": scores["mean"], "low": scores["low"], "high": scores["high"]}
     return estimate_text(interval, 1, signed=signed)
 
 
 def _with_units(row: StudyRow, digits: int) -> dict[str, str]:
-    """A row as text: fractions in percent, and the unit in the name of the column where there is one."""
     texts = {}
     for key, value in row.items():
         head = key.partition(":")[0]
@@ -315,7 +312,6 @@ def _with_units(row: StudyRow, digits: int) -> dict[str, str]:
 
 
 def _number(value: object, digits: int) -> str:
-    """The number of digits that are shown of a fraction; large numbers in full."""
     if not isinstance(value, float):
         return str(value)
     text = f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"

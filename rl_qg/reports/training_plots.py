@@ -187,7 +187,6 @@ def _draw_panel(panel: Panel, run: ReportedRun, salt: str) -> Plot | None:
 
 
 def _note(panel: Panel, run: ReportedRun) -> str:
-    """What a panel says of its numbers; of loss and advantage it depends on the settings of the run."""
     scst = JsonObject(run.folder / "config.yaml", run.settings).part("scst")
     if panel.title == "Advantage":
         return BASELINES.get(str(scst.get("baseline")), "reward of the sample minus its baseline")
@@ -204,7 +203,6 @@ def _note(panel: Panel, run: ReportedRun) -> str:
 
 
 def _draw_series(axes: Axes, series: Series, metrics: Metrics, *, smooth: bool) -> int:
-    """Draw one series and return how many values it has. Raw values are pale, their moving mean is bold."""
     steps, values = metrics.series(series.key)
     colour = COLOURS[series.colour]
     if series.dots:
@@ -263,7 +261,6 @@ def _draw_seconds(run: ReportedRun, salt: str) -> Plot | None:
 
 
 def _mark_stages(axes: Axes, run: ReportedRun) -> None:
-    """Give every plot the same steps; shade the stage that learns by reward and name both stages."""
     boundary, last = run.metrics.boundary, run.metrics.last_step
     axes.set_xlim(0, last)
     if boundary is None:

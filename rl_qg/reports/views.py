@@ -130,13 +130,11 @@ def _detail(key: str, change: SeriesChange) -> str:
 
 
 def _name(key: str) -> str:
-    """The label within a sentence; acronyms keep their case."""
     label = BY_KEY[key].label
     return label if label[:2].isupper() else label[0].lower() + label[1:]
 
 
 def _why_no_flag(run: ReportedRun) -> str:
-    """Why nothing is flagged."""
     if not run.metrics.has_self_critical:
         return "Cross-entropy alone so far: no reward has been optimised."
     rewards = run.metrics.self_critical(f"eval_{REWARD}")
@@ -222,7 +220,6 @@ def readers_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
 
 
 def _equal_updates(run: ReportedRun) -> bool:
-    """Whether all readers are known to have made as many updates."""
     updates = {run.qa[name].count("updates") for name in run.readers}
     return len(updates) == 1 and None not in updates
 
@@ -241,7 +238,6 @@ def picture(run: ReportedRun, anchor: str) -> Any:
 
 
 def _pairs(readers: Sequence[str]) -> list[tuple[str, str]]:
-    """Every later reader with every earlier one; first each with gold."""
     return [(later, earlier) for number, earlier in enumerate(readers) for later in readers[number + 1 :]]
 
 
@@ -327,7 +323,6 @@ def _rewards(sample: JsonObject) -> dict[str, float | None]:
 
 
 def _verdicts(sample: JsonObject) -> dict[str, str | None]:
-    """The oracle's verdict on each question of a sample; None for text that is not of the embedded corpus."""
     given = sample.part("oracle")
     for model, verdict in given.value.items():
         if verdict is not None and verdict not in (*VERDICTS, *SUMS):  # the sums: of earlier versions
@@ -344,7 +339,6 @@ def _mark_by_oracle(verdicts: Mapping[str, str | None]) -> str | None:
 
 
 def _mark_by_overlap(sample: JsonObject) -> str | None:
-    """By which question shares more with the human one; None where one of the three is missing."""
     gold, ce, scst = (sample.get(model) for model in MODELS)
     if not all(isinstance(text, str) for text in (gold, ce, scst)):
         return None
@@ -386,7 +380,6 @@ def _sample(
 
 
 def _context(sample: JsonObject) -> dict[str, str]:
-    """The passage split at the answer: whole (before, answer, after), and an excerpt around the answer."""
     context, answer = str(sample.get("context") or ""), str(sample.get("answer") or "")
     start = sample.count("answer_start")
     if start is None or start < 0 or not context.startswith(answer, start):
@@ -474,7 +467,6 @@ def warning(run: ReportedRun) -> str:
 
 
 def _row(run: ReportedRun, fields: tuple[str, ...], label: str, as_percent: bool) -> dict[str, Any] | None:
-    """A measure of both generators and of human questions, with its paired difference where one was computed."""
     scale = percent if as_percent else _unchanged
     values = {model: scale(run.evaluation.estimate("models", model, *fields)) for model in MODELS}
     if values["ce"] is None and values["scst"] is None:

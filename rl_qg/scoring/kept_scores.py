@@ -91,9 +91,6 @@ def scores_of(
     Rows are scored in batches of `batch_size`, and the caches of the metric are emptied before each: the scores are
     the same after a kill. A metric whose scores depend on all rows (`rewards.base.Metric.whole_set`) gets them in one
     batch. `known` scores, one for each row, are only written.
-
-    Raises:
-        InputError: the metric refuses a row, fails, or gives no row a finite score; the disk is full.
     """
     columns = needed_columns(metric, rows)
     texts = texts_hash((row.question, *(getattr(row, column) for column in columns)) for row in rows)
@@ -262,11 +259,7 @@ def write_draws(path: Path, draws: Iterable[ScoreDraws]) -> None:
 
 
 def read_draws(path: Path) -> list[ScoreDraws]:
-    """What `write_draws` wrote; nothing where there is no file, as of earlier versions.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """What `write_draws` wrote; nothing where there is no file, as of earlier versions."""
     return [_draws(where, record) for where, _, record in json_line_rows(path)] if path.is_file() else []
 
 

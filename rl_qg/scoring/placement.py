@@ -73,7 +73,6 @@ def frozen_models(metric: Any) -> list[FrozenModel]:
 
 
 def _parts(reward: Any) -> Iterator[Any]:
-    """The metrics of a combined reward or of one of sets, or the reward itself."""
     if isinstance(reward, Combined):
         inner = [part.metric for part in reward.parts.values()]
     elif isinstance(reward, SetReward):
@@ -153,7 +152,6 @@ def _bytes(module: nn.Module) -> int:
 
 
 def _memory(device: torch.device) -> int | None:
-    """Bytes of the accelerator's memory; None for devices without their own."""
     if device.type in ("cpu", "mps"):
         return None
     return int(torch.get_device_module(device).get_device_properties(device).total_memory)

@@ -41,11 +41,7 @@ def signature_of(reward: Reward) -> str:
 
 
 def score_or_refuse(reward: Reward, where: str, questions: Sequence[str], *columns: Any, **named: Any) -> Result:
-    """The scores of one call.
-
-    Raises:
-        InputError: the reward refuses the questions, fails on them or returns something else; it begins with `where`.
-    """
+    """The scores of one call."""
     try:
         return scored(reward, questions, *columns, **named)
     except MetricInputError as error:
@@ -59,11 +55,7 @@ def score_or_refuse(reward: Reward, where: str, questions: Sequence[str], *colum
 def try_reward(
     reward: Reward, examples: Sequence[QAExample], name: str, kind: "type[RewardScorer] | None" = None
 ) -> None:
-    """Score a few human questions by a kind of scorer, before anything is trained with it.
-
-    Raises:
-        InputError: the reward gives none of them a number, or returns something else than one number for each.
-    """
+    """Score a few human questions by a kind of scorer, before anything is trained with it."""
     scorer = (kind or RewardScorer)(reward, f"{name} on human questions")
     batch = scorer(examples, [example.question for example in examples])
     scorer.reset_cache()
@@ -95,9 +87,6 @@ class RewardScorer:
         name: what it is, for the log.
         references: whether it gets the human questions, where there are any. A reward without an attribute `needs`
             may compare with them, which would make it useless on questions that nobody has asked.
-
-    Raises:
-        MetricInputError: scores of the reward depend on the other rows of a call.
     """
 
     def __init__(self, reward: Reward, name: str = "reward", *, references: bool = True) -> None:
@@ -120,11 +109,7 @@ class RewardScorer:
             self.reward.reset_cache()
 
     def __call__(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
-        """Score question i as one about example i.
-
-        Raises:
-            LocalError: the reward returns something else than one number for each question.
-        """
+        """Score question i as one about example i."""
         # A policy with little entropy samples its greedy question: equal texts are scored once.
         distinct = list(dict.fromkeys(zip(examples, questions, strict=True)))
         batches = self._retry(lambda pairs: self._score_or_split(*_columns(pairs)), distinct)
@@ -223,7 +208,6 @@ def _concatenated(batches: Sequence[ScoredBatch]) -> ScoredBatch:
 
 
 def _credits(batch: ScoredBatch) -> list[list[float]]:
-    """The credits of a batch; none for texts without."""
     return [[] for _ in batch.scores] if batch.credits is None else batch.credits
 
 

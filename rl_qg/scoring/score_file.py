@@ -212,12 +212,6 @@ def score_file(
     `parts`. A batch of `batch_size` rows is scored by one process, in one call if it fits into memory, and the caches
     of the metric are emptied before each batch: the file is the same to the last digit after a kill and with any
     number of processes, as far as the machine computes alike.
-
-    Raises:
-        MetricInputError: scores of the reward depend on the other rows of a call.
-        InputError: no rows; a row without what the metric needs; the disk is full; `output` does not continue
-            `source` or holds scores of another metric; `source` has changed since `output` was begun, unless
-            `accept_changed_data`.
     """
     check_row_by_row(reward)
     summary = summary_path(output, source)
@@ -259,7 +253,6 @@ class _Begun:
 def _begin(
     lines: ResumableLines, reward: Reward, source: QuestionTable, batch_size: int, accept_changed_data: bool
 ) -> _Begun:
-    """Check input and output, and write into the summary what the scores are of."""
     total, columns = _check(source, reward)
     faults = source.malformed  # of this reading, which was complete
     # The title is noted for metrics that read it alone: outputs of others that were begun before it existed continue.
@@ -281,7 +274,6 @@ def _begin(
 
 
 def _end(lines: ResumableLines, note: dict[str, Any]) -> dict[str, Any]:
-    """Write the summary of a complete output."""
     summary = {"complete": True, **note, **summarise_scores(lines.path, note["columns"])}
     lines.write_note(summary)
     if summary["score"] is None:
@@ -344,7 +336,6 @@ def _missing(source: QuestionTable, row: TableRow, column: str, reward: Reward) 
 def _lines_of(
     reward: Reward, source: QuestionTable, rows: Sequence[TableRow], *, columns: Sequence[str]
 ) -> list[bytes]:
-    """Score rows; return one line for each."""
     given: dict[str, Any] = dict.fromkeys(COLUMN.values())
     given |= {column: [source.value(row, column) for row in rows] for column in columns}
     where = f"{rows[0].where} to {rows[-1].where}"
@@ -366,7 +357,6 @@ def _lines_of(
 
 
 def _line_start(row: TableRow) -> str:
-    """A row's line up to its score."""
     return _json(row.fields)[:-1] + ', "score": '
 
 
@@ -376,7 +366,6 @@ def _json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The same as Python lists and numbers; None for a number that JSON cannot hold (nan, inf)."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, dict):

@@ -58,12 +58,7 @@ class TaskScorer(RewardScorer):
         return TaskScorer(reward, name, floor=self._given_floor, answer_weight=self.answer_weight)
 
     def __call__(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
-        """Score text i as one of row i.
-
-        Raises:
-            InputError: the reward compares with gold questions, or has no floor, and there are rows of pairs.
-            LocalError: the reward returns something else than one number for each question.
-        """
+        """Score text i as one of row i."""
         rows = list(zip(examples, questions, strict=True))
         if not any(isinstance(example, TaskRow) for example in examples):
             return super().__call__(examples, questions)
@@ -84,7 +79,6 @@ class TaskScorer(RewardScorer):
         )
 
     def _questions(self, example: QAExample, text: str) -> list[tuple[QAExample, str]]:
-        """What the reward is asked about a text: questions, and the passages and answers that they belong to."""
         match task_of(example):
             case "questions":
                 return [(example, text)]
@@ -97,7 +91,6 @@ class TaskScorer(RewardScorer):
                 return []
 
     def _text(self, example: QAExample, text: str, scored: ScoredBatch) -> "_ScoredText":
-        """The reward of a text from those of its questions."""
         task = task_of(example)
         if task == "questions":
             parts = {name: values[0] for name, values in scored.parts.items()}
@@ -148,11 +141,7 @@ def valid_pairs(context: str, text: str) -> list[tuple[str, Answer]]:
 
 
 def pair_floor(reward: Any, floor: float | None) -> float:
-    """The value of a pair that is not valid: the one given, or `floor_of` the reward.
-
-    Raises:
-        InputError: none is given, and the reward has none; the reward compares with gold questions.
-    """
+    """The value of a pair that is not valid: the one given, or `floor_of` the reward."""
     if "references" in getattr(reward, "needs", ()):
         raise InputError(
             f"model.task=pairs: the reward {signature_of(reward)} compares with gold questions, and nobody has asked "
@@ -230,11 +219,7 @@ class SetScorer(RewardScorer):
 
 
 def check_set_reward(reward: Any, name: str = "reward") -> None:
-    """Check that a reward scores sets of questions.
-
-    Raises:
-        InputError: it scores single questions, or has nothing but `score_sets`.
-    """
+    """Check that a reward scores sets of questions."""
     if not is_set_reward(reward):
         raise InputError(
             f"{name} {signature_of(reward)}: scores single questions, and the model writes sets of them; use "
@@ -261,10 +246,6 @@ def scorer_of(reward: Any, task: str, *, credit: str, pair_floor: float | None, 
     """The scorer of a reward for a task of generators (`rl_qg.generation.tasks`).
 
     `credit` concerns sets alone, `pair_floor` and `answer_weight` texts with answers.
-
-    Raises:
-        InputError: a reward of single questions, and the model writes sets.
-        MetricInputError: the reverse.
     """
     if task == "sets":
         return SetScorer(reward, credit=credit)

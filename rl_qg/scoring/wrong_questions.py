@@ -243,7 +243,6 @@ def wrong_questions(
 
 
 def _of_other_answer(example: QAExample, about: Sequence[QAExample], chance: random.Random) -> str | None:
-    """A question about the same passage that has none of the example's answers."""
     mine = {answer.text.casefold() for answer in example.answers}
     questions = [one.question for one in about if mine.isdisjoint(answer.text.casefold() for answer in one.answers)]
     return chance.choice(questions) if questions else None
@@ -294,7 +293,6 @@ def _repeated(question: str, chance: random.Random) -> str | None:
 
 
 def _with_other_word(example: QAExample, known: Sequence[QAExample], chance: random.Random) -> str | None:
-    """With a word of another passage's question, which is no name either."""
     other = _of_other_passage(example, known, chance)
     if other is None:
         return None
@@ -303,7 +301,6 @@ def _with_other_word(example: QAExample, known: Sequence[QAExample], chance: ran
 
 
 def _copied(example: QAExample) -> str | None:
-    """The sentence that the answer begins in, with a question mark."""
     start = example.answers[0].start
     for begin, end in sentences(example.context):
         if begin <= start < end:
@@ -312,7 +309,6 @@ def _copied(example: QAExample) -> str | None:
 
 
 def _words(question: str) -> tuple[list[str], str]:
-    """The words of a question without its question mark, and the mark."""
     text, mark = split_question_mark(question)
     return text.split(), mark
 

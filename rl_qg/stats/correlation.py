@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, Statistic, difference, difference_p, estimate, holm
+from rl_qg.stats.intervals import (
+    SHARE,
+    Floats,
+    PassageDraws,
+    Statistic,
+    add_holm,
+    difference,
+    difference_p,
+    estimate,
+    holm,
+)
 
 
 def why_undefined(x: Floats, y: Floats) -> str:
@@ -131,7 +141,6 @@ def row_correlations(x: Floats, y: Floats) -> Mapping[str, Floats]:
 
 
 def _ranks_of_rows(values: Floats) -> Floats:
-    """Mid-ranks within each row."""
     below = np.sign(_without_rounding(values[:, :, None] - values[:, None, :], values))
     return np.asarray((below.sum(axis=2) + values.shape[1] + 1) / 2)
 
@@ -151,7 +160,6 @@ def _standardised(x: Floats) -> Floats:
 
 
 def _levels(x: Floats) -> tuple[NDArray[np.intp], int]:
-    """The index of each value among the distinct ones in order, and how many there are."""
     distinct, level = np.unique(x, return_inverse=True)
     return level.reshape(-1), len(distinct)
 
@@ -266,8 +274,8 @@ def pair_rows(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
             test = williams(float(pair.first[0]), float(pair.second[0]), pair.between, pair.n)
             row |= {"williams_t": test and test[0], "williams_p": test and test[1]}
         rows.append(row)
-    _correct(rows, "p")
-    _correct(rows, "williams_p")
+    add_holm(rows, "p")
+    add_holm(rows, "williams_p")
     return rows
 
 
@@ -288,12 +296,6 @@ def not_worse_than_the_best(
     corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
     alike = [name for name in values if name == best or corrected.get(name, 0) >= level]
     return alike, [name for name in others if name not in tested]
-
-
-def _correct(rows: list[dict[str, Any]], key: str) -> None:
-    tested = [row for row in rows if row.get(key) is not None]
-    for row, corrected in zip(tested, holm([row[key] for row in tested]), strict=True):
-        row |= {f"{key}_holm": corrected, "family": len(tested)}
 
 
 def between(coefficient: str, x: Floats, y: Floats) -> float | None:

@@ -202,9 +202,6 @@ class PassageDraws:
         the weights of seeds differ √(s / (s - 1)) times as much from 1/s as those of plain draws, and may be negative
         (Rao and Wu, "Resampling inference with complex survey data", 1988). Passages are plainly drawn, and
         `interval_ends` widens for them. A single seed is not drawn: its intervals say nothing about other seeds.
-
-        Raises:
-            InputError: values of another shape.
         """
         table = np.asarray(values, dtype=np.float64)
         if table.shape != (self._seed_weights.shape[1], len(self.passage_index)):
@@ -232,7 +229,6 @@ class PassageDraws:
 
     @cached_property
     def _questions(self) -> Floats:
-        """How many questions are in each draw, (1 + resamples,)."""
         return self.sums(np.ones((len(self.passage_index), 1)))[:, 0]
 
     def _drawn(self, rng: np.random.Generator) -> Iterator[NDArray[np.uint8]]:
@@ -441,6 +437,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, (len(p_values) - rank) * p_values[number])
         corrected[number] = min(1.0, largest)
     return corrected
+
+
+def add_holm(rows: Sequence[dict[str, Any]], key: str = "p") -> None:
+    """Add to rows of tests that have a p-value the corrected one (`p_holm`), and of how many it is (`family`)."""
+    tested = [row for row in rows if row.get(key) is not None]
+    for row, corrected in zip(tested, holm([row[key] for row in tested]), strict=True):
+        row |= {f"{key}_holm": corrected, "family": len(tested)}
 
 
 def few_passages(passages: int) -> str | None:

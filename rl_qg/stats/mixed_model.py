@@ -102,7 +102,6 @@ def _identified(rater: Ints, item: Ints) -> dict[str, NDArray[np.intp]]:
 
 
 def _smallest(deviance: Callable[[Floats], float], parameters: int) -> Floats:
-    """The parameters, at least 0, at which the deviance is smallest."""
     from scipy.optimize import minimize
 
     if not parameters:

@@ -161,7 +161,7 @@ def test_two_files_are_compared_on_the_same_passages(tmp_path: Path) -> None:
 
 def test_a_killed_command_goes_on(tmp_path: Path, gold: str, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"mine": str(write_lines(tmp_path / "p.jsonl", flat(PAIRS)))}
-    monkeypatch.setattr("rl_qg.evaluation.pairs.PASSAGES_AT_ONCE", 1)
+    monkeypatch.setattr("rl_qg.evaluation.sets.PASSAGES_AT_ONCE", 1)
     whole = run(tmp_path, gold, files)
     kept = tmp_path / "out" / "pairs" / "mine" / "rouge.jsonl"
     lines = kept.read_bytes().splitlines(keepends=True)
