@@ -29,7 +29,7 @@ def test_a_page_escapes_what_it_is_given() -> None:
 
 def test_a_page_is_one_file_that_holds_its_style() -> None:
     html = as_html(Page("evaluate", "title", [], [], {}))
-    style = resources.files("rl_qg.text").joinpath("page_style.css").read_text(encoding="utf-8")
+    style = resources.files("rl_qg.pages").joinpath("page_style.css").read_text(encoding="utf-8")
     assert ".numbers" in style and style.strip() in html
     assert not any(mark in html for mark in ("<link", "<script", "src=", "url(", "@import"))
 
