@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from selections import dpp_of_pool, harmonic_of_pool
+
 from rl_qg.asking.learned_selector import oracle, reference_scores, train_selector
 from rl_qg.asking.set_pool import PassagePool
 from rl_qg.asking.sets import SetGenerator, choose
@@ -22,6 +24,7 @@ from rl_qg.runtime.files import atomic_writer, write_json
 
 AT_ONCE = 8  # passages
 SELECTIONS = ("all", "rand", "top1", "rank", "harmonic", "mmr", "dpp", "coverage", "auto", "learned", "oracle")
+MEASURED_HERE = {"harmonic": harmonic_of_pool, "dpp": dpp_of_pool}
 SEED = 1
 
 
@@ -82,7 +85,7 @@ def select(given: argparse.Namespace) -> None:
                 chosen = choose(pool, "coverage", "auto")
             else:
                 number = None if name in ("all", "top1") else given.number
-                chosen = choose(pool, name, number, seed=SEED, selector=selector)
+                chosen = choose(pool, MEASURED_HERE.get(name, name), number, seed=SEED, selector=selector)
             return [question.question for question in chosen.questions]
 
         return take

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
+from make_sets import MEASURED_HERE
 
 from rewards import ReaderScore
 from rl_qg.asking.models import reader_path
@@ -54,7 +55,9 @@ def main() -> None:
     def select(name: str) -> None:
         for pool in read if name == "rank" else pools:
             for _ in range(arguments.copies):
-                choose(replace(pool), name, 5)  # a copy, which computes its similarities again
+                choose(
+                    replace(pool), MEASURED_HERE.get(name, name), 5
+                )  # a copy, which computes its similarities again
 
     per_thousand = 1000 / len(contexts)
     record = {

@@ -30,8 +30,6 @@ from rl_qg.asking.set_pool import (
     SentenceVectors,
     Similarity,
     cover,
-    dpp,
-    harmonic,
     mmr,
     random_choice,
     ranked,
@@ -48,15 +46,17 @@ from rl_qg.text.spans import sentence_spans
 
 log = logging.getLogger(__name__)
 Number = int | str | None
+Select = Callable[[PassagePool, int | None], list[int]]
+"""From a pool to the rows of the chosen questions, at most so many (None: it decides)."""
 KINDS = {"worthiness": ("worthiness", "hierarchical"), "types": ("types",)}
 IMPOSSIBLE = 0.5
 """p(impossible) from which a question is left out, as in the paper and its code."""
 
 NOT_ANSWERABLE = "not answerable from the passage"
-COUNTING = ("all", "top1", "rank", "harmonic", "coverage", "learned")
+COUNTING = ("all", "top1", "rank", "coverage", "learned")
 """Selections that can decide how many questions they take."""
 
-WITH_READER = ("rank", "harmonic", "mmr", "dpp", "coverage", "learned")
+WITH_READER = ("rank", "mmr", "coverage", "learned")
 """Selections that leave out what a reader finds impossible; `all`, `rand` and `top1` look at no quality."""
 
 
@@ -290,20 +290,22 @@ class SetGenerator:
 
 
 def choose(
-    pool: PassagePool, select: str, number: Number, *, seed: int = 0, selector: LearnedSelector | None = None
+    pool: PassagePool, select: str | Select, number: Number, *, seed: int = 0, selector: LearnedSelector | None = None
 ) -> QuestionSet:
     """The set that a selection takes from a pool.
 
     Args:
         pool: of a passage.
-        select: one of `SELECTORS`, but not `auto`.
+        select: one of `SELECTORS`, but not `auto`; or a function of its own, which questions of impossible answers do
+            not reach.
         number: see `SetGenerator.sets`.
         seed: of `rand`; with the passage's text it decides the draw, so that other passages do not.
         selector: for `learned`.
     """
+    name = select.__name__ if callable(select) else select
     dropped = Counter(pool.dropped)
     kept = pool
-    if select in WITH_READER and pool.answerability is not None:
+    if (callable(select) or select in WITH_READER) and pool.answerability is not None:
         kept = pool.kept(np.flatnonzero(1 - pool.answerability < IMPOSSIBLE).tolist())
         dropped[NOT_ANSWERABLE] += len(pool.questions) - len(kept.questions)
     most = len(kept.questions) if number is None else None if number == AUTO else int(number)
@@ -311,14 +313,18 @@ def choose(
     dropped[NOT_NEEDED] += len(kept.questions) - len(rows)
     return QuestionSet(
         pool.context,
-        [_set_question(kept, row, rank, select) for rank, row in enumerate(rows)],
+        [_set_question(kept, row, rank, name) for rank, row in enumerate(rows)],
         pool.size,
         _shortage(pool, len(rows), number, dropped),
         dict(+dropped),
     )
 
 
-def _take(pool: PassagePool, select: str, most: int | None, seed: int, selector: LearnedSelector | None) -> list[int]:
+def _take(
+    pool: PassagePool, select: str | Select, most: int | None, seed: int, selector: LearnedSelector | None
+) -> list[int]:
+    if callable(select):
+        return select(pool, most)
     count = len(pool.questions) if most is None else most
     if select == "learned":
         assert selector is not None, "select=learned without a selector"
@@ -330,9 +336,7 @@ def _take(pool: PassagePool, select: str, most: int | None, seed: int, selector:
         "all": lambda: _first_of_each_unit(pool, count),
         "top1": lambda: [row for row, question in enumerate(pool.questions) if not question.rank][:count],
         "rank": lambda: ranked(pool.quality, most),
-        "harmonic": lambda: harmonic(pool.quality, pool.similarity, most),
         "mmr": lambda: mmr(pool.quality, pool.similarity, count),
-        "dpp": lambda: dpp(pool.quality, pool.similarity, count),
         "coverage": lambda: cover(*_relative(pool), most, weights=pool.weights),
     }
     return takes[select]()

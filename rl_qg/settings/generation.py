@@ -96,7 +96,7 @@ STRATEGIES = (
     *("paragraph_one2one", "paragraph_one2many", "sentence_one2one", "sentence_one2many"),
     *("type_one2one", "type_one2many"),
 )
-SELECTORS = ("auto", "all", "rand", "top1", "rank", "harmonic", "mmr", "dpp", "coverage", "learned")
+SELECTORS = ("auto", "all", "rand", "top1", "rank", "mmr", "coverage", "learned")
 FOR_PAIRS = ("way", "min_score", "language", "rerank", "extractor", "batch_size")
 FOR_SETS = ("select", "worthiness", "types", "selector", "similarity", "candidates")
 WITHOUT_ANSWERS = ("auto", "jsonl", "json", "csv")  # formats that sets can have
@@ -169,8 +169,8 @@ class AskSettings(Section):
     )
     select: str = key(
         "auto",
-        "which questions are a set: all, rand, top1 (the greedy one of each unit), rank (by answerability), harmonic, "
-        "mmr, dpp, coverage or learned; auto: coverage, but with number=null all of one2many and top1 of one2one",
+        "which questions are a set: all, rand, top1 (the greedy one of each unit), rank (by answerability), mmr, "
+        "coverage or learned; auto: coverage, but with number=null all of one2many and top1 of one2one",
         choices=SELECTORS,
     )
     worthiness: str = key(
