@@ -20,11 +20,7 @@ _TEXTS = ("id", "context", "answer", "answer_start")
 
 
 def run_demo(settings: RateDemoSettings, protocol: Protocol) -> None:
-    """Plan the study, unless it stands already, serve it until Ctrl-C, and say how to analyse it.
-
-    Raises:
-        InputError: the run has no compared questions, or the folder holds a study of other questions.
-    """
+    """Plan the study, unless it stands already, serve it until Ctrl-C, and say how to analyse it."""
     folder = Path(settings.output).expanduser()
     plan, study, questions = folder / "plan", folder / "study.db", folder / "questions.jsonl"
     samples = compared_questions(Path(settings.run).expanduser()) if settings.run else read_json(PACKAGED)
@@ -56,11 +52,7 @@ def run_demo(settings: RateDemoSettings, protocol: Protocol) -> None:
 
 
 def compared_questions(run: Path) -> list[dict[str, Any]]:
-    """The held-out passages of a run with the questions of its generators and of people.
-
-    Raises:
-        InputError: the run is not that far, or has one generator.
-    """
+    """The held-out passages of a run with the questions of its generators and of people."""
     path = run / "evaluation.json"
     if not path.exists():
         raise InputError(f"run={run}: has no evaluation.json; give a finished run, as rl-qg pipeline makes it")
@@ -72,7 +64,6 @@ def compared_questions(run: Path) -> list[dict[str, Any]]:
 
 
 def question_rows(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each question, with who asked it."""
     asked = {**{name: name for name in GENERATORS}, HUMAN: "gold"}
     return [
         {name: sample[name] for name in _TEXTS} | {"system": system, "question": sample[field]}

@@ -69,11 +69,7 @@ class Hit:
 
     @staticmethod
     def from_dict(where: str, given: Mapping[str, Any]) -> "Hit":
-        """A task from plain values; `where` names file and line in errors.
-
-        Raises:
-            InputError: a field is missing or of a wrong type, or an item refers to nothing.
-        """
+        """A task from plain values; `where` names file and line in errors."""
         _check_fields(where, given, _HIT)
         passages = [_passage(f"{where}: passages[{n}]", record) for n, record in enumerate(given["passages"])]
         items = [_item(f"{where}: items[{n}]", record) for n, record in enumerate(given["items"], 1)]
@@ -92,22 +88,18 @@ class StudyPlan:
 
     @property
     def study(self) -> str:
-        """The name of the study."""
         return str(self.settings["study"])
 
     @property
     def language(self) -> str:
-        """The code of the language of passages and questions."""
         return str(self.settings["language"])
 
     @property
     def raters_per_hit(self) -> int:
-        """How many people rate each task."""
         return int(self.settings["raters_per_hit"])
 
     @property
     def retention_days(self) -> int:
-        """After so many days a study is deleted."""
         return int(self.settings["retention_days"])
 
     @property
@@ -117,7 +109,6 @@ class StudyPlan:
 
 
 def hits_hash(hits: Sequence[Hit]) -> str:
-    """SHA-256 of `hits.jsonl` with these tasks, in hexadecimal."""
     return sha256(_lines(hits).encode()).hexdigest()
 
 
@@ -135,11 +126,7 @@ def plan_texts(settings: Mapping[str, Any], protocol: Protocol, hits: Sequence[H
 
 
 def write_plan_files(folder: Path, settings: Mapping[str, Any], protocol: Protocol, hits: Sequence[Hit]) -> None:
-    """Write `hits.jsonl`, then `plan.json`, each atomically; see `plan_texts`.
-
-    Raises:
-        InputError: another plan is in the folder, on which raters may be at work.
-    """
+    """Write `hits.jsonl`, then `plan.json`, each atomically; see `plan_texts`."""
     texts = plan_texts(settings, protocol, hits)
     for name, text in texts.items():
         if (folder / name).exists() and (folder / name).read_bytes() != text.encode():
@@ -154,11 +141,7 @@ def _lines(hits: Sequence[Hit]) -> str:
 
 
 def read_plan(folder: Path) -> StudyPlan:
-    """The plan in a folder.
-
-    Raises:
-        InputError: a file is missing, was changed, or cannot be used; names file, line and field.
-    """
+    """The plan in a folder."""
     path, lines = folder / PLAN, folder / HITS
     if not path.is_file():
         raise InputError(f"{folder}: no plan ({PLAN} is missing); make one with rl-qg rate plan output={folder}")

@@ -43,12 +43,10 @@ class Criterion:
 
     @property
     def lowest(self) -> int:
-        """The smallest value."""
         return 0 if self.scale == SLIDER else min(value for value, _ in self.anchors)
 
     @property
     def highest(self) -> int:
-        """The largest value."""
         return 100 if self.scale == SLIDER else max(value for value, _ in self.anchors)
 
 
@@ -116,11 +114,7 @@ class Protocol:
 
     @staticmethod
     def from_dict(where: str, given: Mapping[str, Any]) -> "Protocol":
-        """A protocol from plain values; `where` names the file in errors.
-
-        Raises:
-            InputError: a field that is unknown, missing or of a wrong value, in one line that names it.
-        """
+        """A protocol from plain values; `where` names the file in errors."""
         language = _code(f"{where}: language", given.get("language", "en"))
         nested = {"recipe": TaskRecipe, "control": Control}
         protocol: Protocol = _filled(Protocol, where, {"control": {}} | dict(given), language, nested)
@@ -134,11 +128,7 @@ def text_in(texts: Texts, language: str, fallback: str = "en") -> str:
 
 
 def load_protocol(name: str, folder: Path) -> Protocol:
-    """The protocol of a name in a folder (`configs/protocol/`), or of a YAML file.
-
-    Raises:
-        InputError: there is none, or it cannot be used.
-    """
+    """The protocol of a name in a folder (`configs/protocol/`), or of a YAML file."""
     known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     is_file = name.endswith((".yaml", ".yml"))
     if not is_file and name not in known:

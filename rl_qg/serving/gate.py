@@ -50,7 +50,6 @@ class JsonLines(logging.Formatter):
     """One JSON object a line: time (UTC), level, event, and the fields of the record."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line = {
             "time": f"{moment}.{int(record.msecs):03d}Z",
@@ -89,7 +88,6 @@ class Gate:
         self._buckets = TokenBuckets(settings.rate, settings.burst) if settings.rate else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let one request through, or answer with a problem."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -189,13 +187,11 @@ def hosts_of(settings: ServeSettings) -> frozenset[str] | None:
 
 
 def is_form(scope: Scope) -> bool:
-    """Whether a request is a form of the page."""
     kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
     return scope["method"] == "POST" and scope["path"] in FORMS and kind in FORM_TYPES
 
 
 def no_key() -> ProblemError:
-    """The problem of a request without a known key."""
     return ProblemError(
         401,
         "this server asks for a key; send it as Authorization: Bearer KEY",
@@ -250,7 +246,6 @@ class RequestLog:
         self._app, self._service, self._log_texts = app, service, log_texts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, and log it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -74,7 +74,6 @@ class GenerationResponse(BaseModel):
 
 
 def lmqg_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
-    """The address that lmqg's clients call."""
     router = APIRouter(
         responses=problem_responses(), tags=["lmqg"], dependencies=[Depends(HTTPBearer(auto_error=False))]
     )

@@ -136,7 +136,6 @@ class WholeText:
 
 
 def _sentences(text: str) -> list[TextPassage]:
-    """The sentences of a text, without white space around them."""
     spans = (stripped(text, start, end) for start, end in sentences(text))
     return [TextPassage(text[start:end], start) for start, end in spans if start < end]
 

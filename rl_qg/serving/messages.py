@@ -108,7 +108,6 @@ class PairsResponse(BaseModel):
 
     @classmethod
     def of(cls, pairs: QAPairs, model: str, warning: str) -> "PairsResponse":
-        """The pairs of a text."""
         return cls(
             pairs=[*map(PairOut.of, pairs)], reason=pairs.reason, dropped=pairs.dropped, model=model, warning=warning
         )
@@ -133,7 +132,6 @@ class AnswerOut(BaseModel):
 
     @classmethod
     def of(cls, span: AnswerSpan) -> "AnswerOut":
-        """A span."""
         return cls(text=span.text, start=span.start, kind=span.kind, score=span.score)
 
 

@@ -162,7 +162,6 @@ class _Page:
         return self._rendered(values, status=_status(found), result=_result(asked, found))
 
     async def export(self, request: Request) -> Response:
-        """The pairs of the form as a file to save."""
         check_origin(request)
         try:
             self._check_key(request)
@@ -190,7 +189,6 @@ class _Page:
             raise ProblemError(error.status_code, f"the form cannot be read: {error.detail}") from None
 
     async def _with_file(self, form: FormData, values: FormValues) -> FormValues:
-        """The values with the text of the file, if one was chosen."""
         file = form.get("file")
         if not isinstance(file, UploadFile) or not file.filename:
             return values

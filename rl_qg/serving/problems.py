@@ -37,11 +37,9 @@ class ProblemError(Exception):
         self.headers, self.errors = dict(headers or {}), [dict(error) for error in errors]
 
     def response(self) -> Response:
-        """The answer."""
         return JSONResponse(self.to_dict(), status_code=self.status, headers=self.headers, media_type=MEDIA_TYPE)
 
     def to_dict(self) -> dict[str, Any]:
-        """The members of the problem."""
         problem: dict[str, Any] = {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,
@@ -62,14 +60,11 @@ class ProblemFields(BaseModel):
 
 
 def problem_responses() -> dict[int | str, dict[str, Any]]:
-    """The problems that a route may answer, for OpenAPI."""
     schema = {"schema": ProblemFields.model_json_schema()}
     return {status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: schema}} for status in STATUSES}
 
 
 def add_problem_handlers(application: FastAPI) -> None:
-    """Let an application answer every error with a problem."""
-
     async def problem(request: Request, error: Exception) -> Response:
         assert isinstance(error, ProblemError)
         return error.response()

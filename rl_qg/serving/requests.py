@@ -45,7 +45,6 @@ def questions_request(body: QuestionsRequest, service: AskingService, settings: 
 
 
 def check_text(text: str, settings: ServeSettings) -> None:
-    """Raise the problem 413 for a text that is too long."""
     if len(text) > settings.max_characters:
         raise ProblemError(
             413,
@@ -54,14 +53,12 @@ def check_text(text: str, settings: ServeSettings) -> None:
 
 
 def check_number(number: int, name: str, settings: ServeSettings) -> None:
-    """Raise the problem 422 for more than the server gives."""
     if number > settings.max_questions:
         detail = f"is {number}; this server gives at most {settings.max_questions} at a time"
         raise ProblemError(422, f"{name}: {detail}", errors=[{"pointer": f"/{name}", "detail": detail}])
 
 
 def check_way(way: str | None, service: AskingService) -> None:
-    """Raise the problem 422 for a way that the model cannot."""
     if way is not None and service.ways and way not in service.ways:
         detail = f"this model cannot {way}; it can {', '.join(service.ways)}"
         raise ProblemError(422, f"way: {detail}", errors=[{"pointer": "/way", "detail": detail}])

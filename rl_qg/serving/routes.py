@@ -73,7 +73,6 @@ log = logging.getLogger(__name__)
 
 
 def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
-    """Pairs, questions, answers and scores."""
     router = APIRouter(
         prefix="/v1", responses=problem_responses(), tags=["v1"], dependencies=[Depends(HTTPBearer(auto_error=False))]
     )
@@ -148,7 +147,6 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
 
 
 def operation_routes(service: AskingService) -> APIRouter:
-    """Health, readiness and metrics."""
     router = APIRouter(tags=["operation"])
 
     @router.get("/healthz", summary="200 while the process lives")

@@ -48,12 +48,10 @@ class ServerMetrics:
         ProcessCollector(registry=own)
 
     def watch(self, queue_length: Callable[[], int], ready: Callable[[], bool]) -> None:
-        """Read these values when the metrics are asked for."""
         self._queue.set_function(queue_length)
         self._ready.set_function(lambda: float(ready()))
 
     def text(self) -> bytes:
-        """All metrics in Prometheus's text format."""
         return generate_latest(self.registry)
 
 
@@ -109,7 +107,6 @@ class BatchQueue:
 
     @property
     def rows(self) -> int:
-        """Rows that wait."""
         with self._changed:
             return sum(job.rows for job in self._jobs)
 
@@ -256,12 +253,10 @@ class AskingService:
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are taken."""
         return self._model is not None and not self.is_draining
 
     @property
     def is_draining(self) -> bool:
-        """Whether `drain` was called."""
         return self._drained_at is not None
 
     @property

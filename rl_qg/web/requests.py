@@ -105,11 +105,7 @@ class APIKeys:
 
 
 def read_keys(path: str, environment: Mapping[str, str] = os.environ) -> APIKeys:
-    """The keys of a file (one a line; `#` begins a comment) and of the variable `RL_QG_API_KEYS` (with commas).
-
-    Raises:
-        InputError: the file cannot be read or has no key, or a key is too short, too long or has white space.
-    """
+    """The keys of a file (one a line; `#` begins a comment) and of the variable `RL_QG_API_KEYS` (with commas)."""
     keys = [key.strip() for key in environment.get(VARIABLE, "").split(",") if key.strip()]
     _check(keys, VARIABLE)
     if path:

@@ -12,11 +12,7 @@ from rl_qg.runtime.errors import InputError
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound to an address.
-
-    Raises:
-        InputError: it cannot be; the line says which key to change.
-    """
+    """A socket that is bound to an address."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError):

@@ -46,11 +46,7 @@ WITH_REFERENCES = "judgements_references.jsonl"  # of systems alone, with the qu
 
 
 def write_analysis(settings: RateAnalyseSettings) -> dict[str, Any]:
-    """Analyse a study and write the results; return the record of `analysis.json`.
-
-    Raises:
-        InputError: ratings that cannot be read, none that counts, or a folder of somebody else's files.
-    """
+    """Analyse a study and write the results; return the record of `analysis.json`."""
     study = read_study(settings.ratings, settings)
     second = read_study(settings.replication, settings, key="replication") if settings.replication else None
     folder = check_folder(settings.output, "analysis", name=NAME, key="control")
@@ -209,7 +205,6 @@ def _record(
 
 
 def _plots(tables: Tables) -> list[Plot]:
-    """Overall scores with their intervals."""
     from rl_qg.pages.plots import ReportedMean, interval_plot
 
     rows = [row for row in tables["systems"] if row["criterion"] == OVERALL and row["value"] is not None]

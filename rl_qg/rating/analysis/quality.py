@@ -185,7 +185,6 @@ class RaterControl:
 
     @property
     def counts(self) -> bool:
-        """Whether the ratings count."""
         return self.verdict in (PASSED, UNTESTED)
 
 
@@ -226,7 +225,6 @@ def counted_raters(controls: Sequence[RaterControl], whose: str = PASSED) -> lis
 
 
 def pass_rates_of(controls: Sequence[RaterControl]) -> PassRates:
-    """The sums over raters."""
     verdicts = [one.verdict for one in controls]
     return PassRates(
         len(controls),
@@ -240,12 +238,10 @@ def pass_rates_of(controls: Sequence[RaterControl]) -> PassRates:
 
 
 def scales_of(protocol: Protocol) -> dict[str, Scale]:
-    """The scale of each criterion of a protocol."""
     return {one.name: Scale(one.lowest, one.highest, one.reversed) for one in protocol.criteria}
 
 
 def controlled(protocol: Protocol) -> list[str]:
-    """The criteria that enter the control."""
     return [one.name for one in protocol.criteria if one.control]
 
 
@@ -361,7 +357,6 @@ def _share(part: int, whole: int) -> float | None:
 def rater_rows(
     controls: Sequence[RaterControl], habits: Iterable[Habits], minutes: Mapping[str, float], rated: RatedItems
 ) -> Rows:
-    """One row for each rater: verdict, both p-values, habits and flags."""
     of_tasks: dict[str, list[float]] = {}
     for task, rater in dict(zip(rated.task.tolist(), rated.rater.tolist(), strict=True)).items():
         if rated.tasks[task] in minutes:

@@ -83,7 +83,6 @@ class RatedItems:
 
     @property
     def ratings(self) -> int:
-        """How many values there are."""
         return int(np.count_nonzero(~np.isnan(self.values)))
 
     def kept(self, rows: NDArray[np.bool_]) -> "RatedItems":
@@ -99,7 +98,6 @@ class RatedItems:
         return replace(self, **columns)
 
     def of_raters(self, names: Iterable[str]) -> "RatedItems":
-        """The rows of some raters."""
         wanted = {*names}
         return self.kept(np.array([name in wanted for name in self.raters], dtype=bool)[self.rater])
 
@@ -117,9 +115,6 @@ def read_ratings(
         scales: of the criteria, in the order of columns; values of one that is not there are taken as they are.
         with_open: tasks that nobody submitted yet count too.
         key: the setting that names the file.
-
-    Raises:
-        InputError: the file cannot be read or holds no rating that counts; names line and field of what is wrong.
     """
     if not path.is_file():
         raise InputError(f"{key}={path}: no such file; give the folder of `rl-qg rate export`, or a file of ratings")
@@ -198,7 +193,6 @@ class _Item:
     def add(
         self, where: str, record: Mapping[str, Any], criterion: str, value: float | None, scale: Scale | None
     ) -> None:
-        """A rating of one of its criteria."""
         if criterion in self.values:
             raise InputError(
                 f"{where}: {self.rater} has two values of {criterion!r} for position {self.position} of {self.task}; "

@@ -131,13 +131,11 @@ class SystemScores:
     note: str
 
     def of(self, system: str, criterion: str = OVERALL) -> CrossedValues:
-        """The score of one system, (1 + resamples,)."""
         s, c = self.systems.index(system), (*self.criteria, OVERALL).index(criterion)
         return self.values.map(lambda part: part[:, s, c])
 
     @cached_property
     def data(self) -> Floats:
-        """The scores in the data, (s, c + 1)."""
         return self.values.data
 
 

@@ -85,11 +85,7 @@ class RatedStudy:
 
 
 def read_study(source: str, settings: RateAnalyseSettings, *, key: str = "ratings") -> RatedStudy:
-    """The study that the setting `key` names.
-
-    Raises:
-        InputError: there is none, or a file of it cannot be read; settings that it cannot have.
-    """
+    """The study that the setting `key` names."""
     if not source:
         raise InputError(f"{key} has no value; give the folder of `rl-qg rate export`, or a file of ratings")
     path = Path(source).expanduser()
@@ -324,7 +320,6 @@ def preference(row: Mapping[str, Any], unit: str = "z") -> str:
 
 
 def certain_pairs(rows: Sequence[Mapping[str, Any]], key: str = "p_holm") -> int:
-    """How many pairs have a p below 0.05."""
     return sum(row.get(key) is not None and row[key] < CERTAIN for row in rows)
 
 
@@ -416,11 +411,9 @@ class _Rated:
         self.given: list[tuple[int, Floats, Floats]] = []
 
     def add(self, row: int, values: Floats, standard: Floats) -> None:
-        """What one rater gave."""
         self.given.append((row, values, standard))
 
     def line(self, rated: RatedItems, *, raw: bool) -> dict[str, Any]:
-        """As a record."""
         human, ratings = {}, {}
         for column, criterion in enumerate(rated.criteria):
             scores = [(values if raw else standard)[column] for _, values, standard in self.given]
@@ -463,7 +456,6 @@ class StudyScores:
 
 
 def scores_of_study(study: RatedStudy, settings: RateAnalyseSettings, *, seed: int) -> StudyScores:
-    """Test the raters, leave out those who do not count, and score the systems."""
     controls = control_of_raters(study.rated, study.control, study.control_criteria)
     counted = study.rated.of_raters(counted_raters(controls, settings.raters))
     if settings.rater_filter != NO_FILTER:

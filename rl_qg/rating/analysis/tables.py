@@ -16,7 +16,6 @@ KAPPA_NOTE = "Krippendorff's α of one criterion: 1 is perfect, 0 is chance."
 
 
 def analysis_tables(tables: Mapping[str, Rows], control: Control, plots: Sequence[Plot]) -> list[Table]:
-    """All tables that have rows."""
     shown = [
         systems_table(tables["systems"], plots),
         _pairs(tables["pairs"]),

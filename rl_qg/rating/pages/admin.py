@@ -42,8 +42,6 @@ class AdminPages:
         self._renderer, self._cookies = endpoints.renderer, endpoints.cookies
 
     def routes(self) -> list[Route]:
-        """The addresses of these pages."""
-
         def page(handler: Handler) -> Any:
             return self._endpoints.of(handler, checks_form=False)  # sessions of its own
 
@@ -62,7 +60,6 @@ class AdminPages:
         return JSONResponse({"status": "ok"})
 
     def login(self, visit: Visit) -> Response:
-        """A session for whoever knows the token."""
         if not self._sessions.opens(visit.form.get("token", "").strip()):
             return self._renderer.page("admin_login", LANGUAGE, 403, fault=True)
         response = redirect("/admin")
@@ -70,13 +67,11 @@ class AdminPages:
         return response
 
     def logout(self, visit: Visit) -> Response:
-        """End the session of this browser."""
         response = redirect("/admin")
         self._cookies.delete(response, self._cookies.admin)
         return response
 
     def show(self, visit: Visit) -> Response:
-        """How far the study is; for whoever has not signed in, the field for the token."""
         cookie = visit.request.cookies.get(self._cookies.admin, "")
         if not self._sessions.is_valid(cookie):
             return self._renderer.page("admin_login", LANGUAGE)
@@ -97,17 +92,14 @@ class AdminPages:
         )
 
     def pause(self, visit: Visit) -> Response:
-        """Give out no more tasks."""
         self._store.pause()
         return redirect("/admin?said=paused")
 
     def resume(self, visit: Visit) -> Response:
-        """Give out tasks again."""
         self._store.resume()
         return redirect("/admin?said=resumed")
 
     def expire(self, visit: Visit) -> Response:
-        """End the lease of one task."""
         try:
             ended = self._store.expire(visit.form.get("assignment", ""))
         except NotYours:  # no name of an assignment

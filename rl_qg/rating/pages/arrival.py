@@ -95,7 +95,6 @@ class ArrivalPages:
         self._protocol = self._plan.protocol
 
     def routes(self) -> list[Route]:
-        """The addresses of these pages."""
         page = self._endpoints.of
         return [
             Route("/", page(self.landing), methods=["GET"]),
@@ -123,7 +122,6 @@ class ArrivalPages:
         return self._renderer.page("landing", visit.language, open=self._settings.volunteers, minutes=minutes)
 
     def begin(self, visit: Visit) -> Response:
-        """A volunteer begins."""
         if visit.rater and not visit.rater.forgotten:
             return redirect("/next")
         if not self._settings.volunteers:
@@ -131,7 +129,6 @@ class ArrivalPages:
         return self._endpoints.begin_session(self._store.new_rater("open"))
 
     def from_panel(self, visit: Visit) -> Response:
-        """Somebody comes from a panel, whose address says who it is."""
         given, settings = visit.request.query_params, self._settings
         identity = given.get(settings.panel_parameter, "").strip() if settings.panel_parameter else ""
         if visit.request.path_params["study"] != self._plan.study or not settings.panel_parameter:
@@ -146,7 +143,6 @@ class ArrivalPages:
         return self._endpoints.begin_session(rater)
 
     def invited(self, visit: Visit) -> Response:
-        """Somebody comes by an invitation."""
         rater = self._store.rater_of_invite(visit.request.path_params["token"])
         if rater is None:
             return self._renderer.message("invite", visit.language, 404)
@@ -155,7 +151,6 @@ class ArrivalPages:
     # --- Where next ---
 
     def next(self, visit: Visit) -> Response:
-        """To the page that a rater has to see next."""
         return redirect(self.place_of(visit.known))
 
     def place_of(self, rater: Rater) -> str:
@@ -174,7 +169,6 @@ class ArrivalPages:
     # --- Consent ---
 
     def consent(self, visit: Visit) -> Response:
-        """What the study is, and two buttons."""
         rater = visit.known
         if rater.declined or rater.consent_version == self._protocol.consent_version:
             return redirect(self.place_of(rater))
@@ -202,7 +196,6 @@ class ArrivalPages:
         return redirect("/next")
 
     def declined(self, visit: Visit) -> Response:
-        """The end for whoever does not take part."""
         rater = visit.known
         if not rater.declined:
             return redirect(self.place_of(rater))
@@ -211,7 +204,6 @@ class ArrivalPages:
     # --- Instructions and practice ---
 
     def instructions(self, visit: Visit) -> Response:
-        """What is to be done; again at any time."""
         rater = visit.known
         if rater.declined or rater.consent_version != self._protocol.consent_version:
             return redirect(self.place_of(rater))
@@ -259,7 +251,6 @@ class ArrivalPages:
         return here
 
     def screened(self, visit: Visit) -> Response:
-        """The end for whoever rates practice questions otherwise than expected."""
         rater = visit.known
         if rater.practice != "failed":
             return redirect(self.place_of(rater))

@@ -38,7 +38,6 @@ class ItemPages:
         self._criteria = [criterion.name for criterion in self._store.plan.protocol.criteria]
 
     def routes(self) -> list[Route]:
-        """The addresses of these pages."""
         page, task = self._endpoints.of, "/task/{assignment}"
         return [
             Route("/task", page(self.task), methods=["GET"]),
@@ -123,7 +122,6 @@ class ItemPages:
         return redirect(self._after(visit, assignment, position))
 
     def _after(self, visit: Visit, assignment: Assignment, position: int) -> str:
-        """The address after an item was saved."""
         here = f"/task/{assignment.id}"
         if visit.form.get("lang"):
             return f"{here}/{position}"
@@ -174,7 +172,6 @@ class ItemPages:
     # --- The end ---
 
     def feedback(self, visit: Visit) -> Response:
-        """A field for what the rater wants to say, and the button that submits."""
         rater, assignment = visit.known, self._assignment(visit)
         if assignment.state in (SUBMITTED, SURPLUS):
             return redirect(f"/task/{assignment.id}/done")
@@ -210,7 +207,6 @@ class ItemPages:
         return self._outcomes.leave(rater, COMPLETED, assignment.id) or redirect(f"{here}/done")
 
     def done(self, visit: Visit) -> Response:
-        """The end of a task: its code and the way back."""
         rater, assignment = visit.known, self._assignment(visit)
         if assignment.state not in (SUBMITTED, SURPLUS):
             return redirect("/task")

@@ -37,11 +37,9 @@ class Catalogue(dict[str, str]):
 
     @property
     def direction(self) -> str:
-        """`ltr` or `rtl`."""
         return direction_of(self.language)
 
     def __call__(self, key: str, **values: object) -> str:
-        """A text with its places filled."""
         return self[key].format(**values)
 
 
@@ -54,7 +52,6 @@ class LocalText:
 
     @property
     def direction(self) -> str:
-        """`ltr` or `rtl`."""
         return direction_of(self.language)
 
     @property
@@ -77,11 +74,7 @@ def local_text(texts: Texts, language: str, fallback: str) -> LocalText:
 
 
 def load_catalogues(folder: Traversable | None = None) -> dict[str, Catalogue]:
-    """The catalogues of a folder (`page_files/languages`), by language code, `en` first.
-
-    Raises:
-        InputError: one lacks a key or has one more than the first, or a text has other places.
-    """
+    """The catalogues of a folder (`page_files/languages`), by language code, `en` first."""
     folder = folder or resources.files("rl_qg.rating.pages").joinpath("page_files", "languages")
     files = sorted(
         (file for file in folder.iterdir() if file.name.endswith(".json")),
@@ -127,7 +120,6 @@ def _accepted(header: str) -> list[str]:
 
 
 def places(text: str) -> set[str]:
-    """The names between braces in a text."""
     return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
 
 
@@ -165,7 +157,6 @@ class ShownItem:
 
     @property
     def direction(self) -> str:
-        """`ltr` or `rtl`."""
         return direction_of(self.language)
 
 
@@ -216,11 +207,9 @@ class Renderer:
         self._assets = _assets()
 
     def language(self, asked: Iterable[str | None], accepts: str) -> str:
-        """The language of a page (`rl_qg.rating.pages.rendering.chosen_language`)."""
         return chosen_language(self.catalogues, asked, accepts, self.default)
 
     def catalogue(self, language: str) -> Catalogue:
-        """The texts of a language."""
         return self.catalogues[language]
 
     def local(self, texts: Mapping[str, str], language: str) -> LocalText:

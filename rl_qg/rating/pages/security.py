@@ -51,7 +51,6 @@ class RequestGate:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let one request through, or answer with a page; log it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -129,11 +128,9 @@ class Cookies:
         )
 
     def set(self, response: Response, name: str, value: str, seconds: int) -> None:
-        """Let a response set a cookie."""
         response.set_cookie(name, value, max_age=seconds, path="/", httponly=True, samesite="lax", secure=self._secure)
 
     def delete(self, response: Response, name: str) -> None:
-        """Let a response delete a cookie."""
         response.delete_cookie(name, path="/", httponly=True, samesite="lax", secure=self._secure)
 
 
@@ -157,12 +154,10 @@ class AdminSessions:
         return hmac.compare_digest(sha256(given.encode(errors="replace")).digest(), self._hash)
 
     def new_cookie(self) -> str:
-        """The value of the cookie of a new session."""
         until = str(int(self._clock()) + self.seconds)
         return f"{until}.{self._sign('session', until)}"
 
     def is_valid(self, cookie: str) -> bool:
-        """Whether a cookie is one of ours and has not expired."""
         until, _, signature = cookie.partition(".")
         known = hmac.compare_digest(signature.encode(errors="replace"), self._sign("session", until).encode())
         return known and until.isdecimal() and int(until) > self._clock()

@@ -43,9 +43,6 @@ def create_app(store: Store, settings: RateServeSettings, admin_token: str) -> S
         store: of the study; stays open when the application ends.
         settings: what is shown to whom, and the limits.
         admin_token: opens `/admin`.
-
-    Raises:
-        InputError: the language of the settings has no catalogue, or a catalogue is incomplete.
     """
     renderer = Renderer(store.plan, settings.language)
     if settings.language not in renderer.catalogues:
@@ -104,9 +101,6 @@ def serve_study(settings: RateServeSettings) -> None:
     """Show the tasks of a plan to raters until SIGTERM.
 
     A study that was begun goes on. The first lines printed are the address and, unless it was given, the admin token.
-
-    Raises:
-        InputError: the plan, the study or a setting cannot be used.
     """
     settings.check()
     token, is_new = admin_token(settings.admin_token)
@@ -128,9 +122,6 @@ def serve_study(settings: RateServeSettings) -> None:
 def admin_token(path: str, environment: Mapping[str, str] = os.environ) -> tuple[str, bool]:
     """The token of the owner's page, and whether it was made just now: that of a file, else of the variable
     `RL_QG_ADMIN_TOKEN`, else a new one.
-
-    Raises:
-        InputError: the file cannot be read, or the token is too short, too long, or has white space.
     """
     given, where = environment.get(VARIABLE, "").strip(), VARIABLE
     if path:

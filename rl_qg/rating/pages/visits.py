@@ -95,7 +95,6 @@ class Endpoints:
         return self.renderer.language(asked, request.headers.get("accept-language", ""))
 
     def begin_session(self, rater: str, to: str = "/next") -> Response:
-        """Let this browser be a rater, and lead on."""
         response = redirect(to)
         self.cookies.set(response, self.cookies.session, self.store.new_session(rater), int(SESSION_S))
         return response
@@ -158,7 +157,6 @@ class Endpoints:
 
 
 def redirect(to: str) -> Response:
-    """To another page, by GET."""
     return RedirectResponse(to, 303)
 
 
@@ -172,11 +170,7 @@ async def read_form(request: Request) -> dict[str, str]:
 
 
 def values_of(form: Mapping[str, str], statements: Sequence[Statement]) -> dict[int, int]:
-    """The values that a form has, by number of the statement. A slider counts when its box says that it was set.
-
-    Raises:
-        InputError: a value is no whole number.
-    """
+    """The values that a form has, by number of the statement. A slider counts when its box says that it was set."""
     return {
         one.number: value
         for one in statements

@@ -141,9 +141,6 @@ def make_tasks(
         language: of passages and questions.
         seed: of all draws.
         items: so many passages with their answer are drawn; None: all.
-
-    Raises:
-        InputError: no passage can be used, or the distance cannot be kept in a task of the length of the recipe.
     """
     check_distance(recipe)
     maker = _Maker(study, recipe, language, seed)
@@ -361,7 +358,6 @@ class _Maker:
         return ItemDraft(kind, of, Asked(subject, text, systems))
 
     def _add(self, drafts: Sequence[ItemDraft], rng: random.Random) -> None:
-        """A task whose items are shuffled."""
         forms = _forms(drafts)
         distance = min(self.recipe.distance, longest_distance(forms))
         if distance < self.recipe.distance:
@@ -398,7 +394,6 @@ class _Maker:
 
 
 def _forms(drafts: Sequence[ItemDraft]) -> list[int]:
-    """How many forms each question of a task has."""
     counts = Counter(draft.of for draft in drafts)
     return [counts[of] for of in range(len(counts))]
 

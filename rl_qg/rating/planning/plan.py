@@ -239,12 +239,7 @@ MINUTES, DAYS = "{minutes}", "{retention_days}"  # in texts of a protocol
 
 
 def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:
-    """Write the plan to `settings.output` and print what it takes.
-
-    Raises:
-        InputError: no questions or output, a file that cannot be read, nothing that can be rated, or a folder with
-            another plan.
-    """
+    """Write the plan to `settings.output` and print what it takes."""
     if not settings.output:
         raise InputError("output has no value; name a folder, such as output=plan")
     folder = Path(settings.output)
@@ -371,7 +366,6 @@ def summary(record: Mapping[str, Any], protocol: Protocol, needed: int | None = 
 
 
 def _table(record: Mapping[str, Any]) -> list[str]:
-    """Items of each system by kind, and its ratings."""
     systems = record["systems"]
     kinds = [kind for kind in KINDS if any(counts[kind] for counts in systems.values())]
     width = max(map(len, ["system", *systems]))

@@ -192,9 +192,6 @@ def read_questions(questions: Any, gold: str = "") -> StudyQuestions:
         questions: a file, a list of them, or `{system: file}`. Without a name a row's `system` counts, else the name
             of its file.
         gold: QA data whose questions are those of the system `human`; "": none.
-
-    Raises:
-        InputError: a file cannot be read; a row has no question or passage; a system has two names or none.
     """
     left_out = Counter[str]()
     rows = [row for file in _files(questions) for row in _rows(file, left_out)]

@@ -50,7 +50,6 @@ class AssignmentTables(StudyTables):
     # --- Giving out ---
 
     def assignment_of(self, rater: str) -> Assignment | None:
-        """The open assignment of a rater, or None."""
         with self._database.read() as sql:
             number, _ = self._rater(sql, rater)
             return self._open(sql, number)
@@ -90,7 +89,6 @@ class AssignmentTables(StudyTables):
             return self._reopened(sql, number, now) or self._given(sql, number, now)
 
     def is_paused(self) -> bool:
-        """Whether no more tasks are given out for now."""
         with self._database.read() as sql:
             return self._paused(sql)
 
@@ -224,11 +222,7 @@ class AssignmentTables(StudyTables):
             raise InputError(f"item {position!r:.20}: the task has items 1 to {items}")
 
     def check_values(self, values: Mapping[str, int]) -> None:
-        """Refuse what is no rating.
-
-        Raises:
-            InputError: no such criterion, or a value that is none of the criterion's.
-        """
+        """Refuse what is no rating."""
         for name, value in values.items():
             criterion = self._criteria.get(name)
             if criterion is None:
@@ -306,7 +300,6 @@ class AssignmentTables(StudyTables):
             )
 
     def feedback_of(self, assignment_id: str, rater: str) -> str:
-        """What a rater has said at the end so far; "" for nothing."""
         with self._database.read() as sql:
             row = self._own(sql, assignment_id, rater)
             found = sql.row("SELECT text FROM feedback WHERE assignment = ?", row[0])

@@ -48,11 +48,9 @@ class Transaction(ABC):
         return int(self._execute(text, values).rowcount)
 
     def rows(self, text: str, *values: Any) -> list[Row]:
-        """All rows."""
         return list(self._execute(text, values).fetchall())
 
     def row(self, text: str, *values: Any) -> Row | None:
-        """The first row, or None."""
         found: Row | None = self._execute(text, values).fetchone()
         return found
 
@@ -133,7 +131,6 @@ class Database(ABC):
                     self._idle.append(connection)  # also after a mistake of the caller: it was rolled back
 
     def close(self) -> None:
-        """Close the connections that nobody uses."""
         while self._idle:
             self._idle.pop().close()
 
@@ -149,7 +146,6 @@ class _SQLiteTransaction(Transaction):
         yield from self._connection.execute(text, values)
 
     def has_table(self, name: str) -> bool:
-        """Whether there is a table of this name."""
         return self.row("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name) is not None
 
 
@@ -214,7 +210,6 @@ class _PostgreSQLTransaction(Transaction):
             yield from cursor.execute(text.replace("?", "%s").encode(), values)
 
     def has_table(self, name: str) -> bool:
-        """Whether there is a table of this name, in a schema that is searched."""
         return self.row("SELECT 1 WHERE to_regclass(?) IS NOT NULL", name) is not None
 
 
@@ -281,11 +276,7 @@ def _make_file(path: Path) -> None:
 
 
 def open_database(url: str, create: bool) -> Database:
-    """The database of an address: a file (SQLite), or `postgresql://…`.
-
-    Raises:
-        InputError: it is missing (a file, unless `create`), cannot be opened, or its package is not installed.
-    """
+    """The database of an address: a file (SQLite), or `postgresql://…`."""
     if not url:
         raise InputError("study: is empty; name the database of the study, as study=study.db")
     if url.startswith(("postgresql://", "postgres://")):

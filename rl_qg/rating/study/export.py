@@ -37,9 +37,6 @@ def write_payments(store: Store, path: Path, export: Path) -> int:
 
     Returns:
         how many raters there are.
-
-    Raises:
-        InputError: the table would be in the folder of the export.
     """
     if export.resolve() in path.resolve().parents or path.is_dir():
         raise InputError(f"payments={path}: identities must not be among the ratings; name a file elsewhere")
@@ -74,12 +71,7 @@ log = logging.getLogger(__name__)
 
 
 def write_export(settings: RateExportSettings) -> None:
-    """Write the folder of an export: one state of the study, pseudonyms only. If asked, say apart from it who is paid.
-
-    Raises:
-        InputError: no output or no study is named, nobody has rated anything, or the folder has another study's
-            export.
-    """
+    """Write an export: one state of the study, pseudonyms only. If asked, say apart from it who is paid."""
     if not settings.output:
         raise InputError("output: is empty; name a folder, as output=ratings")
     folder = Path(settings.output).expanduser()
@@ -103,9 +95,6 @@ def export_study(store: Store, folder: Path) -> tuple[int, Counter[str]]:
 
     Returns:
         how many ratings, and how many assignments by state.
-
-    Raises:
-        InputError: nobody has rated anything yet.
     """
     with store.snapshot() as snapshot, ExitStack() as files:
 
@@ -173,7 +162,6 @@ def _write_ratings(lines: TextIO, table: TextIO, records: Iterable[Mapping[str, 
 
 
 def _check_folder(folder: Path, store: Store) -> None:
-    """Refuse to write over the ratings of another study."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output={folder}: is a file; name a folder")
     if (folder / RATINGS).exists() and read_json(folder / PLAN) != json.loads(json.dumps(dict(store.plan.settings))):
@@ -184,11 +172,7 @@ def _check_folder(folder: Path, store: Store) -> None:
 
 
 def forget_rater(settings: RateForgetSettings) -> None:
-    """Delete one rater's data, or all raters' where they are `expired`, and print how much that was.
-
-    Raises:
-        InputError: no such study or rater, both or neither are named, or the study's time is not over.
-    """
+    """Delete one rater's data, or all raters' where they are `expired`, and print how much that was."""
     if bool(settings.rater) == settings.expired:
         raise InputError("rater: name one, as rater=r0007, or say expired=true for all of a study that is over")
     store = open_store(settings.study)
@@ -224,11 +208,7 @@ def _sentence(done: Forgotten) -> str:
 
 
 def print_status(settings: RateStatusSettings) -> None:
-    """Print how far a study is, as text or JSON.
-
-    Raises:
-        InputError: there is no study.
-    """
+    """Print how far a study is, as text or JSON."""
     store = open_store(settings.study)
     try:
         status = study_status(store)
@@ -244,7 +224,6 @@ def pass_rates_so_far(store: Store) -> PassRates:
 
 
 def study_status(store: Store) -> dict[str, Any]:
-    """Everything that is known of how far a study is, as plain values."""
     progress, passed = asdict(store.progress()), asdict(pass_rates_so_far(store))
     times = {name: utc(progress[name]) for name in ("created", "retention_until", "next_expiry")}
     over = store.now() >= store.retention_until
@@ -252,7 +231,6 @@ def study_status(store: Store) -> dict[str, Any]:
 
 
 def status_text(status: dict[str, Any]) -> str:
-    """What `study_status` says, in lines."""
     states, control = status["assignments"], status["control"]
     minutes, pay = status["minutes"], status["pay_per_hour"]
     lines = [

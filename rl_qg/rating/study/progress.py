@@ -89,7 +89,6 @@ class Snapshot:
             }
 
     def feedback(self) -> Iterator[dict[str, Any]]:
-        """What raters said at the end."""
         for rater, assignment, text in self._sql.stream(
             "SELECT rater, assignment, text FROM feedback ORDER BY assignment"
         ):
@@ -119,7 +118,6 @@ class ProgressTables(StudyTables):
         ]
 
     def progress(self) -> Progress:
-        """How far the study is."""
         with self._database.read() as sql:
             paused = sql.rows("SELECT paused FROM study")[0][0]
             raters = [record_of_rater(row).state for row in sql.rows(f"SELECT {RATER} FROM rater")]

@@ -22,7 +22,6 @@ class RaterTables(StudyTables):
     # --- How raters arrive ---
 
     def new_rater(self, panel: str = "open") -> str:
-        """A rater of whom nothing is known."""
         with self._database.write() as sql:
             return self._insert_rater(sql, panel, None)
 
@@ -33,9 +32,6 @@ class RaterTables(StudyTables):
             panel: its name, such as prolific.
             identity: the participant's id there. Looked up by HMAC-SHA-256; itself only in the table `identity`.
             extra: what else the panel's address held, as the number of its session; the newest is kept.
-
-        Raises:
-            InputError: the identity is empty or too long.
         """
         identity = storable(identity).strip()
         if not 0 < len(identity) <= LONGEST_IDENTITY:
@@ -108,14 +104,12 @@ class RaterTables(StudyTables):
         return Session(rater_name(row[0]) or "", self._hash(f"csrf\n{token}"), row[1]) if row else None
 
     def end_session(self, token: str) -> None:
-        """Make a token worthless."""
         with self._database.write() as sql:
             sql.run("DELETE FROM session WHERE token_hash = ?", _sha(token))
 
     # --- Consent and practice ---
 
     def give_consent(self, rater: str, version: str, language: str) -> None:
-        """The rater agrees to a version of the text, in a language of the interface."""
         self._change(
             rater,
             "consent",
@@ -146,7 +140,6 @@ class RaterTables(StudyTables):
         self._change(rater, "practice", state or "", columns, (state, json.dumps(values)))
 
     def practice_values(self, rater: str) -> Any:
-        """What `set_practice` was last given; None: nothing."""
         with self._database.read() as sql:
             number, _ = self._rater(sql, rater)
             row = sql.row("SELECT practice_values FROM rater WHERE id = ?", number)
@@ -214,7 +207,6 @@ class RaterTables(StudyTables):
         ]
 
     def raters(self) -> list[tuple[str, str]]:
-        """Every rater and its state."""
         with self._database.read() as sql:
             rows = sql.rows(f"SELECT {RATER} FROM rater ORDER BY id")
         return [(record.id, record.state) for record in map(record_of_rater, rows)]

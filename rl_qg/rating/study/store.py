@@ -28,9 +28,6 @@ def open_store(url: str, plan: StudyPlan | None = None, clock: Callable[[], floa
         url: a file (SQLite), or `postgresql://USER@HOST/NAME`.
         plan: the study is made if there is none; None: there must be one.
         clock: seconds since 1970.
-
-    Raises:
-        InputError: there is no study, or one of another plan; or the database cannot be opened.
     """
     database = open_database(url, create=plan is not None)
     try:

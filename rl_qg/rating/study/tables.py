@@ -97,11 +97,9 @@ class StudyTables:
         return self.created + self.plan.retention_days * DAY
 
     def now(self) -> float:
-        """The time, in seconds since 1970."""
         return self._clock()
 
     def close(self) -> None:
-        """Close the connections."""
         self._database.close()
 
     # --- Pause ---
@@ -111,7 +109,6 @@ class StudyTables:
         self._set_paused(1)
 
     def resume(self) -> None:
-        """Give out tasks again."""
         self._set_paused(0)
 
     def _set_paused(self, value: int) -> None:
@@ -174,7 +171,6 @@ class StudyTables:
             return self._rater(sql, rater)[1]
 
     def _rater(self, sql: Transaction, name: str) -> tuple[int, Rater]:
-        """The number and the record of a rater."""
         number = _number(name, "r")
         row = sql.row(f"SELECT {RATER} FROM rater WHERE id = ?", number) if number is not None else None
         if row is None:
