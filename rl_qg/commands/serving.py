@@ -21,11 +21,11 @@ def serve(settings: Settings) -> None:
     from rl_qg.commands.metrics import check_pair_reward, load_pair_reward
     from rl_qg.runtime.processes import processes
     from rl_qg.serving.application import create_app
-    from rl_qg.serving.gate import JsonLines, hosts_of
+    from rl_qg.serving.gate import hosts_of
     from rl_qg.serving.server import run_server
     from rl_qg.serving.service import AskingService
     from rl_qg.web.requests import LOOPBACK, read_keys
-    from rl_qg.web.server import listen
+    from rl_qg.web.server import address_of, listen
 
     options = settings.serve
     keys = read_keys(options.api_keys)
@@ -47,9 +47,6 @@ def serve(settings: Settings) -> None:
         ),
         options,
     )
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(JsonLines())
-    host, port = bound.getsockname()[:2]
-    print(f"rl-qg serve: {path} at http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+    print(f"rl-qg serve: {path} at {address_of(bound)}", flush=True)
     application = create_app(service, options, keys=keys, hosts=hosts_of(options))
     run_server(application, service, options, bound)

@@ -1,11 +1,9 @@
 """What stands before the application: keys, rates, and bodies of limited size that arrive in time (pure ASGI)."""
 
-import json
 import logging
 import math
 import re
 import time
-import traceback
 from typing import Any
 from uuid import uuid4
 
@@ -19,48 +17,20 @@ from rl_qg.serving.problems import ProblemError
 from rl_qg.serving.requests import ClientLeftError
 from rl_qg.serving.service import AskingService
 from rl_qg.settings.web import ServeSettings
-from rl_qg.web.requests import LONGEST, LOOPBACK, APIKeys, BodyTooLongError, TokenBuckets, name_in, once, whole_body
-
-# Lines of the log as JSON, and headers that every answer has.
-
-
-# Set where a route has not set them: the page has a policy of its own.
-SECURITY = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "X-Frame-Options": "DENY",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
-
-
-def described(error: BaseException, *, message: bool = False) -> dict[str, Any]:
-    """The type of an error and the last places of its way through the code; its message, which may hold texts, only
-    on demand.
-    """
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    frames = traceback.extract_tb(error.__traceback__)
-    places = [f"{frame.filename}:{frame.lineno}" for frame in frames[-8:]]
-    return {"type": type(error).__name__, "at": places} | ({"message": str(error)} if message else {})
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object a line: time (UTC), level, event, and the fields of the record."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        line = {
-            "time": f"{moment}.{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info and record.exc_info[0] is not None:
-            line["error"] = record.exc_info[0].__name__
-        return json.dumps(line)
-
+from rl_qg.web.requests import (
+    LONGEST,
+    LOOPBACK,
+    SECURITY,
+    APIKeys,
+    BodyTooLongError,
+    TokenBuckets,
+    address_of,
+    described,
+    is_answered,
+    noted,
+    once,
+    whole_body,
+)
 
 OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json", "/favicon.ico"})
 OPEN_FOLDER = "/page/"
@@ -85,14 +55,14 @@ class Gate:
         self, app: ASGIApp, settings: ServeSettings, keys: APIKeys, hosts: frozenset[str] | None = None
     ) -> None:
         self._app, self._settings, self._keys, self._hosts = app, settings, keys, hosts
-        self._buckets = TokenBuckets(settings.rate, settings.burst) if settings.rate else None
+        self._buckets = TokenBuckets(settings.rate, settings.burst)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         try:
-            self._check_host(Headers(scope=scope).get("host", ""))
+            self._check_host(scope)
             if self._keys and is_form(scope):
                 whole = await self._form(scope, receive)
             else:
@@ -104,9 +74,9 @@ class Gate:
         if whole is not None:
             await self._app(scope, once(whole, receive), send)
 
-    def _check_host(self, given: str) -> None:
+    def _check_host(self, scope: Scope) -> None:
         """Refuse a page of another site whose name leads to this machine (DNS rebinding)."""
-        if self._hosts is not None and name_in(given) not in self._hosts:
+        if self._hosts is not None and not is_answered(scope, self._hosts):
             names = ", ".join(sorted(self._hosts))
             raise ProblemError(421, f"this server answers to {names} alone; with another Host, set trusted_proxies")
 
@@ -119,7 +89,7 @@ class Gate:
         path = scope["path"]
         is_open = scope["method"] in ("GET", "HEAD") and (path in OPEN or path.startswith(OPEN_FOLDER))
         if not self._keys or is_open:
-            return _address(scope)
+            return f"address {address_of(scope)}"
         number = self._keys.number_of(given_key(Headers(scope=scope)))
         if number is None:
             raise no_key()
@@ -146,12 +116,12 @@ class Gate:
         number = self._keys.number_of(await _key_field(scope, whole, receive))
         if number is not None:
             state["key"] = number
-        self._check_rate(scope, _address(scope) if number is None else f"key {number}")
+        self._check_rate(scope, f"address {address_of(scope)}" if number is None else f"key {number}")
         return whole
 
     def _check_rate(self, scope: Scope, client: str) -> None:
         path = scope["path"]
-        if self._buckets is None or path in UNLIMITED or (path.startswith(OPEN_FOLDER) and scope["method"] == "GET"):
+        if path in UNLIMITED or (path.startswith(OPEN_FOLDER) and scope["method"] == "GET"):
             return  # a page takes ten files to show
         if wait := self._buckets.wait(client):
             seconds = math.ceil(wait)
@@ -197,10 +167,6 @@ def no_key() -> ProblemError:
         "this server asks for a key; send it as Authorization: Bearer KEY",
         headers={"WWW-Authenticate": 'Bearer realm="rl-qg"'},
     )
-
-
-def _address(scope: Scope) -> str:
-    return f"address {scope['client'][0] if scope.get('client') else 'unknown'}"
 
 
 async def _key_field(scope: Scope, body: bytes, receive: Receive) -> str:
@@ -254,44 +220,37 @@ class RequestLog:
         entry: dict[str, Any] = {"request": name, "method": scope["method"], "path": scope["path"], "status": None}
         body = bytearray()
 
-        async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                entry["status"] = message["status"]
-                self._add_headers(MutableHeaders(raw=message.setdefault("headers", [])), name)
-            await send(message)
+        def add_headers(headers: MutableHeaders) -> None:
+            headers["X-Request-ID"] = name
+            if self._service.is_draining:
+                headers["Connection"] = "close"  # the next request goes to another process
 
         async def received() -> Message:
             message = await receive()
             body.extend(message.get("body", b""))
             return message
 
+        send = noted(send, entry, SECURITY, add_headers)
         self._service.metrics.under_way.inc()
         try:
-            await self._app(scope, received if self._log_texts else receive, sent)
+            await self._app(scope, received if self._log_texts else receive, send)
         except ClientLeftError:
             entry["status"] = 499  # as web servers log it; nobody gets an answer
         except Exception as error:
             entry["error"] = described(error, message=self._log_texts)
             if entry["status"] is None:
                 detail = f"an unexpected error; the log of the server has it as request {name}"
-                await ProblemError(500, detail).response()(scope, receive, sent)
+                await ProblemError(500, detail).response()(scope, receive, send)
         finally:
             self._service.metrics.under_way.dec()
             self._finish(scope, entry, time.monotonic() - begun, bytes(body))
-
-    def _add_headers(self, headers: MutableHeaders, name: str) -> None:
-        for key, value in SECURITY.items():
-            headers.setdefault(key, value)
-        headers["X-Request-ID"] = name
-        if self._service.is_draining:
-            headers["Connection"] = "close"  # the next request goes to another process
 
     def _finish(self, scope: Scope, entry: dict[str, Any], seconds: float, body: bytes) -> None:
         route = getattr(scope.get("route"), "path", "none")  # not the path, of which there may be any number
         metrics = self._service.metrics
         metrics.requests.labels(route, str(entry["status"])).inc()
         metrics.seconds.labels(route).observe(seconds)
-        entry |= {"seconds": round(seconds, 4), "client": (scope.get("client") or ["unknown"])[0]}
+        entry |= {"seconds": round(seconds, 4), "client": address_of(scope)}
         if key := scope.get("state", {}).get("key"):
             entry["key"] = key
         if self._log_texts:

@@ -19,13 +19,13 @@ from rl_qg.asking.documents import ENDINGS, Row, export, line_feeds, row_of
 from rl_qg.asking.pairs import AskRequest, QAPair, QAPairs
 from rl_qg.pages.results import page_environment
 from rl_qg.runtime.errors import InputError
-from rl_qg.serving.gate import MOST_FIELDS, described
+from rl_qg.serving.gate import MOST_FIELDS
 from rl_qg.serving.messages import PairOut, PairsRequest
 from rl_qg.serving.problems import ProblemError
 from rl_qg.serving.requests import ClientLeftError, ask_request, check_text, until_client_leaves
 from rl_qg.serving.service import AskingService
 from rl_qg.settings.web import ServeSettings
-from rl_qg.web.requests import is_of_own_page
+from rl_qg.web.requests import described, is_of_own_page
 
 log = logging.getLogger(__name__)
 HEADERS = {

@@ -11,7 +11,6 @@ from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
-from rl_qg.serving.gate import described
 from rl_qg.serving.long_texts import WholeText, located
 from rl_qg.serving.messages import (
     AnswerOut,
@@ -43,6 +42,7 @@ from rl_qg.serving.service import AskingService, ScoreRequest, unavailable
 from rl_qg.settings.web import ServeSettings
 from rl_qg.text.english import CLOSED
 from rl_qg.text.spans import tokens
+from rl_qg.web.requests import described
 
 # Why a question fits a text: the words of the text that it shares, those near the answer most.
 #

@@ -11,12 +11,12 @@ from fastapi import FastAPI
 
 from rl_qg.serving.service import AskingService
 from rl_qg.settings.web import ServeSettings
-from rl_qg.web.server import begin_no_connections
+from rl_qg.web.server import OrderlyServer, begin_no_connections, configuration
 
 log = logging.getLogger(__name__)
 
 
-class DrainingServer(uvicorn.Server):
+class DrainingServer(OrderlyServer):
     """Uvicorn that does not close its port at SIGTERM at once.
 
     First new requests get 503, for `drain_seconds` at least, while those under way are answered, for at most
@@ -83,16 +83,7 @@ def run_server(application: FastAPI, service: AskingService, settings: ServeSett
     Raises:
         BaseException: what loading the model raised.
     """
-    config = uvicorn.Config(
-        application,
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=bool(settings.trusted_proxies),
-        forwarded_allow_ips=settings.trusted_proxies or None,
-    )
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it logs starts, stops and each connection
+    config = configuration(application, settings.trusted_proxies, lifespan="on")
     host, port = bound.getsockname()[:2]
     log.info("listening", extra={"fields": {"host": host, "port": port}})
     DrainingServer(config, service, settings).run(sockets=[bound])

@@ -1,21 +1,33 @@
-"""Who may ask, and how often: API keys, and a token bucket for each key or address."""
+"""What stands before an application: hosts, bodies of limited size, keys and rates; headers, and lines of the log."""
 
 import asyncio
 import hmac
+import json
+import logging
 import os
 import time
+import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
-from starlette.types import Message, Receive, Scope
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import Message, Receive, Scope, Send
 
 from rl_qg.runtime.errors import InputError
 
-# What is read of a request before it is answered: who it was sent to and from, and its whole body.
+# Set where a route has not set them: the page has a policy of its own.
+SECURITY = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
 
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -81,6 +93,63 @@ def is_of_own_page(headers: Headers) -> bool:
     return origin is None or urlsplit(origin).netloc == headers.get("host")
 
 
+def is_answered(scope: Scope, hosts: frozenset[str]) -> bool:
+    """Whether the header `Host` has one of these names."""
+    return name_in(Headers(scope=scope).get("host", "")) in hosts
+
+
+def address_of(scope: Scope) -> str:
+    return str(scope["client"][0]) if scope.get("client") else "unknown"
+
+
+def noted(
+    send: Send,
+    entry: dict[str, Any],
+    defaults: Mapping[str, str],
+    add_headers: Callable[[MutableHeaders], None] | None = None,
+) -> Send:
+    """A `send` that notes the status of the answer in `entry`, sets headers that it lacks, and calls `add_headers`."""
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            entry["status"] = message["status"]
+            headers = MutableHeaders(raw=message.setdefault("headers", []))
+            for name, value in defaults.items():
+                headers.setdefault(name, value)
+            if add_headers is not None:
+                add_headers(headers)
+        await send(message)
+
+    return sent
+
+
+def described(error: BaseException, *, message: bool = False) -> dict[str, Any]:
+    """The type of an error and the last places of its way through the code; its message, which may hold texts, only
+    on demand.
+    """
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [f"{frame.filename}:{frame.lineno}" for frame in frames[-8:]]
+    return {"type": type(error).__name__, "at": places} | ({"message": str(error)} if message else {})
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time (UTC), level, event, and the fields of the record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line = {
+            "time": f"{moment}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = record.exc_info[0].__name__
+        return json.dumps(line)
+
+
 VARIABLE = "RL_QG_API_KEYS"
 SHORTEST, LONGEST = 16, 200  # characters of a key
 MOST_BUCKETS = 10_000
@@ -107,28 +176,34 @@ class APIKeys:
 def read_keys(path: str, environment: Mapping[str, str] = os.environ) -> APIKeys:
     """The keys of a file (one a line; `#` begins a comment) and of the variable `RL_QG_API_KEYS` (with commas)."""
     keys = [key.strip() for key in environment.get(VARIABLE, "").split(",") if key.strip()]
-    _check(keys, VARIABLE)
+    for number, key in enumerate(keys, 1):
+        check_secret(key, VARIABLE, f"key {number}")
     if path:
-        try:
-            lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "not UTF-8 text"
-            raise InputError(f"api_keys={path}: cannot be read ({reason}); give a file with one key a line") from None
+        lines = read_secrets(path, "api_keys", "with one key a line").splitlines()
         of_file = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
         if not of_file:
             raise InputError(f"api_keys={path}: has no key; write one a line, of at least {SHORTEST} characters")
-        _check(of_file, f"api_keys={path}")
+        for number, key in enumerate(of_file, 1):
+            check_secret(key, f"api_keys={path}", f"key {number}")
         keys += of_file
     return APIKeys(list(dict.fromkeys(keys)))
 
 
-def _check(keys: Sequence[str], where: str) -> None:
-    for number, key in enumerate(keys, 1):
-        if not SHORTEST <= len(key) <= LONGEST or not key.isascii() or not key.isprintable() or " " in key:
-            raise InputError(
-                f"{where}: key {number} must have {SHORTEST} to {LONGEST} ASCII characters and no space; make one "
-                "with openssl rand -hex 32"
-            )
+def read_secrets(path: str, key: str, what: str) -> str:
+    """The text of the file that a settings key names."""
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise InputError(f"{key}={path}: cannot be read ({reason}); give a file {what}") from None
+
+
+def check_secret(secret: str, where: str, name: str) -> None:
+    if not SHORTEST <= len(secret) <= LONGEST or not secret.isascii() or not secret.isprintable() or " " in secret:
+        raise InputError(
+            f"{where}: {name} must have {SHORTEST} to {LONGEST} ASCII characters and no space; make one with "
+            "openssl rand -hex 32"
+        )
 
 
 def _hash(key: str) -> bytes:
@@ -139,17 +214,19 @@ class TokenBuckets:
     """One bucket of tokens for each client: it holds `burst` and gets `rate` a second; a request takes one.
 
     Args:
-        rate: tokens a second.
+        rate: tokens a second; None or 0: a request never waits.
         burst: tokens of a full bucket.
         clock: in seconds.
     """
 
-    def __init__(self, rate: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, rate: float | None, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._burst, self._clock = rate, float(burst), clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when; longest unused first
 
     def wait(self, client: str) -> float:
         """Take a token: 0, or where there is none the seconds until there will be one."""
+        if not self._rate:
+            return 0.0
         now = self._clock()
         tokens, then = self._buckets.pop(client, (self._burst, now))
         tokens = min(self._burst, tokens + (now - then) * self._rate)

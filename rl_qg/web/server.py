@@ -1,14 +1,18 @@
-"""Closing a port without losing a connection that has begun."""
+"""A process that serves: a socket to listen on, uvicorn, and an orderly end that loses no connection."""
 
 import ctypes
 import errno
+import logging
 import socket
 import struct
 import sys
+from types import FrameType
+from typing import Any, Literal
+
+import uvicorn
 
 from rl_qg.runtime.errors import InputError
-
-# A socket to listen on.
+from rl_qg.web.requests import JsonLines
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -31,6 +35,12 @@ def listen(host: str, port: int) -> socket.socket:
             raise InputError(f"port={port}: is in use on {host}; use another, such as port={port + 1}") from None
         raise InputError(f"host={host} port={port}: cannot be bound ({error.strerror}); use 127.0.0.1") from None
     return bound
+
+
+def address_of(bound: socket.socket) -> str:
+    """Where a browser finds it."""
+    host, port = bound.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 _SO_ATTACH_FILTER = 26
@@ -69,3 +79,36 @@ def begin_no_connections(listening: socket.socket) -> bool:
     except OSError:  # a sandbox may refuse it
         return False
     return True
+
+
+class OrderlyServer(uvicorn.Server):
+    """Uvicorn that ends with exit code 0 on SIGTERM or Ctrl-C: what is under way is answered, nothing new begun."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end; on a second signal, end."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listening in sockets or []:
+            begin_no_connections(listening)
+        await super().shutdown(sockets)
+
+
+def configuration(
+    application: Any, trusted_proxies: str, *, lifespan: Literal["on", "off"], closing_seconds: int | None = None
+) -> uvicorn.Config:
+    """How an application is served, and logged as lines of JSON; `closing_seconds` are those of requests under way."""
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonLines())
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it logs starts, stops and each connection
+    return uvicorn.Config(
+        application,
+        lifespan=lifespan,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(trusted_proxies),
+        forwarded_allow_ips=trusted_proxies or None,
+        timeout_graceful_shutdown=closing_seconds,
+    )

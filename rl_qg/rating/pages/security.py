@@ -13,14 +13,25 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rl_qg.serving.gate import SECURITY, described
 from rl_qg.settings.web import RateServeSettings
-from rl_qg.web.requests import LOOPBACK, BodyTooLongError, TokenBuckets, name_in, once, whole_body
+from rl_qg.web.requests import (
+    LOOPBACK,
+    SECURITY,
+    BodyTooLongError,
+    TokenBuckets,
+    address_of,
+    described,
+    is_answered,
+    name_in,
+    noted,
+    once,
+    whole_body,
+)
 
 log = logging.getLogger(__name__)
 LONGEST_BODY = 64 * 1024  # bytes
@@ -43,8 +54,8 @@ class RequestGate:
         self._app, self._refusal = app, refusal
         self._hosts = hosts_of(settings)
         self._cookie = Cookies(settings).session
-        self._of_session = _buckets(settings.rate, settings.burst)
-        self._of_address = _buckets(settings.address_rate, settings.address_burst)
+        self._of_session = TokenBuckets(settings.rate, settings.burst)
+        self._of_address = TokenBuckets(settings.address_rate, settings.address_burst)
         self._headers = SECURITY | {
             "Content-Security-Policy": content_policy(settings),
             "Referrer-Policy": "same-origin",  # with no-referrer, browsers send `Origin: null` with a form
@@ -56,33 +67,24 @@ class RequestGate:
             return
         begun = time.monotonic()
         entry: dict[str, Any] = {"method": scope["method"], "status": None}
-
-        async def sent(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                entry["status"] = message["status"]
-                headers = MutableHeaders(raw=message.setdefault("headers", []))
-                for name, value in self._headers.items():
-                    headers.setdefault(name, value)
-            await send(message)
-
+        send = noted(send, entry, self._headers)
         try:
-            await self._answer(scope, receive, sent)
+            await self._answer(scope, receive, send)
         except Exception as error:
             entry["error"] = described(error)
             if entry["status"] is None:
-                await self._refusal(scope, "failure", 500, {})(scope, receive, sent)
+                await self._refusal(scope, "failure", 500, {})(scope, receive, send)
         finally:
             _write_line(scope, entry, time.monotonic() - begun)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
-        if self._hosts is not None and name_in(headers.get("host", "")) not in self._hosts:
+        if self._hosts is not None and not is_answered(scope, self._hosts):
             await self._refusal(scope, "missing_page", 421, {})(scope, receive, send)
             return
         if len(scope["path"]) > LONGEST_PATH:
             await self._refusal(scope, "missing_page", 404, {})(scope, receive, send)
             return
-        if wait := self._wait(scope, headers):
+        if wait := self._wait(scope):
             seconds = math.ceil(wait)
             response = self._refusal(scope, "busy", 429, {"seconds": seconds})
             response.headers["Retry-After"] = str(seconds)
@@ -101,16 +103,13 @@ class RequestGate:
         if body is not None:
             await self._app(scope, once(body, receive), send)
 
-    def _wait(self, scope: Scope, headers: Headers) -> float:
+    def _wait(self, scope: Scope) -> float:
         """Seconds until the address or the session may ask again."""
         if scope["path"].startswith(UNLIMITED):
             return 0.0
-        address = scope["client"][0] if scope.get("client") else "unknown"
-        wait = self._of_address.wait(address) if self._of_address else 0.0
-        token = cookie_parser(headers.get("cookie", "")).get(self._cookie)
-        if not wait and token and self._of_session:
-            wait = self._of_session.wait(token)
-        return wait
+        wait = self._of_address.wait(address_of(scope))
+        token = cookie_parser(Headers(scope=scope).get("cookie", "")).get(self._cookie)
+        return self._of_session.wait(token) if token and not wait else wait
 
 
 class Cookies:
@@ -199,10 +198,6 @@ def hosts_of(settings: RateServeSettings) -> frozenset[str] | None:
         return None
     public = name_in(urlsplit(settings.public_url).netloc) if settings.public_url else ""
     return LOOPBACK | ({public} if public else set())
-
-
-def _buckets(rate: float | None, burst: int) -> TokenBuckets | None:
-    return TokenBuckets(rate, burst) if rate else None
 
 
 def _write_line(scope: Scope, entry: dict[str, Any], seconds: float) -> None:

@@ -6,11 +6,9 @@ import secrets
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from urllib.parse import quote
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -28,10 +26,9 @@ from rl_qg.rating.pages.visits import Endpoints
 from rl_qg.rating.plan_files import read_plan
 from rl_qg.rating.study.store import Store, open_store
 from rl_qg.runtime.errors import InputError
-from rl_qg.serving.gate import JsonLines
 from rl_qg.settings.web import RateServeSettings
-from rl_qg.web.requests import LONGEST, LOOPBACK, SHORTEST
-from rl_qg.web.server import begin_no_connections, listen
+from rl_qg.web.requests import LOOPBACK, check_secret, read_secrets
+from rl_qg.web.server import OrderlyServer, address_of, configuration, listen
 
 # The web application of a study: its pages behind their limits, for uvicorn or any other ASGI host.
 
@@ -82,21 +79,6 @@ CLOSING_S = 10  # seconds that requests under way get after SIGTERM
 log = logging.getLogger(__name__)
 
 
-class StudyServer(uvicorn.Server):
-    """Uvicorn that ends with exit code 0 on SIGTERM or Ctrl-C: what is under way is answered, nothing new begun."""
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end; on a second signal, end."""
-        self.force_exit = self.should_exit
-        self.should_exit = True
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the port without losing a connection that has begun."""
-        for listening in sockets or []:
-            begin_no_connections(listening)
-        await super().shutdown(sockets)
-
-
 def serve_study(settings: RateServeSettings) -> None:
     """Show the tasks of a plan to raters until SIGTERM.
 
@@ -114,7 +96,9 @@ def serve_study(settings: RateServeSettings) -> None:
         bound = listen(settings.host, settings.port)
         bound.listen()  # whoever reads the address can connect at once, and is answered soon
         _print_addresses(store, settings, bound, token if is_new else "")
-        _run(application, settings, bound)
+        served = configuration(application, settings.trusted_proxies, lifespan="off", closing_seconds=CLOSING_S)
+        OrderlyServer(served).run(sockets=[bound])
+        log.info("stopped")
     finally:
         store.close()
 
@@ -126,27 +110,16 @@ def admin_token(path: str, environment: Mapping[str, str] = os.environ) -> tuple
     given, where = environment.get(VARIABLE, "").strip(), VARIABLE
     if path:
         where = f"admin_token={path}"
-        try:
-            given = Path(path).expanduser().read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "not UTF-8 text"
-            raise InputError(f"{where}: cannot be read ({reason}); give a file that holds the token") from None
+        given = read_secrets(path, "admin_token", "that holds the token").strip()
     elif not given:
         return secrets.token_urlsafe(32), True
-    if not SHORTEST <= len(given) <= LONGEST or not given.isascii() or not given.isprintable() or " " in given:
-        raise InputError(
-            f"{where}: the token must have {SHORTEST} to {LONGEST} ASCII characters and no space; make one with "
-            "openssl rand -hex 32"
-        )
+    check_secret(given, where, "the token")
     return given, False
 
 
 def public_address(settings: RateServeSettings, bound: socket.socket) -> str:
     """What raters type, without a slash at the end."""
-    if settings.public_url:
-        return settings.public_url.rstrip("/")
-    host, port = bound.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return settings.public_url.rstrip("/") or address_of(bound)
 
 
 def panel_path(settings: RateServeSettings, study: str) -> str:
@@ -165,21 +138,3 @@ def _print_addresses(store: Store, settings: RateServeSettings, bound: socket.so
     print("\n".join(lines), flush=True)
     if settings.host not in LOOPBACK and not settings.public_url.startswith("https://"):
         log.warning("host=%s: raters come without encryption; put a proxy with HTTPS before it", settings.host)
-
-
-def _run(application: object, settings: RateServeSettings, bound: socket.socket) -> None:
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(JsonLines())
-    config = uvicorn.Config(
-        application,  # type: ignore[arg-type]
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=bool(settings.trusted_proxies),
-        forwarded_allow_ips=settings.trusted_proxies or None,
-        timeout_graceful_shutdown=CLOSING_S,
-    )
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it logs starts, stops and each connection
-    StudyServer(config).run(sockets=[bound])
-    log.info("stopped")

@@ -13,7 +13,7 @@ import pytest
 from rl_qg.rating.pages.security import AdminSessions, hosts_of
 from rl_qg.rating.study.records import StoreFailed
 from rl_qg.rating.study.store import Store
-from rl_qg.serving.gate import JsonLines
+from rl_qg.web.requests import JsonLines
 from tests.rl_qg.rating.page_studies import ADMIN_TOKEN, RaterClient, page_plan, protocol, settings_of, study
 from tests.rl_qg.rating.studies import Clock
 

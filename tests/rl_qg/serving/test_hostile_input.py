@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_qg.serving.gate import JsonLines
+from rl_qg.web.requests import JsonLines
 from tests.rl_qg.serving.clients import TEXT, is_problem, run, serving, until
 from tests.rl_qg.serving.fake_model import FakeModel
 
