@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,7 +28,15 @@ from rl_qg.generation.loading import weights_hash
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, check_own, check_report, file_hash, report_path, write_json
 from rl_qg.runtime.processes import from_main
-from rl_qg.runtime.resumable_lines import Position, ResumableLines, begins_with, cannot_write, json_line
+from rl_qg.runtime.resumable_lines import (
+    Position,
+    ResumableLines,
+    Work,
+    begins_with,
+    cannot_write,
+    json_line,
+    note_path,
+)
 from rl_qg.settings import AskSettings
 from rl_qg.settings.generation import FOR_SETS
 from rl_qg.text.words import counted
@@ -64,7 +72,7 @@ class DocumentOutput:
     def __init__(self, path: Path, form: str, content: str, made_by: Mapping[str, Any]) -> None:
         self.path, self.form, self.made_by = path, form, made_by
         lines = path if form == "jsonl" else path.with_name(f".{path.name}.jsonl")
-        self.lines = ResumableLines(lines, lines.with_name(f"{lines.name}.settings.json"), content=content)
+        self.lines = ResumableLines(lines, note_path(lines), content=content)
 
     def write(
         self,
@@ -83,7 +91,7 @@ class DocumentOutput:
             documents: of which the passages are.
             passages: all of them.
             lines_of: makes the lines of some.
-            is_about: as in `ResumableLines.position`.
+            is_about: as in `Work`.
             state: each process makes the lines of its own batches.
             accept_changed_data: continue although a document has changed.
             lines_per_row: of every passage; None where it varies.
@@ -92,28 +100,16 @@ class DocumentOutput:
         texts = (document.text for document in documents)
         sources = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in zip(names, texts, strict=True)}
 
-        def prepare() -> Position:
+        work = Work(self.lines, PASSAGES, "ask", "passage", is_about, lines_per_row)
+
+        def begin() -> Position:
             check_report(self.path)
             if self.form != "jsonl":
                 check_own(self.path)
-            self.lines.check(self.made_by, sources=sources, accept=accept_changed_data)
-            position = self.lines.position(
-                passages, is_about, batch_size=PASSAGES, lines_per_row=lines_per_row, row_name="passage"
-            )
-            self.lines.write_note({**self.made_by, "sources": sources})
-            return position
+            return work.begin(passages, self.made_by, sources=sources, accept=accept_changed_data)
 
-        position = from_main(state, prepare)
-        self.lines.write(
-            islice(passages, position.rows, None),
-            lines_of,
-            position=position,
-            total=len(passages),
-            batch_size=PASSAGES,
-            state=state,
-            title="ask",
-            unit="passage",
-        )
+        position = from_main(state, begin)
+        work.write(passages[position.rows :], lines_of, position=position, total=len(passages), state=state)
 
     def finish(
         self,

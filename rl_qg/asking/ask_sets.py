@@ -26,7 +26,7 @@ from rl_qg.generation.loading import weights_hash
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
 from rl_qg.runtime.processes import from_main
-from rl_qg.runtime.resumable_lines import Position, ResumableLines, begins_with, json_line
+from rl_qg.runtime.resumable_lines import ResumableLines, Work, begins_with, json_line
 from rl_qg.settings import AskSettings
 from rl_qg.settings.generation import FOR_PAIRS, WITHOUT_ANSWERS, TrainSelectorSettings
 from rl_qg.text.words import counted
@@ -166,20 +166,22 @@ def train_set_selector(
         output.with_name(f"{output.stem}.pools.settings.json"),
         content="pools",
     )
-    position = from_main(state, partial(_prepare, lines, contexts, _pools_made_by(generator, settings)))
-    lines.write(
-        contexts[position.rows :],
-        partial(_pool_lines, generator, settings),
-        position=position,
-        total=len(contexts),
-        batch_size=PASSAGES,
-        state=state,
-        title="pools",
-        unit="passage",
-    )
-    learn = partial(_learn, lines, [gold[context] for context in contexts], generator, output)
-    selector: LearnedSelector = from_main(state, learn)
-    return selector
+    work = Work[str](lines, PASSAGES, "pools", "passage", _is_pool_of, lines_per_row=1)
+    position = from_main(state, partial(work.begin, contexts, _pools_made_by(generator, settings)))
+
+    def lines_of(batch: Sequence[str]) -> list[bytes]:
+        return [json_line(pool.to_dict()) for pool in generator.pools(batch, seed=settings.seed)]
+
+    work.write(contexts[position.rows :], lines_of, position=position, total=len(contexts), state=state)
+
+    def learn() -> LearnedSelector:
+        pools = [PassagePool.from_dict(json.loads(line.text)) for line in lines.lines()]
+        learned = train_selector(pools, [gold[context] for context in contexts])
+        learned = replace(learned, strategy=generator.strategy, model=generator.name)
+        learned.save(output)
+        return learned
+
+    return from_main(state, learn)
 
 
 def _pools_made_by(generator: SetGenerator, settings: TrainSelectorSettings) -> dict[str, Any]:
@@ -190,25 +192,5 @@ def _pools_made_by(generator: SetGenerator, settings: TrainSelectorSettings) -> 
     return {**{name: values[name] for name in names}, "model": generator.name, "weights": weights}
 
 
-def _prepare(lines: ResumableLines, contexts: Sequence[str], made_by: dict[str, Any]) -> Position:
-    lines.check(made_by)
-    position = lines.position(contexts, _is_pool_of, batch_size=PASSAGES, lines_per_row=1, row_name="passage")
-    lines.write_note(made_by)
-    return position
-
-
 def _is_pool_of(context: str, rank: int, line: bytes) -> bool:
     return begins_with(line, json_line({"context": context})[:-2])
-
-
-def _pool_lines(generator: SetGenerator, settings: TrainSelectorSettings, contexts: Sequence[str]) -> list[bytes]:
-    return [json_line(pool.to_dict()) for pool in generator.pools(contexts, seed=settings.seed)]
-
-
-def _learn(
-    lines: ResumableLines, gold: Sequence[Sequence[str]], generator: SetGenerator, output: Path
-) -> LearnedSelector:
-    pools = [PassagePool.from_dict(json.loads(line.text)) for line in lines.lines()]
-    selector = replace(train_selector(pools, gold), strategy=generator.strategy, model=generator.name)
-    selector.save(output)
-    return selector

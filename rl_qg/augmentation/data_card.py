@@ -11,6 +11,7 @@ from huggingface_hub.utils import HFValidationError, validate_repo_id
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_json
+from rl_qg.runtime.resumable_lines import note_path
 
 log = logging.getLogger(__name__)
 TABLE = "data/train.parquet"
@@ -76,7 +77,7 @@ def _contents(report: Mapping[str, Any]) -> str:
 def _generator(report: Mapping[str, Any]) -> str:
     questions = report["inputs"]["questions"]
     path = Path(questions["path"])
-    note = path.with_name(f"{path.name}.settings.json")
+    note = note_path(path)
     lines = [f"Candidates: `{path.name}`, SHA-256 `{questions['sha256']}`."]
     if not note.exists():
         return "\n".join([*lines, "No file records which generator wrote them: name it here."])

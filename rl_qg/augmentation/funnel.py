@@ -25,7 +25,7 @@ from rl_qg.data.streaming import Examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
 from rl_qg.runtime.processes import from_main
-from rl_qg.runtime.resumable_lines import Position, ResumableLines, json_line
+from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, json_line, note_path
 from rl_qg.scoring.reward_scorer import Reward
 
 # Numbers that models give candidates, computed once and kept beside the questions file.
@@ -78,22 +78,15 @@ def measure_candidates(
     made_of = {"questions": questions_hash, **measure.made_of}
     digest = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
     file = questions.with_name(f"{questions.stem}.{measure.kind}-{digest[:8]}.jsonl")
-    lines = ResumableLines(file, file.with_name(f"{file.name}.settings.json"), content="measures")
+    lines = ResumableLines(file, note_path(file), content="measures")
     missing, position = from_main(state, partial(_missing, lines, made_of, marks))
     if missing.count(1):
         function, description = measure.load()
         note = {**made_of, "digest": digest, "measure": description}
         from_main(state, partial(lines.write_note, note))
-        lines.write(
-            marked(questions, missing),
-            partial(_lines_of, function),
-            position=position,
-            total=marks.count(1),
-            batch_size=measure.batch_size,
-            state=state,
-            title=measure.kind.replace("_", " "),
-            unit="question",
-        )
+        work = Work[tuple[int, Record]](lines, measure.batch_size, measure.kind.replace("_", " "), "question")
+        rows, lines_of = marked(questions, missing), partial(_lines_of, function)
+        work.write(rows, lines_of, position=position, total=marks.count(1), state=state)
     if not state.is_main_process:
         return None
     values = array("d", [nan]) * len(marks)

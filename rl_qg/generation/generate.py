@@ -31,7 +31,15 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 from rl_qg.runtime.memory import OutOfMemoryRetry
 from rl_qg.runtime.processes import from_main
-from rl_qg.runtime.resumable_lines import NO_SOURCES, Position, ResumableLines, begins_with, json_line
+from rl_qg.runtime.resumable_lines import (
+    NO_SOURCES,
+    Position,
+    ResumableLines,
+    Work,
+    begins_with,
+    json_line,
+    note_path,
+)
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.settings import GenerateSettings
 
@@ -167,10 +175,30 @@ def generate(
     examples = ByLength(examples)
     count = settings.candidates
     written = count if settings.keep is None else settings.keep
-    lines = ResumableLines(output, output.with_name(output.name + ".settings.json"), content="questions")
-    made_by = partial(_made_by, model_path, settings, seed, reranker, language)
-    prepare = partial(_prepare, lines, examples, written, model_path, made_by, sources, accept_changed_data)
-    position = from_main(state, prepare)
+    lines = ResumableLines(output, note_path(output), content="questions")
+    work = Work[QAExample](
+        lines,
+        settings.batch_size,
+        title="generate",
+        unit="passage",
+        is_about=lambda example, rank, line: begins_with(line, json_line(_source_fields(example, rank))[:-2]),
+        lines_per_row=written,
+        row_name="example",
+    )
+
+    def begin() -> Position:
+        made_by = _made_by(model_path, settings, seed, reranker, language)
+        other_sources = lines.check(made_by, sources=sources, accept=accept_changed_data)
+        data = _data_hash(examples)
+        if not other_sources:
+            lines.check({"data": data})
+        position = work.position(examples)
+        noted = {name: value for name, value in made_by.items() if value is not None}
+        about = {"reward": _reward_of(model_path), "data": data, "sources": dict(sources)}
+        lines.write_note({"model_path": model_path, **noted, **about})
+        return position
+
+    position = from_main(state, begin)
     if position.rows == len(examples):
         log.info("generate: %d of %d passages are in %s already", position.rows, len(examples), output)
         from_main(state, partial(_check_result, lines, model_path, reranker))
@@ -185,15 +213,12 @@ def generate(
     decode = partial(_lines_of, generator, count=count, settings=settings, seed=seed, reranker=reranker)
     remedy = "ask for fewer candidates (num_beams, num_samples) or shorter ones (max_new_tokens)"
     in_parts = OutOfMemoryRetry("generate", remedy)
-    lines.write(
+    work.write(
         islice(examples, position.rows, None),
         lambda batch: [line for part in in_parts(decode, batch) for line in part],
         position=position,
         total=len(examples),
-        batch_size=settings.batch_size,
         state=state,
-        title="generate",
-        unit="passage",
     )
     from_main(state, partial(_check_result, lines, model_path, reranker))
     return len(examples) * written
@@ -287,34 +312,6 @@ def _made_by(
         **chosen,
         **later,
     }
-
-
-def _prepare(
-    lines: ResumableLines,
-    examples: Examples,
-    written: int,
-    model_path: str,
-    made_by: Callable[[], dict[str, Any]],
-    sources: Mapping[str, str],
-    accept_changed_data: bool,
-) -> Position:
-    """Check what the file was made with, write its note, and return where to continue."""
-    now = made_by()
-    other_sources = lines.check(now, sources=sources, accept=accept_changed_data)
-    data = _data_hash(examples)
-    if not other_sources:
-        lines.check({"data": data})
-    position = lines.position(
-        examples,
-        lambda example, rank, line: begins_with(line, json_line(_source_fields(example, rank))[:-2]),
-        batch_size=now["batch_size"],
-        lines_per_row=written,
-        row_name="example",
-    )
-    noted = {name: value for name, value in now.items() if value is not None}
-    about = {"reward": _reward_of(model_path), "data": data, "sources": dict(sources)}
-    lines.write_note({"model_path": model_path, **noted, **about})
-    return position
 
 
 def _check_result(lines: ResumableLines, model_path: str, reranker: Reranker | None) -> None:

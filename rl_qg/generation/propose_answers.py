@@ -30,7 +30,7 @@ from rl_qg.generation.tasks import parse_answers, row_tasks, sentence_rows
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import check_report, file_hash, read_json, report_path, report_value, write_json
 from rl_qg.runtime.processes import from_main
-from rl_qg.runtime.resumable_lines import Position, ResumableLines, cannot_write, json_line
+from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, cannot_write, json_line, note_path
 from rl_qg.settings import AnswersSettings
 from rl_qg.text.languages import AUTO, LANGUAGES, OTHER, code_of
 from rl_qg.text.spans import Span, select_spans
@@ -190,21 +190,12 @@ def propose_answers(
     """
     propose, made_by = method(settings, state)
     made_by |= {"input": list(passages.sources), "passages": passages.form, "excluded": _digest(passages.excluded)}
-    lines = ResumableLines(output, output.with_name(output.name + ".settings.json"), content="answers")
-    position, counts = from_main(
-        state, partial(_prepare, lines, passages, made_by, settings.batch_size, accept_changed_data)
-    )
+    lines = ResumableLines(output, note_path(output), content="answers")
+    work = Work[Passage](lines, settings.batch_size, "answers", "passage", _is_about)
+    position, counts = from_main(state, partial(_begin, work, passages, made_by, accept_changed_data))
     if position is not None:
-        lines.write(
-            islice(passages, position.rows, None),
-            partial(_lines_of, propose),
-            position=position,
-            total=counts["kept"],
-            batch_size=settings.batch_size,
-            state=state,
-            title="answers",
-            unit="passage",
-        )
+        rest, lines_of = islice(passages, position.rows, None), partial(_lines_of, propose)
+        work.write(rest, lines_of, position=position, total=counts["kept"], state=state)
         if passages.counts.kept != counts["kept"]:
             raise InputError(f"{', '.join(passages.sources)}: has changed while it was read; run the command again")
         own = [getattr(propose, "left_out", 0)]  # of this process; only a generator has them
@@ -280,19 +271,20 @@ def _lines_of(propose: Propose, passages: Sequence[Passage]) -> list[bytes]:
     ]
 
 
-def _prepare(
-    lines: ResumableLines, passages: Passages, made_by: Mapping[str, Any], batch_size: int, accept_changed_data: bool
+def _begin(
+    work: Work[Passage], passages: Passages, made_by: Mapping[str, Any], accept_changed_data: bool
 ) -> tuple[Position | None, dict[str, int]]:
     """Check what the file was made with and write its note; return where to continue (None: it is complete), and how
     many passages were read, kept and left out.
     """
+    lines, sources = work.lines, passages.hashes
     check_report(lines.path)
-    sources = passages.hashes
     other_sources = lines.check(made_by, sources=sources, accept=accept_changed_data)
-    if lines.begun and not other_sources and _is_complete(lines.path):
+    same = lines.begun and not other_sources
+    if same and report_value(lines.path, "output", "sha256") == file_hash(lines.path):  # the report is written last
         return None, {}
     rows = iter(passages)
-    position = lines.position(rows, _is_about, batch_size=batch_size, row_name="passage")
+    position = work.position(rows)
     deque(rows, maxlen=0)  # `passages.counts` is complete once all passages are read
     counts = asdict(passages.counts)
     if not counts["kept"]:
@@ -301,10 +293,6 @@ def _prepare(
     lines.write_note({**made_by, "sources": sources})
     report_path(lines.path).unlink(missing_ok=True)
     return position, counts
-
-
-def _is_complete(output: Path) -> bool:
-    return bool(report_value(output, "output", "sha256") == file_hash(output))
 
 
 def _is_about(passage: Passage, _: int, line: bytes) -> bool:

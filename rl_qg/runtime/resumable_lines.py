@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
@@ -148,8 +148,8 @@ class Position:
 class ResumableLines:
     """JSON lines about rows, in the order of the rows, and a note of the settings and data they were made with.
 
-    A command first calls `check`, which refuses a file that was made otherwise, and `position`, which finds the end of
-    the last whole batch; then `write_note`; then `write`, in which several processes may take part.
+    A command first calls `check`, which refuses a file that was made otherwise; then `write_note`; then it adds lines,
+    by `append` or, where several processes take part, by `Work`.
 
     Args:
         path: the file of lines.
@@ -246,45 +246,78 @@ class ResumableLines:
                     yield StoredLine(number, text, start, end)
                 start = end
 
-    def position(
+    def cut(self, size: int) -> None:
+        """Keep the first `size` bytes. For a single process, as `append` is."""
+        cut_file(self.path, size)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Add one line and bring it to the disk."""
+        append_lines(self.path, [json_line(record)])
+
+
+@dataclass(frozen=True)
+class Work(Generic[Row]):
+    """Rows of which each becomes lines of a file, batch by batch, and what the same command needs to go on after a
+    kill: which line belongs to which row.
+
+    Args:
+        lines: the file.
+        batch_size: rows in a batch.
+        title: what is done, for the bar.
+        unit: what a row is, for the bar.
+        is_about: whether line number k (from 0) of a row can be this text. A text without a line feed was cut off
+            anywhere. None where the command finds the position itself.
+        lines_per_row: number of lines of every row; None where it varies and may be 0. Then a batch is known to be
+            whole once a line about a later row follows.
+        row_name: what a row is, for error messages; "" as in the bar.
+    """
+
+    lines: ResumableLines
+    batch_size: int
+    title: str
+    unit: str
+    is_about: Callable[[Row, int, bytes], bool] | None = None
+    lines_per_row: int | None = None
+    row_name: str = ""
+
+    def begin(
         self,
         rows: Iterable[Row],
-        is_about: Callable[[Row, int, bytes], bool],
+        made_by: Mapping[str, Any],
         *,
-        batch_size: int,
-        lines_per_row: int | None = None,
-        row_name: str = "row",
+        sources: Mapping[str, str] | None = None,
+        accept: bool = False,
     ) -> Position:
-        """Find the end of the last whole batch, and check that every line is about the row it must be about.
+        """Check what the file was made with (see `ResumableLines.check`), write its note, and return the position."""
+        self.lines.check(made_by, sources=sources or NO_SOURCES, accept=accept)
+        position = self.position(rows)
+        self.lines.write_note(made_by if sources is None else {**made_by, "sources": sources})
+        return position
 
-        Args:
-            rows: all rows; as many are read as the file has lines about.
-            is_about: whether line number k (from 0) of a row can be this text. A text without a line feed was cut off
-                anywhere.
-            batch_size: rows in a batch.
-            lines_per_row: number of lines of every row; None where it varies and may be 0. Then a batch is known to
-                be whole once a line about a later row follows.
-            row_name: what a row is, for error messages.
+    def position(self, rows: Iterable[Row]) -> Position:
+        """Find the end of the last whole batch, and check that every line is about the row it must be about. Of all
+        rows as many are read as the file has lines about.
         """
+        assert self.is_about is not None
         remaining = iter(rows)
         row, index, rank = next(remaining, None), 0, 0
         position = Position()
-        for line in self.lines():
-            while row is not None and not is_about(row, rank, line.text):
-                row, index, rank = next(remaining, None) if lines_per_row is None else None, index + 1, 0
-                if index % batch_size == 0:
+        for line in self.lines.lines():
+            while row is not None and not self.is_about(row, rank, line.text):
+                row, index, rank = next(remaining, None) if self.lines_per_row is None else None, index + 1, 0
+                if index % self.batch_size == 0:
                     position = Position(index, line.start)
             if row is None:
                 raise InputError(
-                    f"output={self.path}: line {line.number} is not about the {row_name} in its place; name another "
-                    "file or delete it"
+                    f"output={self.lines.path}: line {line.number} is not about the {self.row_name or self.unit} in "
+                    "its place; name another file or delete it"
                 )
             if not line.text.endswith(b"\n"):
                 break
             rank += 1
-            if rank == lines_per_row:
+            if rank == self.lines_per_row:
                 row, index, rank = next(remaining, None), index + 1, 0
-                if index % batch_size == 0 or row is None:
+                if index % self.batch_size == 0 or row is None:
                     position = Position(index, line.end)
         return position
 
@@ -295,10 +328,7 @@ class ResumableLines:
         *,
         position: Position,
         total: int,
-        batch_size: int,
         state: PartialState,
-        title: str,
-        unit: str,
     ) -> None:
         """Cut the file at `position` and add the lines of `rows`, batch by batch, with a progress bar.
 
@@ -307,32 +337,20 @@ class ResumableLines:
             lines_of: the lines of one batch, each with its line feed.
             position: where to continue.
             total: number of rows, those before the position included.
-            batch_size: rows in a batch.
             state: the processes; all of them call this.
-            title: what is done, for the bar.
-            unit: what a row is, for the bar.
         """
+        path, title, unit = self.lines.path, self.title, self.unit
         if position.rows:
-            log.info("%s: %d of %d %ss are in %s already", title, position.rows, total, unit, self.path)
+            log.info("%s: %d of %d %ss are in %s already", title, position.rows, total, unit, path)
         main = state.is_main_process
         with ProgressBar(total=total, initial=position.rows, desc=title, unit=unit, disable=not main) as bar:
-            write_lines(
-                rows,
-                lines_of,
-                self.path,
-                keep=position.size,
-                batch_size=batch_size,
-                state=state,
-                advance=bar.update,
-            )
+            options: dict[str, Any] = {"keep": position.size, "batch_size": self.batch_size, "state": state}
+            write_lines(rows, lines_of, path, **options, advance=bar.update)
 
-    def cut(self, size: int) -> None:
-        """Keep the first `size` bytes. For a single process, as `append` is."""
-        cut_file(self.path, size)
 
-    def append(self, record: Mapping[str, Any]) -> None:
-        """Add one line and bring it to the disk."""
-        append_lines(self.path, [json_line(record)])
+def note_path(output: Path) -> Path:
+    """The note beside a file of lines: `questions.jsonl.settings.json` for `questions.jsonl`."""
+    return output.with_name(f"{output.name}.settings.json")
 
 
 def json_line(record: Mapping[str, Any]) -> bytes:

@@ -35,7 +35,7 @@ from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.memory import OutOfMemoryRetry
 from rl_qg.runtime.processes import from_main
-from rl_qg.runtime.resumable_lines import Position, ResumableLines, begins_with
+from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, begins_with
 from rl_qg.scoring.reward_scorer import Reward, score_or_refuse, signature_of
 from rl_qg.stats.intervals import Floats, Interval, PassageDraws, mean_interval
 
@@ -216,7 +216,16 @@ def score_file(
     check_row_by_row(reward)
     summary = summary_path(output, source)
     lines = ResumableLines(output, summary, content="scores")
-    begun = from_main(state, partial(_begin, lines, reward, source, batch_size, accept_changed_data))
+    work = Work[TableRow](
+        lines,
+        batch_size,
+        title="score",
+        unit="row",
+        is_about=lambda row, _, line: begins_with(line, _line_start(row).encode()),
+        lines_per_row=1,
+        row_name=f"row of {source}",
+    )
+    begun = from_main(state, partial(_begin, work, reward, source, accept_changed_data))
     in_parts = OutOfMemoryRetry("score", "shorten the contexts, or score on the CPU (training.use_cpu=true)")
     score = partial(_lines_of, reward, source, columns=begun.columns)
 
@@ -225,16 +234,8 @@ def score_file(
             reward.reset_cache()  # a resumed run has a smaller cache, which would change the last digits
         return [line for part in in_parts(score, batch) for line in part]
 
-    lines.write(
-        islice(source, begun.position.rows, None),
-        lines_of,
-        position=begun.position,
-        total=begun.total,
-        batch_size=batch_size,
-        state=state,
-        title="score",
-        unit="row",
-    )
+    rest = islice(source, begun.position.rows, None)
+    work.write(rest, lines_of, position=begun.position, total=begun.total, state=state)
     return from_main(state, partial(_end, lines, begun.note))
 
 
@@ -250,26 +251,18 @@ class _Begun:
     note: dict[str, Any]
 
 
-def _begin(
-    lines: ResumableLines, reward: Reward, source: QuestionTable, batch_size: int, accept_changed_data: bool
-) -> _Begun:
+def _begin(work: Work[TableRow], reward: Reward, source: QuestionTable, accept_changed_data: bool) -> _Begun:
     total, columns = _check(source, reward)
     faults = source.malformed  # of this reading, which was complete
     # The title is noted for metrics that read it alone: outputs of others that were begun before it existed continue.
     read = {name: field for name, field in source.columns.items() if name != "title" or name in columns}
     made_by = {"signature": signature_of(reward), "columns": read}
     sources = source.hashes()
-    lines.check(made_by, sources=sources, sources_key="input", accept=accept_changed_data)
-    position = lines.position(
-        source,
-        lambda row, _, line: begins_with(line, _line_start(row).encode()),
-        batch_size=batch_size,
-        lines_per_row=1,
-        row_name=f"row of {source}",
-    )
+    work.lines.check(made_by, sources=sources, sources_key="input", accept=accept_changed_data)
+    position = work.position(source)
     malformed = {"malformed": {"count": len(faults), "records": faults[:REPORTED_IDS]}} if faults else {}
     note = {**made_by, "input": sources, **malformed}
-    lines.write_note({"complete": False, **note})
+    work.lines.write_note({"complete": False, **note})
     return _Begun(total, columns, position, note)
 
 

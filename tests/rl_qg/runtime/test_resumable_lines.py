@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.resumable_lines import Position, ResumableLines, begins_with, json_line
+from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, begins_with, json_line
 from tests.full_disk import room_for
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
@@ -41,22 +41,11 @@ class Job:
         return [json_line(self.record(row, rank)) for row in rows for rank in range(self.counts[row])]
 
     def run(self) -> Position:
-        self.lines.check({"text": self.text})
         rows = range(len(self.counts))
-        position = self.lines.position(
-            rows, self.is_about, batch_size=self.batch_size, lines_per_row=self.lines_per_row
-        )
-        self.lines.write_note({"text": self.text})
-        self.lines.write(
-            rows[position.rows :],
-            self.lines_of,
-            position=position,
-            total=len(rows),
-            batch_size=self.batch_size,
-            state=PartialState(cpu=True),
-            title="count",
-            unit="row",
-        )
+        work = Work[int](self.lines, self.batch_size, "count", "row", self.is_about, self.lines_per_row)
+        position = work.begin(rows, {"text": self.text})
+        state = PartialState(cpu=True)
+        work.write(rows[position.rows :], self.lines_of, position=position, total=len(rows), state=state)
         return position
 
 
