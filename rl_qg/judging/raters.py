@@ -5,18 +5,18 @@ puts each rater's ratings on one scale (QAScore, section 4.3.3, equation 13); `w
 criteria. Each returns new judgements, whose `human` are the means of what is left.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rl_qg.judging.judgements import Judgement
 from rl_qg.runtime.errors import InputError
 from rl_qg.stats.agreement import LEVELS, Ratings, fleiss_kappa, krippendorff_alpha
-from rl_qg.stats.intervals import PassageDraws
+from rl_qg.stats.intervals import Floats, Ints, PassageDraws
 
 NONE, BOTH_SIDES, ABOVE = "none", "both_sides", "above"
 
@@ -104,51 +104,73 @@ def filter_rows(
 # --- One scale for all raters ---
 
 
+def z_scores(
+    rater: Ints, values: Floats, enters: NDArray[np.bool_], *, raters: int, added: float = 0.0
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """The z of each value, (rating - μ) / σ, and which raters have none: their ratings are all equal, or single.
+
+    Args:
+        rater: who gave each value, indices below `raters`, in the shape of `values`.
+        values: NaN where there is no rating, and then no z.
+        enters: the ratings that μ and σ (n - 1 in the denominator) of a rater are of.
+        raters: how many there are.
+        added: to σ.
+    """
+    count = np.bincount(rater[enters], minlength=raters)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.bincount(rater[enters], weights=values[enters], minlength=raters) / count
+        gaps = values - mean[rater]
+        squares = np.bincount(rater[enters], weights=gaps[enters] ** 2, minlength=raters)
+        spread = np.sqrt(squares / (count - 1))
+        spread = np.where((count > 1) & (spread > _ROUNDING), spread, np.nan)
+        return gaps / (spread + added)[rater], np.isnan(spread)
+
+
 @dataclass(frozen=True)
 class Standardised:
-    """Judgements whose ratings are z-scores, and what could not be used: raters whose ratings are all equal or single
-    (no z), with the number of their ratings.
+    """Judgements whose ratings are z-scores, and of how many raters; what could not be used: raters without a z, and
+    the number of their ratings.
     """
 
     judgements: list[Judgement]
     raters: int
-    without_spread: int
+    raters_without_spread: int
     ratings_left_out: int
 
     def counts(self) -> dict[str, int]:
-        """How many raters there are, and what was left out."""
-        return {
-            "raters": self.raters,
-            "raters_without_spread": self.without_spread,
-            "ratings_left_out": self.ratings_left_out,
-        }
+        """All but the judgements."""
+        return {key: value for key, value in vars(self).items() if key != "judgements"}
 
 
 def standardised(
     judgements: Sequence[Judgement], criteria: Sequence[str], controls: Sequence[Judgement] = ()
 ) -> Standardised:
-    """`human` becomes the mean of the raters' z = (rating - μ) / σ, where μ and σ (n - 1 in the denominator) are of
-    all ratings of that rater, over all criteria; `ratings` stay as given.
+    """`human` becomes the mean of the raters' z (`z_scores`), where μ and σ are of all ratings of that rater, over all
+    criteria; `ratings` stay as given.
 
     A rater who is named twice at a question rated it twice: the mean of both z counts, once. `controls` enter μ and σ
-    alone.
+    alone. Each rating of a criterion needs the name of its rater, and some rater a z.
     """
-    given: dict[str, list[float]] = defaultdict(list)
-    for judgement in (*judgements, *controls):
+    given: list[tuple[int, str, str, float]] = []  # number of the question, criterion, rater, rating
+    for number, judgement in enumerate((*judgements, *controls)):
         _check_named(judgement, criteria)
         for criterion in criteria:
-            for rater, value in _by_rater(judgement, criterion):
-                given[rater].append(value)
-    scales = {
-        rater: (fmean(values), stdev(values))
-        for rater, values in given.items()
-        if len(values) > 1 and min(values) < max(values)
-    }
-    if not scales:
+            given += [(number, criterion, *rating) for rating in _by_rater(judgement, criterion)]
+    index = {name: at for at, name in enumerate(dict.fromkeys(rater for _, _, rater, _ in given))}
+    rater = np.array([index[name] for _, _, name, _ in given], dtype=np.int64)
+    ratings = np.array([value for *_, value in given], dtype=np.float64)
+    z, without = z_scores(rater, ratings, np.ones(len(ratings), dtype=bool), raters=len(index))
+    if without.all():
         raise InputError("standardise: no rater gave two different ratings, so there is no scale to put them on")
-    left_out = sum(len(values) for rater, values in given.items() if rater not in scales)
-    changed = [replace(judgement, human=_human(judgement, criteria, scales)) for judgement in judgements]
-    return Standardised(changed, len(given), len(given) - len(scales), left_out)
+    of_questions: list[dict[str, dict[str, list[float]]]] = [{} for _ in (*judgements, *controls)]
+    for (number, criterion, name, _), value in zip(given, z.tolist(), strict=True):
+        if not without[index[name]]:
+            of_questions[number].setdefault(criterion, {}).setdefault(name, []).append(value)
+    changed = [
+        replace(one, human={criterion: fmean(map(fmean, by.values())) for criterion, by in values.items()})
+        for one, values in zip(judgements, of_questions, strict=False)
+    ]
+    return Standardised(changed, len(index), int(without.sum()), int(without[rater].sum()))
 
 
 def _check_named(judgement: Judgement, criteria: Sequence[str]) -> None:
@@ -166,21 +188,6 @@ def _check_named(judgement: Judgement, criteria: Sequence[str]) -> None:
 def _by_rater(judgement: Judgement, criterion: str) -> list[tuple[str, float]]:
     pairs = zip(judgement.raters, judgement.ratings.get(criterion, ()), strict=False)
     return [(rater, value) for rater, value in pairs if rater is not None and value is not None]
-
-
-def _human(
-    judgement: Judgement, criteria: Sequence[str], scales: Mapping[str, tuple[float, float]]
-) -> dict[str, float]:
-    human = {}
-    for criterion in criteria:
-        z: dict[str, list[float]] = defaultdict(list)
-        for rater, value in _by_rater(judgement, criterion):
-            if rater in scales:
-                mean, spread = scales[rater]
-                z[rater].append((value - mean) / spread)
-        if z:
-            human[criterion] = fmean(map(fmean, z.values()))
-    return human
 
 
 # --- All criteria together ---

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.ticker import MaxNLocator
 
 from rl_qg.pages.plots import COLOURS, RUN_COLOURS, new_figure, page_svg, shortened
-from rl_qg.pages.results import MINUS, NONE, Plot, Table, estimate_text, p_text
+from rl_qg.pages.results import MINUS, NONE, Plot, Table, estimate_text, joined_rows, p_text
 
 # The tables of `rl-qg correlate` that people read.
 
@@ -47,10 +47,8 @@ def _metrics(tables: Mapping[str, Rows], criterion: str) -> list[dict[str, str]]
     worse = _worse(tables["differences"], criterion)
     pairs_of = {row["metric"]: row for row in tables["win_loss"] if row["criterion"] == criterion}
     areas = {row["metric"]: row for row in tables["auc"] if row["criterion"] == criterion}
-    names = list(dict.fromkeys(metric for metric, _, _ in values))
-    names.sort(key=lambda name: -_or_lowest(values[name, "question", RANKED_BY]["value"]))
     rows = []
-    for name in names:
+    for name in _best_first(tables["correlations"], criterion):
         row = {"metric": name}
         for level, mark in (("question", ""), ("system", " of systems")):
             for coefficient, symbol in SYMBOLS.items():
@@ -68,10 +66,6 @@ def _metrics(tables: Mapping[str, Rows], criterion: str) -> list[dict[str, str]]
         row["n"] = f"{values[name, 'question', RANKED_BY]['n']:,}"
         rows.append(row)
     return rows
-
-
-def _or_lowest(value: float | None) -> float:
-    return -2.0 if value is None else value
 
 
 def _worse(differences: Rows, criterion: str) -> dict[str, int]:
@@ -145,33 +139,32 @@ def _first_few(texts: Sequence[str]) -> str:
 
 
 def _agreement(rows: Rows) -> list[dict[str, str]]:
-    by_criterion: dict[str, dict[str, str]] = {}
-    questions: dict[str, int] = {}
+    questions = _largest(rows, "criterion")
+
+    def cells(row: Mapping[str, Any]) -> dict[str, str]:
+        counts = {"raters": str(row["raters"]), "questions": f"{questions[row['criterion']]:,}"}
+        return {row["statistic"]: estimate_text(row), **counts}
+
+    return joined_rows(rows, ("criterion",), cells)
+
+
+def _largest(rows: Rows, column: str) -> dict[str, int]:
+    """The largest `n` of the rows with each value of a column."""
+    sizes: dict[str, int] = {}
     for row in rows:
-        line = by_criterion.setdefault(row["criterion"], {"criterion": row["criterion"]})
-        line[row["statistic"]] = estimate_text(row)
-        questions[row["criterion"]] = max(row["n"], questions.get(row["criterion"], 0))
-        line |= {"raters": str(row["raters"]), "questions": f"{questions[row['criterion']]:,}"}
-    return list(by_criterion.values())
+        sizes[row[column]] = max(row["n"], sizes.get(row[column], 0))
+    return sizes
 
 
 def _by_type(rows: Rows, criterion: str) -> list[dict[str, str]]:
-    correlated = [row for row in rows if row["criterion"] == criterion and row["coefficient"] == "spearman"]
-    sizes: dict[str, int] = {}
-    for row in correlated:
-        sizes[row["type"]] = max(sizes.get(row["type"], 0), row["n"])
-    shown = [
-        kind
-        for kind in sorted(sizes, key=lambda kind: -sizes[kind])
-        if any(row["type"] == kind and row["value"] is not None for row in correlated)
-    ]
-    by_metric: dict[str, dict[str, str]] = {}
-    for kind in shown:
-        for row in correlated:
-            if row["type"] == kind:
-                line = by_metric.setdefault(row["metric"], {"metric": row["metric"]})
-                line[f"{kind} ({sizes[kind]})"] = estimate_text(row, 2)
-    return list(by_metric.values())
+    correlated = _of(rows, criterion=criterion, coefficient="spearman")
+    sizes = _largest(correlated, "type")
+    order = sorted(sizes, key=lambda kind: -sizes[kind])
+    known = {row["type"] for row in correlated if row["value"] is not None}
+    shown = sorted((row for row in correlated if row["type"] in known), key=lambda row: order.index(row["type"]))
+    return joined_rows(
+        shown, ("metric",), lambda row: {f"{row['type']} ({sizes[row['type']]})": estimate_text(row, 2)}
+    )
 
 
 def _redundancy_note(tables: Mapping[str, Rows], criterion: str) -> str:
@@ -249,39 +242,41 @@ def _of(rows: Rows, **wanted: str) -> list[Mapping[str, Any]]:
 
 
 def _rater_filter(rows: Rows) -> Table:
-    lines: dict[str, dict[str, str]] = {}
-    for row in rows:
-        line = lines.setdefault(row["criterion"], {"criterion": row["criterion"], "questions": f"{row['n']:,}"})
-        line["ratings a question"] = f"{row['raters_before']:.2f} → {row['raters_after']:.2f}"
-        line["removed"] = f"{row['removed']:,}"
+    def cells(row: Mapping[str, Any]) -> dict[str, str]:
         values = [NONE if row[when] is None else f"{row[when]:.3f}" for when in ("before", "after")]
-        line[row["statistic"]] = " → ".join(values)
+        return {
+            "questions": f"{row['n']:,}",
+            "ratings a question": f"{row['raters_before']:.2f} → {row['raters_after']:.2f}",
+            "removed": f"{row['removed']:,}",
+            row["statistic"]: " → ".join(values),
+        }
+
     note = (
         "Ratings far from the others of the same question are left out, before → after. Agreement rises by "
         "construction: what is left is what agrees."
     )
-    return Table("Filter of ratings", [*lines.values()], note)
+    return Table("Filter of ratings", joined_rows(rows, ("criterion",), cells), note)
 
 
 def _replication(rows: Rows) -> Table:
-    lines: dict[str, dict[str, str]] = {}
-    for row in rows:
-        line = lines.setdefault(row["criterion"], {"criterion": row["criterion"], "systems": str(row["n"])})
+    def cells(row: Mapping[str, Any]) -> dict[str, str]:
         symbol = SYMBOLS[row["coefficient"]]
-        line[symbol] = estimate_text(row)
-        line[f"p of {symbol}"] = p_text(row.get("p"))
+        return {"systems": str(row["n"]), symbol: estimate_text(row), f"p of {symbol}": p_text(row.get("p"))}
+
     note = "Mean ratings of the systems in this file and in replication=, correlated."
     if alone := max((row["only_first"] + row["only_second"] for row in rows), default=0):
         note += f" Up to {alone} systems are in one of the files alone and do not count."
-    return Table("Agreement with the second file of ratings", [*lines.values()], note)
+    return Table("Agreement with the second file of ratings", joined_rows(rows, ("criterion",), cells), note)
 
 
 def _means(rows: Rows, agreement: Rows, criteria: Sequence[str]) -> Table:
-    lines: dict[str, dict[str, str]] = {}
-    for row in _of(rows, of="criterion"):
-        line = lines.setdefault(row["system"], {"system": row["system"], "questions": "0"})
-        line["questions"] = f"{max(row['n'], int(line['questions'].replace(',', ''))):,}"
-        line[row["name"]] = estimate_text(row)
+    ratings = _of(rows, of="criterion")
+    questions = _largest(ratings, "system")
+    lines = joined_rows(
+        ratings,
+        ("system",),
+        lambda row: {"questions": f"{questions[row['system']]:,}", row["name"]: estimate_text(row)},
+    )
     kappas = {row["criterion"]: row for row in agreement if row["statistic"] == "Fleiss' κ"}
     known = [
         f"{name} {kappas[name]['value']:.3f}"
@@ -291,20 +286,21 @@ def _means(rows: Rows, agreement: Rows, criteria: Sequence[str]) -> Table:
     note = "Mean human ratings; brackets: 95 % bootstrap intervals over passages."
     if known:
         note += f" Fleiss' κ of the raters: {', '.join(known)}."
-    return Table("Systems, mean ratings", [*lines.values()], note)
+    return Table("Systems, mean ratings", lines, note)
 
 
 def _metric_means(rows: Rows) -> Table:
-    metrics = list(dict.fromkeys(row["name"] for row in _of(rows, of="metric")))
-    lines: dict[str, dict[str, str]] = {}
-    for row in _of(rows, of="metric"):
-        if row["name"] in metrics[:MOST_COLUMNS]:
-            line = lines.setdefault(row["system"], {"system": row["system"]})
-            line[row["name"]] = NONE if row["value"] is None else f"{row['value']:.4g}".replace("-", MINUS)
+    scores = _of(rows, of="metric")
+    metrics = list(dict.fromkeys(row["name"] for row in scores))
+
+    def cells(row: Mapping[str, Any]) -> dict[str, str]:
+        return {row["name"]: NONE if row["value"] is None else f"{row['value']:.4g}".replace("-", MINUS)}
+
+    shown = [row for row in scores if row["name"] in metrics[:MOST_COLUMNS]]
     note = "Mean scores; the sign of metrics that are better when lower is reversed."
     if len(metrics) > MOST_COLUMNS:
         note += f" {MOST_COLUMNS} of {len(metrics)} metrics; tables/means.csv has all."
-    return Table("Systems, mean scores", [*lines.values()], note)
+    return Table("Systems, mean scores", joined_rows(shown, ("system",), cells), note)
 
 
 def _square(rows: Rows, kind: str, title: str) -> Table:
@@ -350,38 +346,39 @@ def _parts(tables: Mapping[str, Rows], criterion: str, column: str) -> Table:
     """Metrics by system or subset: r and ρ, as in tables 6 and 9 of KPQA; ρ alone where there are many."""
     rows = _of(tables[f"by_{column}"], criterion=criterion)
     labels = list(dict.fromkeys(row[column] for row in rows if row["value"] is not None))
-    sizes = {label: max(row["n"] for row in rows if row[column] == label) for label in labels}
+    sizes = _largest(rows, column)
     chosen = ("pearson", "spearman") if len(labels) <= MOST_PAIRS else ("spearman",)
-    lines: dict[str, dict[str, str]] = {}
-    for label in labels:
-        for row in rows:
-            if row[column] == label and row["coefficient"] in chosen:
-                line = lines.setdefault(row["metric"], {"metric": row["metric"]})
-                line[f"{label} ({sizes[label]:,}), {SYMBOLS[row['coefficient']]}"] = estimate_text(row, 2)
+    shown = [row for label in labels for row in rows if row[column] == label and row["coefficient"] in chosen]
+
+    def cells(row: Mapping[str, Any]) -> dict[str, str]:
+        heading = f"{row[column]} ({sizes[row[column]]:,}), {SYMBOLS[row['coefficient']]}"
+        return {heading: estimate_text(row, 2)}
+
     note = f"Coefficients over the questions of each {column}; their number is after its name."
-    return Table(f"{criterion}, by {column}", [*lines.values()], note)
+    return Table(f"{criterion}, by {column}", joined_rows(shown, ("metric",), cells), note)
 
 
 def _ratings_table(rows: Rows, criterion: str, plots: Plots) -> Table:
-    lines: dict[str, dict[str, str]] = {}
-    for row in _of(rows, criterion=criterion):
-        line = lines.setdefault(row["system"], {"system": row["system"]})
-        line |= {"mean": f"{row['mean']:.3f}".replace("-", MINUS), "ratings": f"{row['n']:,}"}
-        line[row["rating"]] = f"{100 * row['fraction']:.1f} %"
+    def cells(row: Mapping[str, Any]) -> dict[str, str]:
+        mean, share = f"{row['mean']:.3f}".replace("-", MINUS), f"{100 * row['fraction']:.1f} %"
+        return {"mean": mean, "ratings": f"{row['n']:,}", row["rating"]: share}
+
+    lines = joined_rows(_of(rows, criterion=criterion), ("system",), cells)
     note = "The share of each rating, of single ratings where the file has them, else of mean ratings."
-    return Table(f"{criterion}, ratings by system", [*lines.values()], note, plots.get((RATINGS, criterion), ()))
+    return Table(f"{criterion}, ratings by system", lines, note, plots.get((RATINGS, criterion), ()))
 
 
 def _scores_table(rows: Rows, criterion: str, plots: Plots) -> Table:
     chosen = _of(rows, criterion=criterion)
-    ratings = list(dict.fromkeys(row["rating"] for row in chosen))
-    sizes = {rating: max(row["n"] for row in chosen if row["rating"] == rating) for rating in ratings}
-    lines: dict[str, dict[str, str]] = {}
-    for row in chosen:
-        line = lines.setdefault(row["metric"], {"metric": row["metric"]})
-        line[f"{row['rating']} ({sizes[row['rating']]:,})"] = (
-            f"{row['median']:.3g} [{row['q25']:.3g}, {row['q75']:.3g}]".replace("-", MINUS) if row["n"] else NONE
-        )
+    sizes = _largest(chosen, "rating")
+
+    def cells(row: Mapping[str, Any]) -> dict[str, str]:
+        heading = f"{row['rating']} ({sizes[row['rating']]:,})"
+        if not row["n"]:
+            return {heading: NONE}
+        return {heading: f"{row['median']:.3g} [{row['q25']:.3g}, {row['q75']:.3g}]".replace("-", MINUS)}
+
+    lines = joined_rows(chosen, ("metric",), cells)
     note = (
         "Median score and quartiles of the questions with each rating; the number of questions is after it. Mean "
         "ratings are rounded to whole ones where the scale has few steps."
@@ -389,7 +386,7 @@ def _scores_table(rows: Rows, criterion: str, plots: Plots) -> Table:
     shown = plots.get((SCORES, criterion), ())
     if shown:
         note += f" Drawn for {len(shown)} of {len(lines)} metrics, those with the highest τ-b; lines: 5 to 95 %."
-    return Table(f"{criterion}, scores by rating", [*lines.values()], note, shown)
+    return Table(f"{criterion}, scores by rating", lines, note, shown)
 
 
 MOST_METRICS = 6  # drawings of one criterion
@@ -425,7 +422,7 @@ def _best_first(correlations: Rows, criterion: str) -> list[str]:
     values = {
         row["metric"]: -2.0 if row["value"] is None else row["value"]
         for row in correlations
-        if (row["criterion"], row["level"], row["coefficient"]) == (criterion, "question", "kendall")
+        if (row["criterion"], row["level"], row["coefficient"]) == (criterion, "question", RANKED_BY)
     }
     return sorted(values, key=lambda name: -values[name])
 

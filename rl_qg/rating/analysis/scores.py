@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_qg.judging import raters
 from rl_qg.judging.raters import OVERALL, noisy_ratings
 from rl_qg.rating.analysis.ratings import NO_ORIGINAL, RatedItems
 from rl_qg.rating.protocol import DEGRADED, REPEAT
@@ -42,19 +43,11 @@ def z_scores(rated: RatedItems, variant: str = WITHOUT_DEGRADED) -> ZScores:
     enters = ~np.isnan(rated.values)
     if variant == WITHOUT_DEGRADED:
         enters &= ~rated.is_kind(DEGRADED)[:, None]
-    raters = len(rated.raters)
     rater = np.broadcast_to(rated.rater[:, None], rated.values.shape)
-    count = np.bincount(rater[enters], minlength=raters)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.bincount(rater[enters], weights=rated.values[enters], minlength=raters) / count
-        gaps = rated.values - mean[rated.rater][:, None]
-        squares = np.bincount(rater[enters], weights=gaps[enters] ** 2, minlength=raters)
-        spread = np.sqrt(squares / (count - 1))
-        spread = np.where((count > 1) & (spread > 1e-9), spread, np.nan)
-        spread += _DIALOGUE_EVAL_ADDS if variant == DIALOGUE_EVAL else 0.0
-        values = gaps / spread[rated.rater][:, None]
+    added = _DIALOGUE_EVAL_ADDS if variant == DIALOGUE_EVAL else 0.0
+    values, without_z = raters.z_scores(rater, rated.values, enters, raters=len(rated.raters), added=added)
     lost = ~np.isnan(rated.values) & np.isnan(values)
-    names = tuple(name for name, without in zip(rated.raters, np.isnan(spread), strict=True) if without)
+    names = tuple(name for name, without in zip(rated.raters, without_z, strict=True) if without)
     return ZScores(values, names, int(lost.sum()))
 
 
