@@ -18,7 +18,6 @@ from rl_qg.pages.plots import RUN_COLOURS, ReportedMean
 from rl_qg.pages.results import page_environment
 from rl_qg.reports.run_files import (
     MODELS,
-    OLDER_READER,
     SCORES,
     JsonObject,
     ReportedRun,
@@ -389,8 +388,7 @@ def run_summary(run: ReportedRun) -> dict[str, Any]:
         },
         "qa": {
             **{name: _reader(run, name) for name in run.qa},
-            # What tools of earlier versions read: the reader on gold with the final generator's questions.
-            OLDER_READER: _reader(run, run.final_reader) if run.final_reader else None,
+            "augmented": _reader(run, run.final_reader) if run.final_reader else None,
             "difference": {score: _plain(run.difference.estimate(score), difference=True) for score in SCORES},
             "differences": {
                 pair: {

@@ -18,7 +18,6 @@ from rl_qg.scoring.held_out import DIRECTION, FEWEST, SeriesChange, divergences,
 MODELS = ("gold", "ce", "scst")
 SCORES = {"exact_match": "EM", "f1": "F1"}
 READERS = ("gold", "ce", "scst")
-OLDER_READER = "augmented"  # gold with the final generator's questions, in runs that compared two readers by epochs
 FINAL_WORDS = {"scst": "SCST", "rloo": "RLOO", "grpo": "GRPO", "best_of_n": "best of n"}
 
 
@@ -179,20 +178,17 @@ class ReportedRun:
     @property
     def final_reader(self) -> str | None:
         """The reader on gold with questions of the final generator, or of the only one; None: none yet."""
-        names = ("ce",) if self.settings.get("stages") == "ce" else ("scst", OLDER_READER)
-        return next((name for name in names if name in self.readers), None)
+        name = "ce" if self.settings.get("stages") == "ce" else "scst"
+        return name if name in self.readers else None
 
     @property
     def difference(self) -> JsonObject:
-        """What the augmented reader gains: `difference` of `comparison.json`, or in older runs all of it."""
-        return self.comparison.part("difference") if "difference" in self.comparison.value else self.comparison
+        """What the last reader gains over the first."""
+        return self.comparison.part("difference")
 
     def reader_difference(self, later: str, earlier: str, score: str) -> ReportedMean | None:
         """A reader's score minus another's in percent points, paired; None where they have not been compared."""
-        known = self.comparison.estimate("differences", f"{later} - {earlier}", score)
-        if known is None and (later, earlier) == (OLDER_READER, "gold") and later in self.readers:
-            return self.difference.estimate(score)
-        return known
+        return self.comparison.estimate("differences", f"{later} - {earlier}", score)
 
     def reader_score(self, reader: str, score: str) -> ReportedMean | None:
         """A reader's mean score in percent, with its interval over passages; None when it has not been trained."""
@@ -220,7 +216,7 @@ def read_run(folder: Path) -> ReportedRun:
         evaluation=_json_object(folder / "evaluation.json"),
         questions=_count(folder / "questions.jsonl"),
         augmentation=_json_object(folder / "augmented.report.json"),
-        qa={name: _json_object(folder / "qa" / name / "qa_metrics.json") for name in (*READERS, OLDER_READER)},
+        qa={name: _json_object(folder / "qa" / name / "qa_metrics.json") for name in READERS},
         comparison=_json_object(folder / "qa" / "comparison.json"),
         augmentation_ce=_json_object(folder / "augmented.ce.report.json"),
         separation=_json_object(folder / "separation.json"),

@@ -5,13 +5,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rl_qg.data.oracle import BESIDE, SUMS, VERDICTS
+from rl_qg.data.oracle import BESIDE, VERDICTS
 from rl_qg.pages.plots import ReportedMean, interval_plot, reader_plot
 from rl_qg.reports.run_files import (
     BY_KEY,
     MEASURES,
     MODELS,
-    OLDER_READER,
     REWARD,
     SCORES,
     JsonObject,
@@ -148,13 +147,8 @@ def _why_no_flag(run: ReportedRun) -> str:
 # The report's readers: scores of readers trained on gold, and on gold with questions of each generator.
 
 
-COLOURS = {"gold": "gold", "ce": "ce", "scst": "scst", OLDER_READER: "scst"}
-
-
 def reader_label(run: ReportedRun, name: str) -> str:
     """What a reader was trained on."""
-    if name == OLDER_READER:
-        return "gold + generated"
     return "gold alone" if name == "gold" else f"gold + {run.words[name]}"
 
 
@@ -200,7 +194,7 @@ def readers_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
         if any(estimates := [run.reader_difference(later, earlier, score) for score in SCORES])
     ]
     levels = [
-        (f"{SCORES[score]}, {reader_label(run, name)}", COLOURS[name], estimate, _seed_scores(run.qa[name], score))
+        (f"{SCORES[score]}, {reader_label(run, name)}", name, estimate, _seed_scores(run.qa[name], score))
         for score in SCORES
         for name in readers
         if (estimate := run.reader_score(name, score))
@@ -228,7 +222,7 @@ def picture(run: ReportedRun, anchor: str) -> Any:
     """The plot that answers the question of the run: EM and F1 of each reader, with intervals."""
     groups = {
         SCORES[score]: [
-            (reader_label(run, name), COLOURS[name], estimate)
+            (reader_label(run, name), name, estimate)
             for name in run.readers
             if (estimate := run.reader_score(name, score))
         ]
@@ -245,8 +239,7 @@ def _gains(run: ReportedRun, pairs: Sequence[tuple[str, str]], anchor: str) -> A
     rows: list[tuple[str, str, ReportedMean, Sequence[float]]] = []
     for later, earlier in pairs:
         if estimate := run.reader_difference(later, earlier, "f1"):
-            short = {"gold": "gold", OLDER_READER: "generated"}
-            words = [short.get(name, run.words.get(name, name)) for name in (later, earlier)]
+            words = [name if name == "gold" else run.words[name] for name in (later, earlier)]
             rows.append((" − ".join(words), "greedy" if estimate.excludes_zero else "muted", estimate, ()))
     return interval_plot(rows, f"{anchor} gains", zero=True) if rows else None
 
@@ -257,7 +250,7 @@ def _reader_row(run: ReportedRun, name: str) -> dict[str, Any]:
     columns = [[number_text(value, 1) for value in _seed_scores(record, score)] for score in SCORES]
     return {
         "label": reader_label(run, name),
-        "colour": COLOURS[name],
+        "colour": name,
         "scores": [estimate_cell(run.reader_score(name, score), 1) for score in SCORES],
         "seeds": [(seed, scores) for seed, *scores in zip(seeds, *columns, strict=True)],
         "total": record.count("total"),
@@ -325,7 +318,7 @@ def _rewards(sample: JsonObject) -> dict[str, float | None]:
 def _verdicts(sample: JsonObject) -> dict[str, str | None]:
     given = sample.part("oracle")
     for model, verdict in given.value.items():
-        if verdict is not None and verdict not in (*VERDICTS, *SUMS):  # the sums: of earlier versions
+        if verdict is not None and verdict not in VERDICTS:
             raise given.error(("samples", "oracle", model), f"one of {', '.join(VERDICTS)}", verdict)
     return {model: given.get(model) for model in MODELS}
 
@@ -414,13 +407,6 @@ VERDICT_COLOURS = {
     "invented_name": "sample",
     "wrong_detail": "detail",
 }
-OLDER_COLOURS = {
-    "right": "greedy",
-    "ill_formed": "bad",
-    "ambiguous": "muted",
-    "wrong_attribute": "extra",
-    "wrong_entity": "sample",
-}
 BESIDE_LABELS = {"unsupported": "name or number not in passage", "no_subject": "no subject named"}
 
 
@@ -438,7 +424,7 @@ def outcome_view(run: ReportedRun, anchor: str) -> dict[str, Any]:
 
 def sentence(run: ReportedRun) -> str:
     """What the readers say about the reward, or about the questions where there is no reader to compare with."""
-    pairs = (("scst", "ce"), ("scst", "gold"), (OLDER_READER, "gold"), ("ce", "gold"))
+    pairs = (("scst", "ce"), ("scst", "gold"), ("ce", "gold"))
     for later, earlier in pairs:
         estimate = run.reader_difference(later, earlier, "f1")
         if estimate is not None:
@@ -488,18 +474,17 @@ def _unchanged(estimate: ReportedMean | None) -> ReportedMean | None:
 
 def _oracle(run: ReportedRun) -> dict[str, Any] | None:
     """The shares of the verdicts, and of what a question may have beside its verdict, in percent, for each generator
-    and for human questions; None without an oracle. Folders of earlier versions have coarser verdicts.
+    and for human questions; None without an oracle.
     """
     parts = {model: part for model in MODELS if (part := run.evaluation.part("models", model, "oracle")).value}
     if not parts:
         return None
     known = {name for part in parts.values() for name in part.value}
-    colours = VERDICT_COLOURS if "wrong_relation" in known else OLDER_COLOURS
-    verdicts = tuple(colours)
+    verdicts = tuple(VERDICT_COLOURS)
     beside = [name for name in BESIDE if name in known]
     difference = run.evaluation.part("difference", "oracle")
     return {
-        "verdicts": [(verdict, verdict.replace("_", " "), colour) for verdict, colour in colours.items()],
+        "verdicts": [(verdict, verdict.replace("_", " "), colour) for verdict, colour in VERDICT_COLOURS.items()],
         "beside": [BESIDE_LABELS[name] for name in beside],
         "rows": [
             {
