@@ -1,4 +1,6 @@
-"""QA examples: the schema that all packages use, hashes of examples and passages, and SQuAD JSON as output."""
+"""QA examples: the schema that all packages use, their hashes, and what is written of them: SQuAD JSON, QG-Bench
+rows.
+"""
 
 import hashlib
 import json
@@ -12,27 +14,6 @@ from typing import Any, Literal
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer
 from rl_qg.text.spans import sentence_at, sentence_spans
-
-# The sentence of an answer: the part of a passage that QG-Bench calls `sentence`.
-
-
-def sentence_of(context: str, start: int, end: int) -> tuple[int, int]:
-    """Start and end of the sentence that holds the characters `start` to `end` (one past the last) of a passage,
-    without the white space around it; of an answer in several sentences, of all from its first to its last.
-
-    The part is never smaller than the answer, even where the answer begins or ends with white space.
-
-    Raises:
-        ValueError: the answer is empty or not in the passage.
-    """
-    if not 0 <= start < end <= len(context):
-        raise ValueError(f"an answer from {start} to {end} is not in a passage of {len(context)} characters")
-    spans = sentence_spans(context)
-    if not spans:
-        return start, end
-    first, last = spans[sentence_at(spans, start)], spans[sentence_at(spans, end - 1)]
-    return min(first[0], start), max(last[1], end)
-
 
 Role = Literal["train", "validation", "test"]
 log = logging.getLogger(__name__)
@@ -68,11 +49,7 @@ class QAExample:
 
 
 def as_example(row: QAExample | Mapping[str, Any]) -> QAExample:
-    """Return the example itself, or build it from a row of a `datasets.Dataset` with SQuAD's columns.
-
-    Raises:
-        InputError: a column is missing.
-    """
+    """Return the example itself, or build it from a row of a `datasets.Dataset` with SQuAD's columns."""
     if isinstance(row, QAExample):
         return row
     try:
@@ -87,11 +64,7 @@ def as_example(row: QAExample | Mapping[str, Any]) -> QAExample:
 
 
 def answer_place(example: QAExample) -> tuple[int, int]:
-    """Start and end of the first answer in the context.
-
-    Raises:
-        InputError: it is not there.
-    """
+    """Start and end of the first answer in the context; raise `InputError` if it is not there."""
     answer = example.answers[0]
     end = answer.start + len(answer.text)
     if example.context[answer.start : end] != answer.text:
@@ -156,7 +129,6 @@ def write_squad(path: str | Path, examples: Iterable[QAExample]) -> int:
 
 
 def squad_text(examples: Iterable[QAExample]) -> str:
-    """What `write_squad` writes."""
     return "".join(text for text, _ in _squad_parts(examples))
 
 
@@ -178,13 +150,12 @@ def _squad_question(example: QAExample) -> dict[str, Any]:
     return {"id": example.id, "question": example.question, "answers": answers, **language}
 
 
-# Rows of QG-Bench's schema: a question, its answer, and the texts that a generator may be given, with `<hl>` on both
-# sides of what the question is about.
+# --- rows of QG-Bench's schema: a question, its answer, and the texts that a generator may be given, with `<hl>` on
+# both sides of what the question is about
 #
 # Source: Ushio et al., "Generative Language Models for Paragraph-Level Question Generation" (EMNLP 2022), Table 1 and
 # lmqg 0.1.2 (`language_model.py`). Their code marks the first place at which the answer's text occurs, which is
 # another than the annotator's in 0.6 to 10.8 % of the rows of a data set. Here the mark is where the answer is.
-
 
 HIGHLIGHT = "<hl>"
 COLUMNS = (
@@ -193,12 +164,24 @@ COLUMNS = (
 )
 
 
+def sentence_of(context: str, start: int, end: int) -> tuple[int, int]:
+    """What QG-Bench calls `sentence`: start and end of the sentence that holds the characters `start` to `end` (one
+    past the last) of a passage, without the white space around it; of an answer in several sentences, of all from its
+    first to its last. The part is never smaller than the answer, even where that begins or ends with white space.
+    """
+    if not 0 <= start < end <= len(context):
+        raise ValueError(f"an answer from {start} to {end} is not in a passage of {len(context)} characters")
+    spans = sentence_spans(context)
+    if not spans:
+        return start, end
+    first, last = spans[sentence_at(spans, start)], spans[sentence_at(spans, end - 1)]
+    return min(first[0], start), max(last[1], end)
+
+
 def unified_row(example: QAExample) -> dict[str, str | int]:
     """The row of an example's first answer: `COLUMNS`, and `id`, `title`, `answer_start` (characters into the
-    paragraph) and `language` if it is known, with which `rl_qg.data.reading` reads it back as it was.
-
-    Raises:
-        ValueError: the answer is empty or not at its offset.
+    paragraph) and `language` if it is known, with which `rl_qg.data.reading` reads it back as it was. Raises
+    `ValueError` where the answer is empty or not at its offset.
     """
     paragraph, answer = example.context, example.answers[0]
     start, end = answer.start, answer.start + len(answer.text)

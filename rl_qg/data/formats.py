@@ -25,7 +25,7 @@ FILE_NAME = re.compile(r"(?P<stem>.+?)\.((?P<kind>json|jsonl|csv|tsv)(\.gz)?|(?P
 HUB_NAME = re.compile(r"(?P<name>\w[\w.-]*(/[\w.-]+)?)(:(?P<configuration>[\w.-]+))?")
 
 Rows = Iterable[tuple[str, int, Any]]
-"""Rows of a source: the position for messages, the number from 1, and the row."""
+"""Rows of a source: the position for messages, the number from 1, and the row, or the `InputError` that it gives."""
 
 IMPOSSIBLE = "impossible question"
 MALFORMED_RECORD = "malformed record"
@@ -131,7 +131,7 @@ def malformed_record(key: str, error: InputError) -> RawRecord:
     return RawRecord(key, "", "", "", (), unusable=MALFORMED_RECORD, fault=str(error))
 
 
-# --- rows of each kind of source: (position for messages, number, row)
+# --- reading of files: lines, documents, tables
 
 
 def first_line(error: Exception) -> str:
@@ -140,7 +140,7 @@ def first_line(error: Exception) -> str:
 
 
 def json_line_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
-    """Yield (position for messages, number, row) for every line of a JSON lines file that is not blank."""
+    """The objects of a JSON lines file; blank lines are skipped."""
     with open_binary(path) as stream:
         for number, line in enumerate(complete_lines(stream, path), 1):
             if line.strip():
@@ -209,7 +209,6 @@ def _undamaged(parts: Iterator[bytes], path: Path) -> Iterator[bytes]:
 
 
 def field_of(record: Any, name: str, where: str) -> Any:
-    """A field of an object; raise `InputError` if it is none, or has no such field."""
     if not isinstance(record, dict):
         raise InputError(f"{where}: expected an object, got {type(record).__name__}")
     if name not in record:
@@ -219,7 +218,6 @@ def field_of(record: Any, name: str, where: str) -> Any:
 
 
 def list_field(record: Any, name: str, where: str) -> list[Any]:
-    """A field that is a list; raise `InputError` otherwise."""
     value = field_of(record, name, where)
     if not isinstance(value, list):
         raise InputError(f"{where}: field {name!r} must be a list, got {type(value).__name__}")
@@ -263,28 +261,19 @@ def offset_field(answer: Any, where: str) -> int:
     raise InputError(f"{where}: field 'answer_start' must be a whole number, got {reprlib.repr(value)}")
 
 
-# Tables as text: `.csv` (RFC 4180 quoting) and `.tsv` (no quoting: a cell is the text between two tabs), also gzipped,
-# with a header line.
-
+# --- tables as text: csv (RFC 4180 quoting) and tsv (no quoting: a cell is the text between two tabs), with a header
+# line
 
 LONGEST_CELL = 1 << 24
 
 
-def table_rows(path: Path, kind: str) -> Iterator[tuple[str, int, dict[str, str] | InputError]]:
-    """Yield position, number from 1 and fields of each row; for a row with too many or too few cells, what is wrong.
-
-    Blank lines are skipped.
-
-    Args:
-        path: of an existing file.
-        kind: `csv` or `tsv`.
-
-    Raises:
-        InputError: the file cannot be read as such a table, or two columns have one name.
+def table_rows(path: Path, kind: str) -> Rows:
+    """The rows of a `csv` or `tsv` table; for a row with too many or too few cells, what is wrong. Blank lines are
+    skipped.
     """
     header: list[str] = []
     number = 0
-    for line, cells in _tsv_cells(path) if kind.lower() == "tsv" else _csv_cells(path):
+    for line, cells in _tsv_cells(path) if kind == "tsv" else _csv_cells(path):
         where = f"{path}: line {line}"
         if not cells:
             continue
@@ -320,11 +309,8 @@ def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"{path}: line {start}: malformed CSV: {error}") from None
 
 
-# Rows of Parquet files.
-
-
-def parquet_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
-    """Yield (position for messages, number, row) for every row of a Parquet file, one batch in memory at a time."""
+def parquet_rows(path: Path) -> Rows:
+    """The rows of a Parquet file, one batch in memory at a time."""
     import pyarrow
     import pyarrow.parquet
 

@@ -568,9 +568,7 @@ def _beside(path: Path, name: str) -> Path | None:
 
 
 def parallel_records(files: ParallelFiles) -> Iterator[RawRecord]:
-    """Yield one record a line, a malformed one where tags do not fit tokens; raise `InputError` where files have
-    different lengths.
-    """
+    """One record a line, a malformed one where tags do not fit tokens; raise `InputError` where the lengths differ."""
     paths = [files.passages, files.questions, *([files.answers] if files.answers else [])]
     if files.answers and files.answers.name.startswith("src-"):
         log.warning("%s: has no answers; the sentences of %s stand for them", files.passages, files.answers.name)

@@ -127,7 +127,7 @@ _NOTHING = _Reference("", "", "")
 
 
 def judge(question: str, example: QAExample) -> str | None:
-    """Say whether a question about the example's passage asks for the example's answer: one of `VERDICTS`.
+    """Whether a question about the example's passage asks for the example's answer: one of `VERDICTS`.
 
     - right: the fact asked for has the answer, at the place of the answer;
     - ill_formed: no question that the corpus's forms and their paraphrases explain: unfinished, repeated, scrambled,
@@ -147,7 +147,7 @@ def judge(question: str, example: QAExample) -> str | None:
 
 
 def examine(question: str, example: QAExample) -> OracleJudgement | None:
-    """The verdict of `judge` with what else is wrong with the question; None where `judge` is None."""
+    """The verdict of `judge`, and what else is wrong with the question."""
     facts = read_facts(example.context)
     target = None if facts is None else answered_fact(facts, example)
     if facts is None or target is None:
@@ -292,12 +292,10 @@ _REFERENCES = {kind: _reference_pattern(kind) for kind in FORMS}
 
 
 def judgements(questions: Sequence[str], examples: Sequence[QAExample]) -> list[OracleJudgement | None]:
-    """`examine` for question i about example i."""
     return [examine(question, example) for question, example in zip(questions, examples, strict=True)]
 
 
 def verdicts(questions: Sequence[str], examples: Sequence[QAExample]) -> list[str | None]:
-    """`judge` for question i about example i."""
     return [judge(question, example) for question, example in zip(questions, examples, strict=True)]
 
 
@@ -310,11 +308,9 @@ def columns(given: Sequence[OracleJudgement | None]) -> dict[str, Floats]:
 
 
 def shares(given: Sequence[OracleJudgement | None], draws: PassageDraws) -> dict[str, Any] | None:
-    """The share of each of `VERDICTS`, which sum to 1, of `SUMS` and of `BESIDE`: fractions of the questions that have
-    a judgement, with 95 % intervals over passages.
-
-    `given` are the judgements on the questions of `draws`. Returns `{name: {mean, low, high, n, passages}}`, None
-    where no question has one: the passages are not of the embedded corpus.
+    """The share of each of `VERDICTS`, which sum to 1, of `SUMS` and of `BESIDE`, `{name: {mean, low, high, n,
+    passages}}`: fractions of the questions of `draws` that have a judgement, with 95 % intervals over passages. None
+    where none has one: the passages are not of the embedded corpus.
     """
     if not any(given):
         return None
@@ -324,7 +320,7 @@ def shares(given: Sequence[OracleJudgement | None], draws: PassageDraws) -> dict
 def share_differences(
     last: Sequence[OracleJudgement | None], first: Sequence[OracleJudgement | None], draws: PassageDraws
 ) -> dict[str, Any] | None:
-    """The paired differences of the shares of two sets of questions, with intervals, in the form of `shares`."""
+    """The paired differences of the `shares` of two sets of questions, with intervals."""
     if not any(one and other for one, other in zip(last, first, strict=True)):
         return None
     before = columns(first)

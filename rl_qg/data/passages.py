@@ -1,8 +1,5 @@
 """Passages without questions, from text files or from any format of QA data, one at a time.
 
-    Passages(["contexts.txt"])          # one passage a line
-    Passages(["dev.json", "more.jsonl"])  # the distinct passages of QA files
-
 Passages with the same `passage_hash` are the same; only the first of them is read.
 """
 
@@ -74,9 +71,6 @@ class Passages:
         excluded: keys (`passage_key`) of passages that are left out, such as those of validation data.
 
     `counts` is about the last reading.
-
-    Raises:
-        InputError: with file and position, for malformed data.
     """
 
     sources: Sequence[str]
@@ -94,7 +88,6 @@ class Passages:
 
     @property
     def hashes(self) -> dict[str, str]:
-        """SHA-256 of each file."""
         return {name: file_hash(Path(name).expanduser()) for name in self.sources}
 
     def __iter__(self) -> Iterator[Passage]:
@@ -151,7 +144,6 @@ def file_passages(source: str, form: str) -> Iterator[Passage]:
 
 
 def _checked_path(source: str) -> Path:
-    """The path of an existing file of a known kind."""
     path = existing_file(source)
     if not TEXT.fullmatch(path.name) and not stem_and_kind(path)[1]:
         raise InputError(

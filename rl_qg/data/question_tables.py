@@ -1,9 +1,8 @@
 """Tables of questions to score, read row by row, as many times as needed.
 
-Formats: `.jsonl` (one object a line, blank lines skipped), `.json` in a layout of QA data (SQuAD, HotpotQA, MS MARCO:
-one row a question, with its first answer; held whole in memory, since it is one document), `.parquet`, `.csv` (RFC
-4180 quoting), `.tsv` (no quoting: a cell is the text between two tabs); each of the text formats also as `.gz`. Or
-plain text files with one item a line, one file for each column, or those that `rl_qg.data.layouts` knows.
+Formats: rows of `.jsonl`, `.csv`, `.tsv`, `.parquet`; `.json` in a layout of QA data (one row a question, with its
+first answer); plain text files with one item a line, one file for each column, or those that `rl_qg.data.layouts`
+knows.
 """
 
 import logging
@@ -41,10 +40,7 @@ class QuestionTable:
         hotpotqa_context: what the passage of a HotpotQA question is (`rl_qg.data.layouts.CONTEXTS`).
 
     Malformed records of QA data are left out; `malformed` has their faults (file, position, field), as the last
-    reading found them.
-
-    Raises:
-        InputError: a file is missing or of unknown kind; while reading, a row of another kind of file cannot be read.
+    reading found them. A row of another kind of file that cannot be read is an error.
     """
 
     def __init__(
@@ -91,7 +87,6 @@ class QuestionTable:
             self._told = True
 
     def hashes(self) -> dict[str, str]:
-        """SHA-256 of each file."""
         return {str(path): file_hash(path) for path in self.paths}
 
     def value(self, row: TableRow, column: str) -> Any:

@@ -105,7 +105,6 @@ class QAData:
     hashes: dict[str, str]
 
     def summary(self) -> str:
-        """One line for the log: how many records were read, kept, repaired and dropped, and why."""
         return report_line(self.report)
 
 
@@ -126,10 +125,8 @@ def read_examples(
         hotpotqa_context: what the passage of a HotpotQA question is (`rl_qg.data.layouts.CONTEXTS`).
 
     An answer that is not at its offset is moved when its text occurs once in the context. Records that cannot be used
-    are dropped and counted.
-
-    Raises:
-        InputError: a file is missing or cannot be parsed, or a source has no usable record.
+    are dropped and counted. Raises `InputError` where a file is missing or cannot be parsed, or a source has no usable
+    record.
     """
     names = source_names(sources)
     if not names:
@@ -169,10 +166,8 @@ def _first_faults(faults: Sequence[str]) -> list[str]:
 
 
 def without_malformed(source: Any, records: Iterable[RawRecord], faults: list[str]) -> Iterator[RawRecord]:
-    """The records of a source that could be read; what is wrong with the others is added to `faults`.
-
-    Raises:
-        InputError: at the end, if none could be read but some could not.
+    """The records of a source that could be read; what is wrong with the others is added to `faults`. Raises
+    `InputError` at the end, if none could be read but some could not.
     """
     read, before = 0, len(faults)
     for record in records:
@@ -233,7 +228,7 @@ class RecordChecker:
             raise InputError(f"{source}: no usable record: {counts}{named}; check the file, or give another")
 
     def _check(self, record: RawRecord, allow_unlabelled: bool, source: str) -> QAExample | str:
-        """Return the example, or the reason to drop the record."""
+        """The example, or the reason to drop the record."""
         if reason := _reason_to_drop(record, allow_unlabelled):
             return reason
         results = [_located_answer(text, start, record.context) for text, start in record.answers]
@@ -244,16 +239,8 @@ class RecordChecker:
             self.changes["repaired"].add(record.id)
         if len(answers) < len(results):
             self.changes["answers_dropped"].add(record.id)
-        return QAExample(
-            self._unique_id(record.id),
-            record.title,
-            record.context,
-            record.question,
-            answers,
-            source=source,
-            multi_hop=record.multi_hop,
-            language=record.language,
-        )
+        own = (self._unique_id(record.id), record.title, record.context, record.question, answers)
+        return QAExample(*own, source=source, multi_hop=record.multi_hop, language=record.language)
 
     def _unique_id(self, key: str) -> str:
         if self._given_new_ids is not None:
@@ -304,7 +291,6 @@ def _reason_to_drop(record: RawRecord, allow_unlabelled: bool) -> str:
 
 
 def _located_answer(text: str, start: int, context: str) -> Answer | str:
-    """Return the answer at its true offset, or the reason why it has none."""
     if not text.strip():
         return "no answer"
     if start >= 0 and context.startswith(text, start):

@@ -84,27 +84,22 @@ def load_splits(settings: DataSettings, *, development: float = 0.0, whole_passa
     """
     if development and not settings.validation:
         return _set_aside(settings, development)
-    # 1. Read.
     none = QAData(examples=[], report={"role": "train", "sources": [], **RecordChecker().report()}, hashes={})
     train = none if not settings.train and settings.unlabelled else read_role(settings, "train")
     validation = read_role(settings, "validation")
-    # 2. Drop what leaks.
     clean, check = _without_leakage(train.examples, validation.examples)
-    # 3. Sample, and split into labelled and unlabelled passages.
     sample = take_passages if whole_passages else take
     clean = sample(clean, settings.max_train, settings.seed, "data.max_train", TRAINING)
     gold, unlabelled = _labelled(clean, settings)
-    unlabelled_files = source_names(settings.unlabelled)
-    unlabelled_hashes = Passages(unlabelled_files).hashes if unlabelled_files else {}
+    files = source_names(settings.unlabelled)
+    limit, key = settings.max_validation, "data.max_validation"
     return Splits(
         gold=gold,
         unlabelled=unlabelled,
-        validation=sample(
-            validation.examples, settings.max_validation, settings.seed, "data.max_validation", VALIDATION
-        ),
+        validation=sample(validation.examples, limit, settings.seed, key, VALIDATION),
         held_out=frozenset(passage_key(example.context) for example in validation.examples),
         leakage=check,
-        hashes={**train.hashes, **validation.hashes, **unlabelled_hashes},
+        hashes={**train.hashes, **validation.hashes, **(Passages(files).hashes if files else {})},
         report={"train": train.report, "validation": validation.report},
     )
 
@@ -131,7 +126,6 @@ def _set_aside(settings: DataSettings, fraction: float) -> Splits:
 
 
 def _labelled(examples: Sequence[QAExample], settings: DataSettings) -> tuple[list[QAExample], list[QAExample]]:
-    """The training examples whose questions are used, and those that give passages and answers alone."""
     fraction = settings.labelled_fraction
     gold, unlabelled = sample_labelled(examples, fraction, settings.seed, settings.labelled_unit)
     what = "training questions are used, and of the others passages and answers alone"
@@ -143,15 +137,11 @@ def _without_leakage(
     train: Sequence[QAExample], validation: Sequence[QAExample]
 ) -> tuple[list[QAExample], dict[str, int]]:
     """The training examples about passages that are not in the validation data, and the counts of the check."""
-    result = leakage(train, validation)
-    leaked = set(result.shared_hashes)
+    found = leakage(train, validation)
+    leaked = set(found.shared_hashes)
     clean = [example for example in train if passage_hash(example.context) not in leaked]
-    check = {
-        "train_passages": result.train_passages,
-        "validation_passages": result.validation_passages,
-        "shared_passages": result.shared,
-        "train_examples_dropped": len(train) - len(clean),
-    }
+    check = {"train_passages": found.train_passages, "validation_passages": found.validation_passages}
+    check |= {"shared_passages": found.shared, "train_examples_dropped": len(train) - len(clean)}
     log.info(
         "leakage check: %(train_passages)d training and %(validation_passages)d validation passages, "
         "%(shared_passages)d shared; %(train_examples_dropped)d training examples dropped",
@@ -174,10 +164,8 @@ def training_spans(settings: DataSettings) -> ExampleStream:
     options: dict[str, Any] = {"role": "train", "allow_unlabelled": True, "spans": True}
     options |= {"limit": settings.max_train, "seed": settings.seed}
     if source == WORLD:
-        corpus = RecordSource(
-            f"{WORLD} (train)", lambda: map(as_raw_record, _corpus_examples(settings.world, "train"))
-        )
-        stream = ExampleStream([corpus], **options)
+        read = lambda: map(as_raw_record, _corpus_examples(settings.world, "train"))  # noqa: E731
+        stream = ExampleStream([RecordSource(f"{WORLD} (train)", read)], **options)
     else:
         stream = stream_examples(source, **options, hotpotqa_context=settings.hotpotqa_context)
     log.info(report_line(stream.report))
@@ -190,7 +178,7 @@ def training_spans(settings: DataSettings) -> ExampleStream:
 
 
 def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = False) -> QAData:
-    """All examples of one role, from files, the Hub or the embedded corpus; the counts are logged."""
+    """All examples of one role; the counts are logged."""
     source = _source(settings, role)
     data = (
         _corpus_data(settings.world, role)
@@ -226,14 +214,9 @@ def _corpus_examples(sizes: WorldSettings, role: Role) -> Iterator[QAExample]:
 def _corpus_data(sizes: WorldSettings, role: Role) -> QAData:
     examples = list(_corpus_examples(sizes, role))
     none = {"count": 0, "ids": []}
-    counts: dict[str, Any] = {
-        "role": role,
-        "sources": [WORLD],
-        "read": len(examples),
-        "kept": len(examples),
-        "dropped": {},
-    }
-    report = {**counts, "repaired": none, "answers_dropped": none, "duplicate_ids": none}
+    counts = {"read": len(examples), "kept": len(examples), "dropped": {}}
+    changes = {"repaired": none, "answers_dropped": none, "duplicate_ids": none}
+    report = {"role": role, "sources": [WORLD], **counts, **changes}
     return QAData(examples=examples, report=report, hashes={f"{WORLD} ({role})": examples_hash(examples)})
 
 
@@ -251,12 +234,9 @@ class Leakage:
 
 
 def leakage(train: Iterable[QAExample], validation: Iterable[QAExample]) -> Leakage:
-    """Find the passages that are in both sets."""
     hashes = [{passage_hash(context) for context in {e.context for e in part}} for part in (train, validation)]
     shared = tuple(sorted(hashes[0] & hashes[1]))
-    return Leakage(
-        train_passages=len(hashes[0]), validation_passages=len(hashes[1]), shared=len(shared), shared_hashes=shared
-    )
+    return Leakage(len(hashes[0]), len(hashes[1]), len(shared), shared)
 
 
 def sample_labelled(
@@ -343,10 +323,7 @@ def with_additional_spans(
     """The spans of the training data, then those of files with answers, each span once.
 
     Passages of `held_out` (keys of `passage_key`) are left out of the files and counted; questions in the files are
-    not used.
-
-    Raises:
-        InputError: a file cannot be read, has no usable record, or has passages of `held_out` alone.
+    not used. Raises `InputError` where a file has no usable record, or passages of `held_out` alone.
     """
     for name in files:
         out = [_is_held_out(record, held_out) for record in raw_records(name, "train", unlabelled=True)]

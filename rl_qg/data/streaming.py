@@ -17,13 +17,11 @@ from rl_qg.runtime.files import file_hash
 
 
 class Examples(Protocol):
-    """A list of examples, or anything that can be iterated like one."""
+    """A list of examples, or anything that can be iterated like one: the same ones in the same order each time."""
 
-    def __len__(self) -> int:
-        """The number of examples."""
+    def __len__(self) -> int: ...
 
-    def __iter__(self) -> Iterator[QAExample]:
-        """The examples, the same ones in the same order each time."""
+    def __iter__(self) -> Iterator[QAExample]: ...
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,8 @@ class ExampleStream:
         limit: select a sample of at most this size (None: all), the same as `take` selects with `seed`.
         spans: of the examples with the same answer span select only the first, as `answer_spans` does.
 
-    `report` and `hashes` are those of `rl_qg.data.reading.QAData`.
-
-    Raises:
-        InputError: as `read_examples`; while iterating, a source has another number of records than before.
+    `report` and `hashes` are those of `rl_qg.data.reading.QAData`. Errors are those of `read_examples`; while
+    iterating, a source that has another number of records than before is one.
     """
 
     def __init__(
@@ -70,7 +66,7 @@ class ExampleStream:
         self._sources = sources
         self._allow_unlabelled = allow_unlabelled
         checker = RecordChecker()
-        self._selected = _selection(self._usable(checker), limit, seed, spans)
+        self._selected = _selection(self._usable(checker, sources), limit, seed, spans)
         self._new_ids = checker.new_ids
         self._count = sum(self._selected)
         self.report = {"role": role, "sources": [source.name for source in sources], **checker.report()}
@@ -78,14 +74,19 @@ class ExampleStream:
     @property
     def hashes(self) -> dict[str, str]:
         """SHA-256 of each source: of the file, or of the examples when it is not a file."""
-        return {source.name: self._hash(source) for source in self._sources}
+        return {
+            source.name: examples_hash(self._usable(RecordChecker(), [source]))
+            if source.path is None
+            else file_hash(source.path)
+            for source in self._sources
+        }
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[QAExample]:
         flags = iter(self._selected)
-        for example in self._usable(RecordChecker(self._new_ids)):
+        for example in self._usable(RecordChecker(self._new_ids), self._sources):
             selected = next(flags, None)
             if selected is None:
                 break
@@ -97,14 +98,9 @@ class ExampleStream:
         names = ", ".join(source.name for source in self._sources)
         raise InputError(f"{names}: has changed while it was read; run the command again")
 
-    def _usable(self, checker: RecordChecker) -> Iterator[QAExample]:
-        for source in self._sources:
+    def _usable(self, checker: RecordChecker, sources: Sequence[RecordSource]) -> Iterator[QAExample]:
+        for source in sources:
             yield from checker.usable_examples(source.name, source.records(), self._allow_unlabelled)
-
-    def _hash(self, source: RecordSource) -> str:
-        if source.path is not None:
-            return file_hash(source.path)
-        return examples_hash(RecordChecker().usable_examples(source.name, source.records(), self._allow_unlabelled))
 
 
 def stream_examples(
@@ -118,28 +114,19 @@ def stream_examples(
     hotpotqa_context: str = FACTS,
 ) -> ExampleStream:
     """The examples that `read_examples` returns, or a selection of them (see `ExampleStream`), as a stream."""
-    named = [_named_source(name, role, allow_unlabelled, hotpotqa_context) for name in source_names(sources)]
+    read = partial(raw_records, split=role, unlabelled=allow_unlabelled, hotpotqa_context=hotpotqa_context)
+    named = [
+        RecordSource(name, partial(read, name), None if is_hub_name(name) else existing_file(name))
+        for name in source_names(sources)
+    ]
     return ExampleStream(named, role=role, allow_unlabelled=allow_unlabelled, limit=limit, seed=seed, spans=spans)
-
-
-def _named_source(name: str, role: Role, unlabelled: bool, hotpotqa_context: str) -> RecordSource:
-    path = None if is_hub_name(name) else existing_file(name)
-    records = partial(raw_records, name, role, unlabelled=unlabelled, hotpotqa_context=hotpotqa_context)
-    return RecordSource(name, records, path)
 
 
 def as_raw_record(example: QAExample) -> RawRecord:
     """The record that describes an example."""
     answers = tuple((answer.text, answer.start) for answer in example.answers)
-    return RawRecord(
-        example.id,
-        example.title,
-        example.context,
-        example.question,
-        answers,
-        multi_hop=example.multi_hop,
-        language=example.language,
-    )
+    own = (example.id, example.title, example.context, example.question, answers)
+    return RawRecord(*own, multi_hop=example.multi_hop, language=example.language)
 
 
 def span_key(example: QAExample) -> bytes:

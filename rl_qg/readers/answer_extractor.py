@@ -4,6 +4,7 @@ Source of the task: Du and Cardie, "Harvesting Paragraph-Level Question-Answer P
 the answers of a passage before they generate questions.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,11 +61,8 @@ def windows(
 
 
 def labels_of(window: TokenWindow, spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """The label B, I or O of each token, (T,): B for the first token of a span; special tokens are ignored.
-
-    Args:
-        window: a window of the passage.
-        spans: first character, and one past the last, of each answer; they do not overlap.
+    """The label B, I or O of each token, (T,): B for the first token of a span; special tokens are ignored. `spans`
+    has the first character, and one past the last, of each answer; they do not overlap.
     """
     starts, ends = window.offsets[:, 0], window.offsets[:, 1]
     labels = np.where(starts < ends, OUTSIDE, IGNORED)
@@ -93,9 +91,6 @@ def human_spans(examples: Sequence[QAExample]) -> dict[str, list[tuple[int, int]
     return chosen
 
 
-# --- Proposing ---
-
-
 class ExtractorAnswers:
     """Proposes what a model trained by `rl-qg train-answers` tags.
 
@@ -104,9 +99,6 @@ class ExtractorAnswers:
         limit: maximum number of spans of a passage (None: all).
         min_probability: spans are proposed if the probability of B of their first word is at least this.
         device: where the model runs.
-
-    Raises:
-        InputError: the folder holds no such model.
     """
 
     def __init__(self, path: str, limit: int | None, *, min_probability: float, device: torch.device) -> None:
@@ -188,9 +180,4 @@ def _is_apart(text: str, start: int, before: int) -> bool:
         return False  # pieces of one character
     first, last = text[start], text[before - 1]
     joined = first.isalnum() and last.isalnum()
-    return not joined or any(_is_spaceless(character) for character in (first, last))
-
-
-def _is_spaceless(character: str) -> bool:
-    bounds = UNSPACED_LETTERS.replace("-", "")
-    return any(low <= character <= high for low, high in zip(bounds[::2], bounds[1::2], strict=True))
+    return not joined or bool(re.search(f"[{UNSPACED_LETTERS}]", first + last))

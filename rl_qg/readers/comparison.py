@@ -22,23 +22,12 @@ from rl_qg.stats.intervals import PassageDraws, paired_interval
 SHOWN = (*SCORES, "seeds", "intervals", "model", "updates")
 
 
-# --- Equal updates ---
-
-
 def count_windows(examples: Sequence[QAExample], settings: QASettings) -> int:
-    """Into how many windows a reader cuts these training examples, and those that `unanswerable` adds to them.
-
-    Errors as of `train_reader`.
-    """
+    """Into how many windows a reader cuts these training examples, and those that `unanswerable` adds to them."""
     tokenizer, token_types = load_tokenizer(settings.model.path, max_length=settings.max_length)
-    windows = encode(
-        with_unanswerable(examples, settings.unanswerable, settings.seeds[0]),
-        tokenizer,
-        max_length=settings.max_length,
-        doc_stride=settings.doc_stride,
-        token_types=token_types,
-    )
-    return len(windows)
+    asked = with_unanswerable(examples, settings.unanswerable, settings.seeds[0])
+    lengths = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
+    return len(encode(asked, tokenizer, token_types=token_types, **lengths))  # type: ignore[arg-type]
 
 
 def count_updates(windows: int, settings: QASettings, processes: int) -> int:
@@ -51,9 +40,6 @@ def count_updates(windows: int, settings: QASettings, processes: int) -> int:
     return math.ceil(settings.epochs * max(1, math.ceil(windows / (settings.batch_size * processes))))
 
 
-# --- The comparison ---
-
-
 def compare_readers(folders: Mapping[str, Path], output: Path) -> dict[str, Any]:
     """Compare the qa folders of two or more readers, write the result to `output` and return it.
 
@@ -63,12 +49,8 @@ def compare_readers(folders: Mapping[str, Path], output: Path) -> dict[str, Any]
     Folders of earlier versions do not name the passages: each question is then drawn by itself, and `resampled` says
     so.
 
-    Args:
-        folders: name and folder of each reader, the baseline first.
-        output: the JSON file to write.
-
-    Raises:
-        InputError: there are fewer than two readers, or they were scored on different questions.
+    `folders` has the name and folder of each reader, the baseline first. Readers that were scored on different
+    questions are an `InputError`.
     """
     if len(folders) < 2:
         raise InputError(f"{output}: a comparison needs two readers, got {len(folders)}")
@@ -84,10 +66,12 @@ def compare_readers(folders: Mapping[str, Path], output: Path) -> dict[str, Any]
     rows = tables[first]
     has_passages = all("passage" in row for row in rows.values())
     draws = PassageDraws([row["passage"] if has_passages else key for key, row in rows.items()])
-    differences = {
-        f"{later} - {earlier}": _difference(tables[later], tables[earlier], list(rows), draws)
-        for earlier, later in combinations(folders, 2)
-    }
+    differences: dict[str, dict[str, Any]] = {}
+    for earlier, later in combinations(folders, 2):
+        differences[f"{later} - {earlier}"] = {}
+        for score in SCORES:  # in percent points
+            new, old = ([100 * tables[name][key][score] for key in rows] for name in (later, earlier))
+            differences[f"{later} - {earlier}"][score] = dataclasses.asdict(paired_interval(new, old, draws))
     readers = {
         name: {"folder": str(folders[name]), **{key: metrics[name].get(key) for key in SHOWN}} for name in folders
     }
@@ -102,17 +86,6 @@ def compare_readers(folders: Mapping[str, Path], output: Path) -> dict[str, Any]
         "differences": differences,
     }
     write_json(output, result)
-    return result
-
-
-def _difference(
-    later: Mapping[str, Any], earlier: Mapping[str, Any], keys: Sequence[str], draws: PassageDraws
-) -> dict[str, Any]:
-    """For each score the interval of `later` minus `earlier`, in percent points."""
-    result = {}
-    for name in SCORES:
-        first, second = ([100 * table[key][name] for key in keys] for table in (later, earlier))
-        result[name] = dataclasses.asdict(paired_interval(first, second, draws))
     return result
 
 

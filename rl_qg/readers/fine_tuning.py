@@ -146,24 +146,33 @@ class TokenLabelTrainer(WholeModel, CompleteCheckpoints, Trainer):
 
 @dataclass(frozen=True)
 class TokenLabelCollator:
-    """Pads windows on the right: `input_ids`, `attention_mask` and, where items have them, `labels`, each (batch,
-    longest).
+    """Pads windows on the right: `input_ids`, `attention_mask` and, where items have them, `labels` and (for models
+    that have `segments`) `token_type_ids`, each (batch, longest).
     """
 
     pad_id: int
+    segments: bool = False
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        padding = {"input_ids": self.pad_id, "labels": IGNORED}
-        batch = {
-            name: torch.nn.utils.rnn.pad_sequence(
-                [torch.as_tensor(item[name]) for item in items], batch_first=True, padding_value=value
-            )
-            for name, value in padding.items()
-            if name in items[0]
-        }
-        lengths = torch.tensor([len(item["input_ids"]) for item in items])
-        batch["attention_mask"] = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
-        return batch
+        return padded(
+            items, {"input_ids": self.pad_id, "labels": IGNORED} | ({"token_type_ids": 0} if self.segments else {})
+        )
+
+
+def padded(items: Sequence[Mapping[str, Any]], padding: Mapping[str, int]) -> dict[str, Tensor]:
+    """`attention_mask`, and the sequences of each name that items have, padded on the right with its value: each
+    (batch, longest), whatever side the tokenizer prefers.
+    """
+    batch = {
+        name: torch.nn.utils.rnn.pad_sequence(
+            [torch.as_tensor(item[name]).long() for item in items], batch_first=True, padding_value=value
+        )
+        for name, value in padding.items()
+        if name in items[0]
+    }
+    lengths = torch.tensor([len(item["input_ids"]) for item in items])
+    batch["attention_mask"] = (torch.arange(int(lengths.max())) < lengths[:, None]).long()
+    return batch
 
 
 def load_tokenizer(path: str, key: str, max_length: int | None = None) -> PreTrainedTokenizerBase:

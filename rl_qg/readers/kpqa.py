@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
-from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
@@ -42,12 +41,6 @@ from rl_qg.runtime.processes import load_unsharded
 from rl_qg.runtime.trainer_base import WholeModel
 from rl_qg.settings import TrainKPQASettings
 from rl_qg.text.spans import sentences
-
-# What the keyphrase predictor of KPQA learns from: questions, the sentences with their answers, and token labels.
-#
-# Source: Lee et al., "KPQA: A Metric for Generative Question Answering Using Keyphrase Weights" (NAACL 2021), section
-# 3.
-
 
 KEYPHRASE, OTHER = range(len(LABELS))
 EXAMPLES_AT_ONCE = 1024
@@ -108,12 +101,8 @@ class KeyphraseItems(Dataset[dict[str, Any]]):
         return self._items[index]
 
     def counts(self) -> dict[str, int]:
-        """Numbers of examples used and left out."""
-        return {
-            "used": len(self),
-            "without_question": self.without_question,
-            "without_answer": self.without_answer,
-        }
+        left_out = {"without_question": self.without_question, "without_answer": self.without_answer}
+        return {"used": len(self), **left_out}
 
 
 def answered_sentence(example: QAExample) -> AnsweredSentence:
@@ -153,31 +142,10 @@ def _labelled(
     return items
 
 
-@dataclass(frozen=True)
-class KeyphraseCollator(TokenLabelCollator):
-    """Pads `input_ids`, `attention_mask`, `labels` and, for models that have segments, `token_type_ids`, each (batch,
-    longest).
-    """
-
-    has_segments: bool
-
-    def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """Return the batch of `items`."""
-        batch = super().__call__(items)
-        if self.has_segments:
-            batch["token_type_ids"] = torch.nn.utils.rnn.pad_sequence(
-                [torch.as_tensor(item["token_type_ids"]) for item in items], batch_first=True
-            )
-        return batch
-
-
 KEY = "train_kpqa.model.path"
 MEASURES = ("precision", "recall", "f1")
 METRICS = "kpqa_metrics.json"  # written last: the model is trained and evaluated
 log = logging.getLogger(__name__)
-
-
-# --- Training ---
 
 
 def train_predictor(
@@ -196,8 +164,7 @@ def train_predictor(
 
     `output_dir` gets the model and its tokenizer. With several repetitions it gets those of the first seed, each seed
     has a folder `seed-<number>`, and the measures are means over the seeds beside their standard deviations. A second
-    call returns the result, or goes on from the last checkpoint. Every process calls this. Raises `InputError` for
-    unusable examples, settings or models.
+    call returns the result, or goes on from the last checkpoint. Every process calls this.
     """
 
     @cache
@@ -236,7 +203,7 @@ def _result(
         tokenizer = load_tokenizer(settings.model.path, KEY)
         model = load_model(settings.model.path, KEY, tokenizer, LABELS, tuning.seed, settings.head)
         setattr(model.config, READS_QUESTION, settings.question)
-        collator = KeyphraseCollator(tokenizer.pad_token_id, getattr(model.config, "type_vocab_size", 0) > 1)
+        collator = TokenLabelCollator(tokenizer.pad_token_id, getattr(model.config, "type_vocab_size", 0) > 1)
         development = found["validation"] if settings.keep == "best" else None
         return token_label_trainer(tuning, model, tokenizer, collator, found["train"], development)
 
@@ -300,9 +267,6 @@ def _checked(
             )
         checked[name] = items
     return checked
-
-
-# --- Evaluation ---
 
 
 def _scores(folder: Path, items: KeyphraseItems, device: torch.device) -> dict[str, Any]:

@@ -29,17 +29,16 @@ from rewards.pretrained import check_tokenizer, check_weights
 from rewards.relevance.reading import SPAN_HEAD, span_scores
 from rewards.words import answer_exact_match, answer_f1
 from rl_qg.data.examples import QAExample
-from rl_qg.readers.fine_tuning import GOOD_ENCODERS, longest_window
+from rl_qg.readers.fine_tuning import GOOD_ENCODERS, longest_window, padded
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.memory import OutOfMemoryRetry
 from rl_qg.runtime.processes import load_unsharded
 from rl_qg.runtime.trainer_base import CompleteCheckpoints, WholeModel, loading
 
-# Exact match and F1 of SQuAD v1.1, as the official evaluation script computes them.
+# --- exact match and F1 of SQuAD v1.1, as the official evaluation script computes them
 #
 # Source: `evaluate-v1.1.py` of Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text" (2016).
-
 
 exact_match, f1 = answer_exact_match, answer_f1
 
@@ -58,12 +57,10 @@ class SquadScores:
 
     @property
     def exact_match(self) -> float:
-        """Mean exact match, in percent."""
         return 100.0 * sum(self.exact_matches) / len(self.ids)
 
     @property
     def f1(self) -> float:
-        """Mean F1, in percent."""
         return 100.0 * sum(self.f1s) / len(self.ids)
 
 
@@ -82,11 +79,7 @@ def score_predictions(predictions: Mapping[str, str], examples: Iterable[QAExamp
     return SquadScores(ids=ids, exact_matches=exact_matches, f1s=f1s, missing=missing)
 
 
-# What the extractive reader reads and what it answers: windows of question and passage, and answer texts from logits.
-#
-# Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), section 4.2: the answer is the
-# span with the highest sum of start and end logits. Passages that are too long are read in overlapping windows.
-
+# --- examples to windows of question and passage; passages that are too long are read in overlapping ones
 
 EXAMPLES_AT_ONCE = 1000
 WINDOWS_AT_ONCE = 1024
@@ -124,7 +117,6 @@ class Windows:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Tokens of each window, (W,)."""
         return np.diff(self.bounds)
 
     def counts(self) -> dict[str, int]:
@@ -143,30 +135,15 @@ class Windows:
 
 @dataclass(frozen=True)
 class WindowCollator:
-    """Pads windows on the right to the longest of the batch, whatever side the tokenizer prefers: (batch, longest)."""
+    """`input_ids`, `attention_mask` and, where items have them, `token_type_ids` (batch, longest); `labels` (batch,
+    2).
+    """
 
     pad_id: int
 
     def __call__(self, items: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-        """Return `input_ids`, `attention_mask`, `labels` (batch, 2) and, where items have them, `token_type_ids`."""
-        lengths = torch.tensor([len(item["input_ids"]) for item in items])
-        mask = torch.arange(int(lengths.max())) < lengths[:, None]
-        batch = {
-            "input_ids": _padded([item["input_ids"] for item in items], self.pad_id),
-            "attention_mask": mask.long(),
-            "labels": torch.from_numpy(np.stack([item["labels"] for item in items])).long(),
-        }
-        if "token_type_ids" in items[0]:
-            batch["token_type_ids"] = _padded([item["token_type_ids"] for item in items], 0)
-        return batch
-
-
-def _padded(rows: Sequence[NDArray[Any]], value: int) -> Tensor:
-    tensors = [torch.from_numpy(row).long() for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=value)
-
-
-# --- Examples to windows ---
+        batch = padded(items, {"input_ids": self.pad_id, "token_type_ids": 0})
+        return batch | {"labels": torch.from_numpy(np.stack([item["labels"] for item in items])).long()}
 
 
 def encode(
@@ -183,7 +160,6 @@ def encode(
     Neighbouring windows of a passage share `doc_stride` tokens. A question may fill half a window, or less where the
     shared tokens need the space: the end of a longer one is cut and counted. `tokenizer` is a fast one; `token_types`
     marks question (0) and passage (1) for models that were pretrained with token types.
-    Raises `InputError` when `max_length` leaves no room for a question besides `doc_stride`.
     """
     limit = _question_limit(tokenizer, max_length, doc_stride)
     rows: list[_Window] = []
@@ -191,7 +167,11 @@ def encode(
     begins = range(0, len(examples), EXAMPLES_AT_ONCE)
     for begin in ProgressBar(begins, desc="windows", unit="k examples", disable=not progress):
         batch = examples[begin : begin + EXAMPLES_AT_ONCE]
-        questions = _fitting_questions([example.question for example in batch], tokenizer, limit)
+        asked = [example.question for example in batch]
+        tokens = tokenizer(asked, add_special_tokens=False, verbose=False)["input_ids"]
+        questions = [
+            _cut(text, tokenizer, limit) if len(ids) > limit else text for text, ids in zip(asked, tokens, strict=True)
+        ]
         questions_cut += sum(new != old.question for new, old in zip(questions, batch, strict=True))
         encoded = tokenizer(
             questions,
@@ -271,17 +251,8 @@ def _question_limit(tokenizer: PreTrainedTokenizerBase, max_length: int, doc_str
     return limit
 
 
-def _fitting_questions(questions: Sequence[str], tokenizer: PreTrainedTokenizerBase, limit: int) -> list[str]:
-    encoded = tokenizer(list(questions), add_special_tokens=False, verbose=False)
-    lengths = [len(ids) for ids in encoded["input_ids"]]
-    return [
-        question if length <= limit else _cut(question, tokenizer, limit)
-        for question, length in zip(questions, lengths, strict=True)
-    ]
-
-
 def _cut(question: str, tokenizer: PreTrainedTokenizerBase, limit: int) -> str:
-    """Cut from the right until `limit` tokens are left; more than one round where one character is several tokens."""
+    """A question of at most `limit` tokens, its end cut; in several rounds where one character is several tokens."""
     while True:
         encoded = tokenizer(question, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         if len(encoded["input_ids"]) <= limit:
@@ -289,7 +260,10 @@ def _cut(question: str, tokenizer: PreTrainedTokenizerBase, limit: int) -> str:
         question = question[: min(encoded["offset_mapping"][limit - 1][1], len(question) - 1)]
 
 
-# --- Logits to answers ---
+# --- logits to answers
+#
+# Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), section 4.2: the answer is the
+# span with the highest sum of start and end logits.
 
 
 def best_answers(
@@ -313,13 +287,8 @@ def best_answers(
     best = np.full(len(examples), -np.inf)
     for begin in range(0, len(windows), WINDOWS_AT_ONCE):
         chunk = slice(begin, begin + WINDOWS_AT_ONCE)
-        spans = _best_spans(
-            start_logits[chunk],
-            end_logits[chunk],
-            windows.contexts[chunk],
-            n_best=n_best,
-            max_answer_length=max_answer_length,
-        )
+        logits = (start_logits[chunk], end_logits[chunk])
+        spans = _best_spans(*logits, windows.contexts[chunk], n_best=n_best, max_answer_length=max_answer_length)
         for window, (score, first, last) in enumerate(zip(*spans, strict=True), begin):
             number = windows.examples[window]
             if score > best[number]:
@@ -358,8 +327,7 @@ def _highest(logits: NDArray[np.floating], count: int) -> tuple[NDArray[np.int64
     return chosen, np.take_along_axis(logits, chosen, axis=1)
 
 
-# The extractive reader: a transformers trainer for start and end positions, and loading what it trains.
-
+# --- the trainer, and loading what it trains
 
 log = logging.getLogger(__name__)
 MODEL_KEY = "qa.model.path"
@@ -435,7 +403,7 @@ class QATrainer(WholeModel, CompleteCheckpoints, Trainer):
         prediction_loss_only: bool,
         ignore_keys: list[str] | None = None,
     ) -> Any:
-        """As the library's, without labels: only the logits are needed."""
+        # without labels: only the logits are needed
         return super().prediction_step(model, _without_labels(inputs), prediction_loss_only, ignore_keys)
 
     def predict_logits(self, windows: Windows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -455,11 +423,9 @@ def load_tokenizer(
 ) -> tuple[PreTrainedTokenizerBase, bool]:
     """Load the tokenizer of a reader, and whether the model separates question and passage by token types.
 
-    `path` is a local folder or a Hub name; the keys are the settings that hold it and `max_length`.
-
-    Raises:
-        InputError: there is no such model, it is no encoder, its tokenizer gives no character offsets, or it cannot
-            read windows of `max_length` tokens.
+    `path` is a local folder or a Hub name; the keys are the settings that hold it and `max_length`. Raises
+    `InputError` where it is no encoder whose tokenizer gives character offsets, or cannot read windows of `max_length`
+    tokens.
     """
     setting = f"{key}={path}"
     with loading(path, key, "reader") as name:
@@ -485,11 +451,7 @@ def load_tokenizer(
 def load_model(
     path: str, tokenizer: PreTrainedTokenizerBase | None = None, *, key: str = MODEL_KEY
 ) -> PreTrainedModel:
-    """Load an encoder with a span head; a head that the checkpoint lacks starts from torch's global random state.
-
-    Raises `InputError` when there is no such model, its weights cannot be read (safetensors only) or used, or the
-    tokenizer has more tokens than it.
-    """
+    """Load an encoder with a span head; a head that the checkpoint lacks starts from torch's global random state."""
     load_unsharded()
     with loading(path, key, "reader") as name, _quiet():
         model, info = AutoModelForQuestionAnswering.from_pretrained(
@@ -534,9 +496,6 @@ class AnswerReader:
         batch_size: windows per forward pass.
         title: of the log line when memory runs out.
         at: what precedes the keys of the settings in error messages, such as `augment.filters.round_trip.`.
-
-    Raises:
-        InputError: there is no such reader, it cannot read windows of this length, or its span head is untrained.
     """
 
     def __init__(
@@ -577,14 +536,11 @@ class AnswerReader:
             QAExample(str(number), "", context, question, ())
             for number, (question, context) in enumerate(zip(questions, contexts, strict=True))
         ]
-        with _keys_begin_with(self.at):
-            windows = encode(
-                examples,
-                self.tokenizer,
-                max_length=self.max_length,
-                doc_stride=self.doc_stride,
-                token_types=self.token_types,
-            )
+        lengths: dict[str, Any] = {"max_length": self.max_length, "doc_stride": self.doc_stride}
+        try:
+            windows = encode(examples, self.tokenizer, token_types=self.token_types, **lengths)
+        except InputError as error:
+            raise InputError(str(error).replace("qa.", self.at)) from None  # its keys are those of `rl-qg qa`
         texts = best_answers(
             windows, examples, *self._logits(windows), n_best=self.n_best, max_answer_length=self.max_answer_length
         )
@@ -608,12 +564,3 @@ class AnswerReader:
         output = self.model(**inputs)
         logits = (output.start_logits, output.end_logits)
         return tuple(span_scores(part.float(), self.model.config).cpu().numpy() for part in logits)
-
-
-@contextmanager
-def _keys_begin_with(at: str) -> Iterator[None]:
-    """Replace the keys of `rl-qg qa` in error messages about lengths."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(str(error).replace("qa.", at)) from None

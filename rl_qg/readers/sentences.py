@@ -32,11 +32,10 @@ from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, difference, diffe
 from rl_qg.text.question_types import NINE_TYPES, nine_type
 from rl_qg.text.spans import sentence_at, sentence_spans
 
-# What classifiers of sentences learn from: the sentences of passages that people asked about, and what they asked.
+# --- what they learn from: the sentences of passages that people asked about, and what they asked
 #
 # Source: "Multi-Question Generation" (docs/papers.md), section 6.1 and 6.2: a sentence is worthy if a question has its
 # answer there, and its types are those of its questions.
-
 
 WORTHY = "worthy"
 LABELS = {"worthiness": (WORTHY,), "hierarchical": (WORTHY,), "types": NINE_TYPES}
@@ -176,7 +175,6 @@ class SentenceCollator:
     pad_id: int
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """Return the batch of `items`."""
         sentences = max(len(item["input_ids"]) for item in items)
         tokens = max(len(row) for item in items for row in item["input_ids"])
         ids = torch.full((len(items), sentences, tokens), self.pad_id)
@@ -193,29 +191,20 @@ class SentenceCollator:
         return batch
 
 
-# Precision, recall, F1 and accuracy of sentence classifiers, with intervals over passages, and thresholds for F1.
+# --- precision, recall, F1 and accuracy, with intervals over passages, and thresholds for F1
 #
 # Source: "Multi-Question Generation" (docs/papers.md), tables 1 and 2: precision, recall and F1 of the positive label
 # over all sentences; accuracy over all decisions.
-
 
 MEASURES = ("precision", "recall", "f1", "accuracy")
 Decisions = NDArray[np.bool_]
 
 
-# --- Scores ---
-
-
 def label_scores(
     predicted: Decisions, actual: Decisions, names: Sequence[str], draws: PassageDraws
 ) -> dict[str, dict[str, Any]]:
-    """The measures of each label as plain JSON, with the number of sentences that have it, `support`.
-
-    Args:
-        predicted: bool (sentences, labels).
-        actual: the same shape.
-        names: of the labels.
-        draws: of the passages of the sentences.
+    """The measures of each label as plain JSON, with the number of sentences that have it, `support`; `predicted` and
+    `actual` are bool (sentences, labels), `draws` those of the passages of the sentences.
     """
     counts = _counts(predicted, actual, draws)
     return {
@@ -249,8 +238,7 @@ def paired_f1(first: Decisions, second: Decisions, actual: Decisions, draws: Pas
 def _difference(first: Floats, second: Floats, draws: PassageDraws) -> dict[str, Any]:
     gaps = difference(first, second)
     units = draws.units_of()
-    shown = estimate(gaps, len(draws.passage_index), passages=units).to_dict()
-    return {**shown, "p": difference_p(gaps, units)}
+    return {**estimate(gaps, len(draws.passage_index), passages=units).to_dict(), "p": difference_p(gaps, units)}
 
 
 def _counts(predicted: Decisions, actual: Decisions, draws: PassageDraws) -> Floats:
@@ -289,16 +277,9 @@ def _intervals(measures: Mapping[str, Floats], draws: PassageDraws) -> dict[str,
     }
 
 
-# --- Thresholds ---
-
-
 def best_threshold(probabilities: NDArray[np.floating[Any]], actual: Decisions) -> float:
     """The threshold with the best F1 for `p >= threshold`, halfway to the next lower probability; of equally good ones
-    the nearest to 0.5. 0.5 where no sentence has the label.
-
-    Args:
-        probabilities: (sentences,).
-        actual: bool (sentences,).
+    the nearest to 0.5. 0.5 where no sentence has the label. Both arguments are (sentences,).
     """
     if not actual.any():
         return 0.5
@@ -312,11 +293,10 @@ def best_threshold(probabilities: NDArray[np.floating[Any]], actual: Decisions) 
     return float(good[np.abs(good - 0.5).argmin()])
 
 
-# The network of a sentence classifier: an encoder of sentences and two layers, with a BiLSTM between them or without.
+# --- the network: an encoder of sentences and two layers, with a BiLSTM between them or without
 #
 # Source: "Multi-Question Generation" (docs/papers.md), sections 6.1 and 6.3, and its released code
 # (`models/BinaryClassifier_model.py`, `models/HierarchicalLabeler_model.py`).
-
 
 OPTIONS = "sentence_classifier"
 """The key of `config.json` that holds `SentenceOptions`."""
@@ -423,11 +403,8 @@ class SentenceLabeller(PreTrainedModel):
 def new_labeller(
     path: str, key: str, tokenizer: PreTrainedTokenizerBase, options: SentenceOptions, seed: int
 ) -> SentenceLabeller:
-    """A classifier on the encoder `path`, whose other layers are initialised from `seed`; `key` is the setting that
-    names `path`.
-
-    Raises:
-        InputError: its weights cannot be read or used, or its tokenizer has more tokens than it.
+    """A classifier on the encoder `path`, which the setting `key` names; its other layers are initialised from
+    `seed`.
     """
     load_unsharded()
     names = dict(enumerate(LABELS[options.kind]))
@@ -437,14 +414,8 @@ def new_labeller(
         config = AutoConfig.from_pretrained(name, trust_remote_code=False, **heads)
         setattr(config, OPTIONS, asdict(options))
         model = SentenceLabeller(config)
-        encoder, info = AutoModel.from_pretrained(
-            name,
-            config=config,
-            use_safetensors=True,
-            dtype=torch.float32,
-            output_loading_info=True,
-            trust_remote_code=False,
-        )
+        options_of_load = {"use_safetensors": True, "dtype": torch.float32, "trust_remote_code": False}
+        encoder, info = AutoModel.from_pretrained(name, config=config, output_loading_info=True, **options_of_load)
         model.encoder.load_state_dict(encoder.state_dict(), strict=False)  # without the pooler
         check_weights(model, tokenizer)
     if missing := sorted(name for name in info["missing_keys"] if not name.startswith("pooler.")):
@@ -453,11 +424,7 @@ def new_labeller(
 
 
 def load_labeller(folder: str, key: str, tokenizer: PreTrainedTokenizerBase, kinds: Sequence[str]) -> SentenceLabeller:
-    """The classifier that `rl-qg train-sentences` saved, in evaluation mode; `key` is the setting that names it.
-
-    Raises:
-        InputError: the folder holds no such classifier, or one that is not of `kinds`.
-    """
+    """The classifier that `rl-qg train-sentences` saved, in evaluation mode; `key` is the setting that names it."""
     load_unsharded()
     with loading(folder, key, "sentence classifier") as name:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
@@ -508,9 +475,6 @@ class SentenceClassifier:
             device: where it runs; None: the CPU.
             key: the setting that names `folder`, for messages.
             kinds: the kinds that can be used.
-
-        Raises:
-            InputError: the folder holds no such classifier.
         """
         path = str(folder)
         tokenizer = load_tokenizer(path, key)
@@ -526,8 +490,8 @@ class SentenceClassifier:
         passages = [
             LabelledSentences("", tuple(texts), np.zeros((len(texts), width), bool)) for texts in paragraphs if texts
         ]
-        options = {"max_length": self._model.options.max_length, "together": together}
-        items = SentenceItems(passages, self._tokenizer, **options)
+        max_length = self._model.options.max_length
+        items = SentenceItems(passages, self._tokenizer, max_length=max_length, together=together)
         rows = np.concatenate([*self._probabilities(items), np.zeros((0, width), np.float32)])
         ends = np.cumsum([len(texts) for texts in paragraphs])
         return [rows[end - len(texts) : end] for texts, end in zip(paragraphs, ends, strict=True)]
@@ -557,11 +521,7 @@ class SentenceClassifier:
         return SENTENCES_AT_ONCE
 
     def worthy(self, paragraphs: Sequence[Sequence[str]]) -> list[list[bool]]:
-        """Whether each sentence of each paragraph is worth a question.
-
-        Raises:
-            InputError: it is a classifier of types.
-        """
+        """Whether each sentence of each paragraph is worth a question."""
         if self.kind == "types":
             raise InputError("a classifier of kind=types does not say which sentences are worthy")
         return [[bool(p >= self.thresholds[0]) for p in rows[:, 0]] for rows in self(paragraphs)]
@@ -569,9 +529,6 @@ class SentenceClassifier:
     def types(self, paragraphs: Sequence[Sequence[str]]) -> list[list[list[str]]]:
         """The types of questions for each sentence of each paragraph, in the order of `labels`; at least one each: the
         most probable.
-
-        Raises:
-            InputError: it is no classifier of types.
         """
         if self.kind != "types":
             raise InputError(f"a classifier of kind={self.kind} knows no types; train one with kind=types")

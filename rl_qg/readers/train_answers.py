@@ -70,9 +70,6 @@ def train_extractor(
 
     `output_dir` gets the model and its tokenizer. A second call returns the result, or continues from the last
     checkpoint. Every process calls this.
-
-    Raises:
-        InputError: unusable examples, settings or models.
     """
     tuning = FineTuning(settings, output_dir, seed, use_cpu, precision)
 
@@ -123,16 +120,10 @@ def _evaluate(
         for context, spans in zip(batch, propose(batch), strict=True):
             texts[context] = [context[span.start : span.end] for span in spans]
     scores = {
-        str(limit or "all"): score_proposals(
-            {context: proposed[:limit] for context, proposed in texts.items()}, validation
-        )
+        str(limit or "all"): score_proposals({context: found[:limit] for context, found in texts.items()}, validation)
         for limit in LIMITS
     }
-    return {
-        "proposals": scores,
-        "min_probability": options.min_probability,
-        "model": settings.model.path,
-    }
+    return {"proposals": scores, "min_probability": options.min_probability, "model": settings.model.path}
 
 
 def score_proposals(proposed: Mapping[str, Sequence[str]], examples: Iterable[QAExample]) -> dict[str, Any]:

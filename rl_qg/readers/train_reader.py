@@ -1,8 +1,8 @@
-"""Readers trained on synthetic questions alone: with given options, or with the best of random trials.
+"""The QA stage: extractive readers are trained over several seeds and scored.
 
-Sources: Ushio, Alva-Manchego, Camacho-Collados, "Generative Language Models for Paragraph-Level Question Generation"
-(EMNLP 2022), appendix C, and "An Empirical Comparison of LM-based Question and Answer Generation Methods" (ACL
-Findings 2023), whose released code (lmqg) draws the trials.
+A generator is as good as the reader that its questions train: readers trained on augmented data are compared with
+one trained on gold data alone (QRelScore paper, data augmentation for QA), see `rl_qg.readers.comparison`; others are
+trained on synthetic questions alone.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -45,13 +45,12 @@ from rl_qg.runtime.processes import available_cores, worker_pool
 from rl_qg.settings import QASettings, ReaderTrials
 from rl_qg.stats.intervals import PERCENT, PassageDraws, mean_interval
 
-# Questions without an answer, made from answerable ones, so that a reader learns to abstain.
+# --- questions without an answer, made from answerable ones, so that a reader learns to abstain
 #
 # An extractive reader that has only seen answerable questions answers anything: a fragment, shuffled words, the
 # question of another passage. As a reward it then teaches a generator to write such fragments (measured:
 # `experiments/reader-alone`). SQuAD 2.0 (Rajpurkar et al., "Know What You Don't Know", ACL 2018) taught readers to
 # abstain by questions that people wrote; here rules write them from the training data.
-
 
 Words = list[str]
 
@@ -71,9 +70,6 @@ def with_unanswerable(examples: Sequence[QAExample], share: float, seed: int) ->
         examples: answerable ones, of at least two passages when `share` is above 0.
         share: probability, for each example, that an unanswerable one is added: 0 to 1.
         seed: of the choices; they depend on the order of the examples too.
-
-    Raises:
-        InputError: `share` is above 0 and all examples are about one passage.
     """
     if not share:
         return list(examples)
@@ -101,38 +97,18 @@ def _corrupted(example: QAExample, examples: Sequence[QAExample], rng: random.Ra
     return " ".join(words) + mark if words and words != before else None
 
 
-def _other(words: Words, other: Words, rng: random.Random) -> Words:
-    return other
-
-
-def _beginning(words: Words, other: Words, rng: random.Random) -> Words:
-    return words[: rng.randint(1, max(1, len(words) - 1))]
-
-
-def _shuffled(words: Words, other: Words, rng: random.Random) -> Words:
-    return rng.sample(words, len(words))
-
-
-def _left_out(words: Words, other: Words, rng: random.Random) -> Words:
+def _left_out(words: Words, rng: random.Random) -> Words:
     dropped = rng.sample(range(len(words)), k=min(len(words) - 1, rng.randint(1, 2))) if words else []
     return [word for position, word in enumerate(words) if position not in dropped]
 
 
-def _repeated(words: Words, other: Words, rng: random.Random) -> Words:
+def _repeated(words: Words, rng: random.Random) -> Words:
     start, length = rng.randrange(len(words) or 1), rng.randint(1, 3)
     return words[: start + length] + words[start:]
 
 
 def _joined(words: Words, other: Words, rng: random.Random) -> Words:
     return words[: rng.randint(1, max(1, len(words)))] + other[max(1, len(other) - rng.randint(1, 4)) :]
-
-
-def _other_first(words: Words, other: Words, rng: random.Random) -> Words:
-    return [*other[:1], *words[1:]]
-
-
-def _other_name(words: Words, other: Words, rng: random.Random) -> Words:
-    return _replaced(words, other, rng, capitalised=True)
 
 
 def with_other_word(words: Words, other: Words, rng: random.Random) -> Words:
@@ -157,24 +133,21 @@ def _after_first(words: Words, *, capitalised: bool) -> list[int]:
     return [place for place, start in enumerate(starts) if place and start.isupper() == capitalised]
 
 
+# The words of a question, those of one about another passage, and the source of randomness -> the new words.
 _RULES: tuple[Callable[[Words, Words, random.Random], Words], ...] = (
-    _other,
-    _beginning,
-    _shuffled,
-    _left_out,
-    _repeated,
+    lambda words, other, rng: other,
+    lambda words, other, rng: words[: rng.randint(1, max(1, len(words) - 1))],
+    lambda words, other, rng: rng.sample(words, len(words)),
+    lambda words, other, rng: _left_out(words, rng),
+    lambda words, other, rng: _repeated(words, rng),
     _joined,
-    _other_first,
-    _other_name,
+    lambda words, other, rng: [*other[:1], *words[1:]],
+    lambda words, other, rng: _replaced(words, other, rng, capitalised=True),
     with_other_word,
 )
 
 
-# The QA stage: train an extractive reader over several seeds, and score it.
-#
-# A generator is as good as the reader that its questions train: readers trained on augmented data are compared with
-# one trained on gold data alone (QRelScore paper, data augmentation for QA), see `rl_qg.readers.comparison`.
-
+# --- training over several seeds
 
 log = logging.getLogger(__name__)
 
@@ -195,8 +168,7 @@ class _Job:
 
     @property
     def processes(self) -> PartialState:
-        """The processes of this run; created anew each time, because every `TrainingArguments` resets them."""
-        return PartialState(cpu=self.use_cpu)
+        return PartialState(cpu=self.use_cpu)  # anew each time: every `TrainingArguments` resets them
 
     def folder(self, seed: int) -> Path:
         return self.output_dir / f"seed-{seed}"
@@ -206,7 +178,7 @@ class _Job:
         return [seed for seed in self.settings.seeds if not (self.folder(seed) / "qa_metrics.json").exists()]
 
     def check(self) -> None:
-        """Raise `InputError` for what can be checked before the model is loaded."""
+        """What can be checked before the model is loaded."""
         settings = self.settings
         for name, examples in (("train", self.train), ("validation", self.validation)):
             if not examples:
@@ -229,8 +201,7 @@ class _Job:
             load_tokenizer(settings.model.path, max_length=settings.max_length)  # refuses a window that is too long
 
 
-@dataclass(frozen=True)
-class _Features:
+class _Features(NamedTuple):
     """What every seed is trained on and predicts."""
 
     tokenizer: PreTrainedTokenizerBase
@@ -259,14 +230,8 @@ def train_reader(
     this; the main one writes. Raises `InputError` for unusable examples, settings or models, and when `output_dir`
     holds readers trained with other settings, or with other data that the caller has not accepted.
     """
-    train_readers(
-        {output_dir: train},
-        validation,
-        settings=settings,
-        use_cpu=use_cpu,
-        precision=precision,
-        accept_changed_data=accept_changed_data,
-    )
+    options = {"use_cpu": use_cpu, "precision": precision, "accept_changed_data": accept_changed_data}
+    train_readers({output_dir: train}, validation, settings=settings, **options)  # type: ignore[arg-type]
     return read_json(output_dir / "qa_metrics.json")
 
 
@@ -393,40 +358,37 @@ def _refuse_other_run(folder: Path, inputs: Mapping[str, Any], accept_changed_da
 def _features(job: _Job, *, progress: bool = True) -> _Features:
     settings = job.settings
     tokenizer, token_types = load_tokenizer(settings.model.path, max_length=settings.max_length)
+    lengths = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
+    shown = progress and job.processes.is_main_process
     train, validation = (
-        encode(
-            examples,
-            tokenizer,
-            max_length=settings.max_length,
-            doc_stride=settings.doc_stride,
-            token_types=token_types,
-            progress=progress and job.processes.is_main_process,
-        )
+        encode(examples, tokenizer, token_types=token_types, progress=shown, **lengths)
         for examples in (job.train, job.validation)
     )
     return _Features(tokenizer, train, validation)
 
 
 def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:
-    """Train, predict and score; `qa_metrics.json` is written last and marks the seed as finished.
-
-    `row` is the line of the progress bar on the screen.
+    """Train, predict and score; `qa_metrics.json` is written last and marks the seed as finished. `row` is the line of
+    the progress bar on the screen.
     """
     folder, settings = job.folder(seed), job.settings
-    trainer = _trained(job, seed, features, row)
+    tuning = FineTuning(settings, folder, seed, job.use_cpu, job.precision)
+    transformers.set_seed(seed)  # initialises the span head
+    model = load_model(settings.model.path, features.tokenizer)
+    if settings.head != getattr(model.config, SPAN_HEAD, HEADS[0]):
+        setattr(model.config, SPAN_HEAD, settings.head)
+    if settings.unanswerable:
+        model.config.abstains = True  # `reward=reader` then lets it answer nothing
+    arguments = tuning.arguments()  # after the model: under ZeRO-3 they would make it load in pieces
+    trainer = QATrainer(model, arguments, processing_class=features.tokenizer, train_dataset=features.train)
+    tuning.train(trainer, f"reader on {job.output_dir.name} data, seed {seed}", row)
     logits = trainer.predict_logits(features.validation)
     starts, ends = (span_scores(torch.from_numpy(part), trainer.model.config).numpy() for part in logits)
     if seed == settings.seeds[0]:
         trainer.save_whole(job.output_dir)
     if trainer.is_world_process_zero():
-        predictions = best_answers(
-            features.validation,
-            job.validation,
-            starts,
-            ends,
-            n_best=settings.n_best,
-            max_answer_length=settings.max_answer_length,
-        )
+        limits = {"n_best": settings.n_best, "max_answer_length": settings.max_answer_length}
+        predictions = best_answers(features.validation, job.validation, starts, ends, **limits)
         scores = score_predictions(predictions, job.validation)
         rows = zip(scores.ids, scores.exact_matches, scores.f1s, strict=True)
         write_json(folder / "predictions.json", predictions)
@@ -442,24 +404,6 @@ def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:
         write_json(folder / "qa_metrics.json", metrics)
         delete_checkpoints(folder)
     trainer.accelerator.wait_for_everyone()
-
-
-def _trained(job: _Job, seed: int, features: _Features, row: int) -> QATrainer:
-    tuning = FineTuning(job.settings, job.folder(seed), seed, job.use_cpu, job.precision)
-    transformers.set_seed(seed)  # initialises the span head
-    model = load_model(job.settings.model.path, features.tokenizer)
-    if job.settings.head != getattr(model.config, SPAN_HEAD, HEADS[0]):
-        setattr(model.config, SPAN_HEAD, job.settings.head)
-    if job.settings.unanswerable:
-        model.config.abstains = True  # `reward=reader` then lets it answer nothing
-    trainer = QATrainer(
-        model,
-        tuning.arguments(),  # after the model: under ZeRO-3 they would make it load in pieces
-        processing_class=features.tokenizer,
-        train_dataset=features.train,
-    )
-    tuning.train(trainer, f"reader on {job.output_dir.name} data, seed {seed}", row)
-    return trainer
 
 
 def _summarise(job: _Job, data: Mapping[str, str]) -> None:
@@ -498,6 +442,13 @@ def _summarise(job: _Job, data: Mapping[str, str]) -> None:
     write_json(job.output_dir / "qa_metrics.json", summary)
 
 
+# --- readers trained on synthetic questions alone: with given options, or with the best of random trials
+#
+# Sources: Ushio, Alva-Manchego, Camacho-Collados, "Generative Language Models for Paragraph-Level Question Generation"
+# (EMNLP 2022), appendix C, and "An Empirical Comparison of LM-based Question and Answer Generation Methods" (ACL
+# Findings 2023), whose released code (lmqg) draws the trials.
+
+
 @dataclass(frozen=True)
 class DrawnOptions:
     """Options of a training that are drawn at random."""
@@ -507,7 +458,6 @@ class DrawnOptions:
     batch_size: int
 
     def of(self, settings: QASettings) -> QASettings:
-        """The settings of a reader with these options."""
         return replace(settings, **asdict(self))
 
 
@@ -552,9 +502,6 @@ def train_on_synthetic(
     With `trials.count` the learning rate, the number of epochs and the batch size are those of the trial whose reader,
     trained on a part of the questions, has the highest sum of exact match and F1 on those of other passages (of equal
     ones the first). Human questions decide nothing. A second call goes on where the first one ended.
-
-    Raises:
-        InputError: as of `rl_qg.readers.train_reader.train_reader`; too few passages for trials.
     """
     common = {"use_cpu": use_cpu, "precision": precision, "accept_changed_data": accept_changed_data}
     rows: list[dict[str, Any]] = []
@@ -588,11 +535,7 @@ def train_on_synthetic(
 def trial_questions(
     name: str, synthetic: Sequence[QAExample], trials: ReaderTrials
 ) -> tuple[list[QAExample], list[QAExample]]:
-    """The questions that trials train on, and those of other passages that judge them.
-
-    Raises:
-        InputError: all questions are about one passage.
-    """
+    """The questions that trials train on, and those of other passages that judge them."""
     key, seed = "qa_evaluate.trials", trials.seed
     validation = take_passages(synthetic, trials.validation, seed, f"{key}.validation", "questions judge the trials")
     asked = {passage_hash(example.context) for example in validation}

@@ -88,9 +88,6 @@ def train_sentences(
 
     `output_dir` gets the model and its tokenizer (`SentenceClassifier.from_pretrained`). A second call returns the
     result, or continues from the last checkpoint. Every process calls this.
-
-    Raises:
-        InputError: unusable examples, settings or models.
     """
     tuning = FineTuning(settings, output_dir, seed, use_cpu, precision)
 
@@ -126,9 +123,6 @@ def train_sentences(
 
 def _percent(statistic: Mapping[str, Any]) -> str:
     return "–" if statistic["value"] is None else f"{100 * statistic['value']:.1f}"
-
-
-# --- Data ---
 
 
 class _Data:
@@ -208,9 +202,6 @@ def _tune(folder: Path, passages: Sequence[LabelledSentences], device: torch.dev
     config = read_json(folder / "config.json")
     config[OPTIONS]["thresholds"] = [best_threshold(*columns) for columns in zip(rows.T, actual.T, strict=True)]
     write_json(folder / "config.json", config)
-
-
-# --- Evaluation ---
 
 
 def evaluation(classifier: SentenceClassifier, passages: Sequence[LabelledSentences]) -> dict[str, Any]:
