@@ -3,9 +3,10 @@
 `rl_qg.data.formats` parses the files. `rl_qg.data.streaming` reads the same examples without holding them in memory.
 """
 
+import copy
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,6 @@ def raw_records(
         split: of a Hub data set.
         unlabelled: as in `rl_qg.data.layouts.RecordOptions`.
         hotpotqa_context: as there.
-
-    Raises:
-        InputError: with file, position and field.
     """
     options = RecordOptions(unlabelled, hotpotqa_context)
     if is_hub_name(source):
@@ -194,8 +192,8 @@ class RecordChecker:
 
     def __init__(self, new_ids: Mapping[int, str] | None = None) -> None:
         self.read = self.kept = 0
-        self.changes = {name: _IdCount() for name in _CHANGES}
-        self.dropped: dict[str, _IdCount] = {}
+        self.changes: dict[str, dict[str, Any]] = {name: {"count": 0, "ids": []} for name in _CHANGES}
+        self.dropped: dict[str, dict[str, Any]] = {}
         self.malformed: list[str] = []  # what is wrong with the first of them
         self.new_ids: dict[int, str] = {}
         self._given_new_ids = new_ids
@@ -216,7 +214,7 @@ class RecordChecker:
             result = self._check(record, allow_unlabelled, source)
             if isinstance(result, str):
                 drops[result] += 1
-                self.dropped.setdefault(result, _IdCount()).add(record.id)
+                _count(self.dropped.setdefault(result, {"count": 0, "ids": []}), record.id)
             else:
                 self.kept += 1
                 yield result
@@ -236,9 +234,9 @@ class RecordChecker:
         if not answers:
             return next(result for result in results if isinstance(result, str))
         if any((answer.text, answer.start) not in record.answers for answer in answers):
-            self.changes["repaired"].add(record.id)
+            _count(self.changes["repaired"], record.id)
         if len(answers) < len(results):
-            self.changes["answers_dropped"].add(record.id)
+            _count(self.changes["answers_dropped"], record.id)
         own = (self._unique_id(record.id), record.title, record.context, record.question, answers)
         return QAExample(*own, source=source, multi_hop=record.multi_hop, language=record.language)
 
@@ -251,30 +249,22 @@ class RecordChecker:
             unique = f"{key}-{number}"
         if unique != key:
             self._copies[key] = number
-            self.changes["duplicate_ids"].add(key)
+            _count(self.changes["duplicate_ids"], key)
             self.new_ids[self.kept] = unique
         self._seen_ids.add(unique)
         return unique
 
     def report(self) -> dict[str, Any]:
         """The counts so far, as `QAData.report` has them."""
-        changes = {name: asdict(part) for name, part in self.changes.items()}
-        dropped = {reason: asdict(part) for reason, part in sorted(self.dropped.items())}
-        faults = {"malformed": list(self.malformed)} if self.malformed else {}
-        return {"read": self.read, "kept": self.kept, **changes, "dropped": dropped, **faults}
+        faults = {"malformed": self.malformed} if self.malformed else {}
+        counts = {"read": self.read, "kept": self.kept, **self.changes, "dropped": dict(sorted(self.dropped.items()))}
+        return copy.deepcopy(counts | faults)
 
 
-@dataclass
-class _IdCount:
-    """How many ids were added, and the first of them."""
-
-    count: int = 0
-    ids: list[str] = field(default_factory=list)
-
-    def add(self, key: str) -> None:
-        self.count += 1
-        if len(self.ids) < REPORTED_IDS:
-            self.ids.append(key)
+def _count(ids: dict[str, Any], key: str) -> None:
+    ids["count"] += 1
+    if len(ids["ids"]) < REPORTED_IDS:
+        ids["ids"].append(key)
 
 
 def _reason_to_drop(record: RawRecord, allow_unlabelled: bool) -> str:

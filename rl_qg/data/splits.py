@@ -180,13 +180,11 @@ def training_spans(settings: DataSettings) -> ExampleStream:
 def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = False) -> QAData:
     """All examples of one role; the counts are logged."""
     source = _source(settings, role)
-    data = (
-        _corpus_data(settings.world, role)
-        if source == WORLD
-        else read_examples(
-            source, role=role, allow_unlabelled=allow_unlabelled, hotpotqa_context=settings.hotpotqa_context
-        )
-    )
+    if source == WORLD:
+        data = _corpus_data(settings.world, role)
+    else:
+        context = settings.hotpotqa_context
+        data = read_examples(source, role=role, allow_unlabelled=allow_unlabelled, hotpotqa_context=context)
     log.info(data.summary())
     return data
 
@@ -262,10 +260,8 @@ def sample_labelled(
 def take(
     examples: Sequence[QAExample], limit: int | None, seed: int, key: str = "limit", what: str = "questions are used"
 ) -> list[QAExample]:
-    """Return a seeded sample of at most `limit` examples (None: all), in their order; a line of the log says what the
-    limit, named `key`, leaves.
-
-    For one seed a smaller sample is part of a larger one. Raises `InputError` when `limit` is below 1.
+    """A seeded sample of at most `limit` examples (None: all), in their order; a line of the log says what the limit,
+    named `key`, leaves. For one seed a smaller sample is part of a larger one.
     """
     check_limit(limit)
     ranked = sorted(range(len(examples)), key=lambda i: seeded_rank(seed, examples[i].id))
@@ -276,9 +272,8 @@ def take(
 def take_passages(
     examples: Sequence[QAExample], limit: int | None, seed: int, key: str = "limit", what: str = "questions are used"
 ) -> list[QAExample]:
-    """Return the examples of a seeded sample of passages, in their order: so many passages that they have at most
-    `limit` examples (None: all), and at least one; a line of the log says what the limit, named `key`, leaves. Raises
-    `InputError` when `limit` is below 1.
+    """The examples of a seeded sample of passages, in their order: so many passages that they have at most `limit`
+    examples (None: all), and at least one; a line of the log says what the limit, named `key`, leaves.
     """
     check_limit(limit)
     passages = [passage_hash(example.context) for example in examples]
@@ -308,13 +303,10 @@ def answer_spans(examples: Sequence[QAExample]) -> list[QAExample]:
     """One example for each distinct answer span, in order: the generator's input is the same for two questions with
     the same answer.
     """
-    seen: set[bytes] = set()
-    spans = []
+    spans: dict[bytes, QAExample] = {}
     for example in examples:
-        if (key := span_key(example)) not in seen:
-            seen.add(key)
-            spans.append(example)
-    return spans
+        spans.setdefault(span_key(example), example)
+    return list(spans.values())
 
 
 def with_additional_spans(

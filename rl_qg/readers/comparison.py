@@ -26,8 +26,8 @@ def count_windows(examples: Sequence[QAExample], settings: QASettings) -> int:
     """Into how many windows a reader cuts these training examples, and those that `unanswerable` adds to them."""
     tokenizer, token_types = load_tokenizer(settings.model.path, max_length=settings.max_length)
     asked = with_unanswerable(examples, settings.unanswerable, settings.seeds[0])
-    lengths = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
-    return len(encode(asked, tokenizer, token_types=token_types, **lengths))  # type: ignore[arg-type]
+    lengths: dict[str, Any] = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
+    return len(encode(asked, tokenizer, token_types=token_types, **lengths))
 
 
 def count_updates(windows: int, settings: QASettings, processes: int) -> int:

@@ -15,7 +15,6 @@ import torch
 import transformers
 from accelerate import PartialState
 from torch import Tensor
-from torch.utils.data import Dataset
 from transformers import (
     MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
     AutoConfig,
@@ -236,8 +235,8 @@ def token_label_trainer(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     collator: TokenLabelCollator,
-    items: Dataset[dict[str, Any]],
-    development: Dataset[dict[str, Any]] | None = None,
+    items: Sequence[Mapping[str, Any]],
+    development: Sequence[Mapping[str, Any]] | None = None,
 ) -> TokenLabelTrainer:
     """A trainer on `items`. With `development` the model is that of the epoch with the lowest loss on these items,
     else the last one.

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
-from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from rewards.embedding.kpqa import LABELS, READS_QUESTION, KeyphraseWeights, predictor_input
@@ -59,7 +58,7 @@ class AnsweredSentence:
     source: str = ""
 
 
-class KeyphraseItems(Dataset[dict[str, Any]]):
+class KeyphraseItems(list[dict[str, Any]]):
     """Model inputs with labels, not padded yet: `input_ids`, `token_type_ids`, `labels`.
 
     Labels are `KEYPHRASE` for tokens of the sentence that touch the answer, `OTHER` for the rest of it, and ignored
@@ -79,26 +78,20 @@ class KeyphraseItems(Dataset[dict[str, Any]]):
         max_length: int,
         question: bool = True,
     ) -> None:
+        super().__init__()
         usable = [example for example in examples if example.question.strip() or not question]
         self.question = question
         self.without_question = len(examples) - len(usable)
         self.without_answer = 0
         self.sentences: list[AnsweredSentence] = []
-        self._items: list[dict[str, Any]] = []
         for begin in range(0, len(usable), EXAMPLES_AT_ONCE):
             batch = [answered_sentence(example) for example in usable[begin : begin + EXAMPLES_AT_ONCE]]
             for sentence, item in zip(batch, _labelled(batch, tokenizer, max_length, question), strict=True):
                 if KEYPHRASE in item["labels"]:
                     self.sentences.append(sentence)
-                    self._items.append(item)
+                    self.append(item)
                 else:
                     self.without_answer += 1
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return self._items[index]
 
     def counts(self) -> dict[str, int]:
         left_out = {"without_question": self.without_question, "without_answer": self.without_answer}
@@ -255,7 +248,7 @@ def _checked(
     checked = {}
     for name, examples in (("train", train), ("validation", validation)):
         items = KeyphraseItems(examples, tokenizer, max_length=settings.max_length, question=settings.question)
-        if not len(items):
+        if not items:
             raise InputError(
                 f"data.{name}: none of {len(examples)} examples can be used ({items.without_question} without a "
                 f"question, {items.without_answer} with the answer beyond train_kpqa.max_length); check the source"

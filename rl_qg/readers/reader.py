@@ -162,7 +162,7 @@ def encode(
     marks question (0) and passage (1) for models that were pretrained with token types.
     """
     limit = _question_limit(tokenizer, max_length, doc_stride)
-    rows: list[_Window] = []
+    rows: list[tuple[Any, ...]] = []
     questions_cut = 0
     begins = range(0, len(examples), EXAMPLES_AT_ONCE)
     for begin in ProgressBar(begins, desc="windows", unit="k examples", disable=not progress):
@@ -186,45 +186,30 @@ def encode(
         numbers = encoded["overflow_to_sample_mapping"]
         for encoding, number in zip(encoded.encodings or (), numbers, strict=True):
             rows.append(_row(encoding, begin + number, batch[number], tokenizer.cls_token_id))
+    ids, types, offsets, numbers, contexts, labels = zip(*rows, strict=True)
     return Windows(
-        ids=np.concatenate([row.ids for row in rows]),
-        token_types=np.concatenate([row.token_types for row in rows]) if token_types else None,
-        offsets=np.concatenate([row.offsets for row in rows]),
-        bounds=np.cumsum([0] + [len(row.ids) for row in rows]),
-        examples=np.array([row.example for row in rows], dtype=np.int32),
-        contexts=np.array([row.context for row in rows], dtype=np.int32),
-        labels=np.array([row.label for row in rows], dtype=np.int32),
+        ids=np.concatenate(ids),
+        token_types=np.concatenate(types) if token_types else None,
+        offsets=np.concatenate(offsets),
+        bounds=np.cumsum([0, *map(len, ids)]),
+        examples=np.array(numbers, dtype=np.int32),
+        contexts=np.array(contexts, dtype=np.int32),
+        labels=np.array(labels, dtype=np.int32),
         questions_cut=questions_cut,
     )
 
 
-@dataclass(frozen=True)
-class _Window:
-    """One window before it joins the flat arrays; fields as in `Windows`."""
-
-    ids: NDArray[np.int32]
-    token_types: NDArray[np.int8]
-    offsets: NDArray[np.int32]
-    example: int
-    context: tuple[int, int]
-    label: tuple[int, int]
-
-
-def _row(encoding: Any, number: int, example: QAExample, cls_id: int | None) -> _Window:
+def _row(encoding: Any, number: int, example: QAExample, cls_id: int | None) -> tuple[Any, ...]:
+    """Ids, token types, offsets, number of the example, context and label of one window, as in `Windows`."""
     parts = encoding.sequence_ids  # None for a special token, 0 for the question, 1 for the passage
     first = parts.index(1) if 1 in parts else 0
     last = len(parts) - parts[::-1].index(1) if 1 in parts else 0
     offsets = np.array(encoding.offsets, dtype=np.int32)
     no_answer = encoding.ids.index(cls_id) if cls_id in encoding.ids else 0
     answer = _answer_tokens(offsets[first:last], example)
-    return _Window(
-        ids=np.array(encoding.ids, dtype=np.int32),
-        token_types=np.array(encoding.type_ids, dtype=np.int8),
-        offsets=offsets,
-        example=number,
-        context=(first, last),
-        label=(no_answer, no_answer) if answer is None else (first + answer[0], first + answer[1]),
-    )
+    label = (no_answer, no_answer) if answer is None else (first + answer[0], first + answer[1])
+    ids, types = np.array(encoding.ids, dtype=np.int32), np.array(encoding.type_ids, dtype=np.int8)
+    return ids, types, offsets, number, (first, last), label
 
 
 def _answer_tokens(offsets: NDArray[np.int32], example: QAExample) -> tuple[int, int] | None:

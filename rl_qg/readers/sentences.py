@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from torch.utils.data import Dataset
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from rewards.pretrained import ModelFault, check_weights
@@ -131,7 +130,7 @@ def positive_weights(passages: Sequence[LabelledSentences]) -> list[float]:
     return [float(n / p) if n and p else 1.0 for n, p in zip(negative, positive, strict=True)]
 
 
-class SentenceItems(Dataset[dict[str, Any]]):
+class SentenceItems(list[dict[str, Any]]):
     """Model inputs, not padded: `input_ids`, one list for each sentence, and `labels`, float (sentences, labels).
 
     With `together` an item is a passage, else a sentence. Sentences are cut at `max_length` tokens; `cut` counts them.
@@ -145,7 +144,7 @@ class SentenceItems(Dataset[dict[str, Any]]):
         max_length: int,
         together: bool,
     ) -> None:
-        self._items: list[dict[str, Any]] = []
+        super().__init__()
         self.cut = 0
         for passage in passages:
             whole = tokenizer(list(passage.sentences), verbose=False)["input_ids"]
@@ -153,17 +152,10 @@ class SentenceItems(Dataset[dict[str, Any]]):
             rows = tokenizer(list(passage.sentences), truncation=True, max_length=max_length)["input_ids"]
             labels = passage.labels.astype(np.float32)
             if together:
-                self._items.append({"input_ids": rows, "labels": labels})
+                self.append({"input_ids": rows, "labels": labels})
             else:
-                self._items += [
-                    {"input_ids": [row], "labels": label[None]} for row, label in zip(rows, labels, strict=True)
-                ]
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return self._items[index]
+                each = zip(rows, labels, strict=True)
+                self.extend({"input_ids": [row], "labels": label[None]} for row, label in each)
 
 
 @dataclass(frozen=True)

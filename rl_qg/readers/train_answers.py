@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from rewards.words import normalise_answer
@@ -37,24 +36,6 @@ log = logging.getLogger(__name__)
 KEY = "train_answers.model.path"
 
 
-class _LabelledWindows(Dataset[dict[str, Any]]):
-    """Windows of passages with their labels, not padded."""
-
-    def __init__(
-        self, examples: Sequence[QAExample], tokenizer: PreTrainedTokenizerBase, settings: TrainAnswersSettings
-    ) -> None:
-        spans = human_spans(examples)
-        contexts = list(spans)
-        rows = windows(contexts, tokenizer, max_length=settings.max_length, doc_stride=settings.doc_stride)
-        self._items = [{"input_ids": row.ids, "labels": labels_of(row, spans[contexts[row.passage]])} for row in rows]
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return self._items[index]
-
-
 def train_extractor(
     train: Sequence[QAExample],
     validation: Sequence[QAExample],
@@ -77,8 +58,11 @@ def train_extractor(
         tokenizer = _checked(train, validation, settings)
         model = load_model(settings.model.path, KEY, tokenizer, LABELS, seed)
         model.config.answer_window = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
-        items, collator = _LabelledWindows(train, tokenizer, settings), TokenLabelCollator(tokenizer.pad_token_id)
-        return token_label_trainer(tuning, model, tokenizer, collator, items)
+        spans = human_spans(train)
+        contexts = list(spans)
+        rows = windows(contexts, tokenizer, max_length=settings.max_length, doc_stride=settings.doc_stride)
+        items = [{"input_ids": row.ids, "labels": labels_of(row, spans[contexts[row.passage]])} for row in rows]
+        return token_label_trainer(tuning, model, tokenizer, TokenLabelCollator(tokenizer.pad_token_id), items)
 
     def evaluate(trainer: WholeModel) -> dict[str, Any]:
         return _evaluate(output_dir, validation, settings, trainer.args.device)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -177,6 +178,19 @@ class _Job:
         """The seeds whose reader is not trained and scored; all processes must ask before one of them goes on."""
         return [seed for seed in self.settings.seeds if not (self.folder(seed) / "qa_metrics.json").exists()]
 
+    @cached_property
+    def data(self) -> dict[str, str]:
+        return {"train": examples_hash(self.train), "validation": examples_hash(self.validation)}
+
+    def inputs(self, seed: int) -> dict[str, Any]:
+        """Everything that the result of a seed depends on, so that a resumed run is the same run."""
+        settings = dataclasses.asdict(self.settings)
+        seeds = settings.pop("seeds")
+        settings.pop("equal_updates")  # is about several readers, and one of them does not depend on it
+        # The first seed also keeps its model, so another order of seeds is another run.
+        inputs = {**settings, "precision": self.precision, "data": self.data, "seed": seed}
+        return inputs | {"keeps_model": seed == seeds[0], "processes": self.processes.num_processes}
+
     def check(self) -> None:
         """What can be checked before the model is loaded."""
         settings = self.settings
@@ -230,8 +244,8 @@ def train_reader(
     this; the main one writes. Raises `InputError` for unusable examples, settings or models, and when `output_dir`
     holds readers trained with other settings, or with other data that the caller has not accepted.
     """
-    options = {"use_cpu": use_cpu, "precision": precision, "accept_changed_data": accept_changed_data}
-    train_readers({output_dir: train}, validation, settings=settings, **options)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"use_cpu": use_cpu, "precision": precision, "accept_changed_data": accept_changed_data}
+    train_readers({output_dir: train}, validation, settings=settings, **options)
     return read_json(output_dir / "qa_metrics.json")
 
 
@@ -256,22 +270,21 @@ def train_readers(
         if settings.unanswerable:
             job = replace(job, train=with_unanswerable(examples, settings.unanswerable, settings.seeds[0]))
         jobs.append(job)
-    data = [{"train": examples_hash(job.train), "validation": examples_hash(validation)} for job in jobs]
-    for job, hashes in zip(jobs, data, strict=True):
+    for job in jobs:
         for seed in settings.seeds:
-            _refuse_other_run(job.folder(seed), _inputs(job, seed, hashes), accept_changed_data)
-    for job, hashes in zip(jobs, data, strict=True):
+            _refuse_other_run(job.folder(seed), job.inputs(seed), accept_changed_data)
+    for job in jobs:
         if job.processes.is_main_process:
             for seed in job.unfinished():
-                write_json(job.folder(seed) / "inputs.json", _inputs(job, seed, hashes))
+                write_json(job.folder(seed) / "inputs.json", job.inputs(seed))
     state = jobs[0].processes
     side_by_side = settings.threads and state.num_processes == 1 and state.device.type == "cpu"
     (_train_side_by_side if side_by_side else _train_in_turn)(jobs)
-    for job, hashes in zip(jobs, data, strict=True):
+    for job in jobs:
         if job.processes.is_main_process:
             for seed in settings.seeds:
                 delete_checkpoints(job.folder(seed))  # of a reader that was killed when it was done
-            _summarise(job, hashes)
+            _summarise(job)
         job.processes.wait_for_everyone()
 
 
@@ -315,16 +328,6 @@ def _run_in_worker(job: _Job, seed: int, row: int) -> None:
         _run_seed(job, seed, _features_of[job.output_dir], row)
     except Terminated:
         os._exit(1)  # else the process would take the next reader
-
-
-def _inputs(job: _Job, seed: int, data: Mapping[str, str]) -> dict[str, Any]:
-    """Everything that the result of a seed depends on, so that a resumed run is the same run."""
-    settings = dataclasses.asdict(job.settings)
-    seeds = settings.pop("seeds")
-    settings.pop("equal_updates")  # is about several readers, and one of them does not depend on it
-    # The first seed also keeps its model, so another order of seeds is another run.
-    inputs = {**settings, "precision": job.precision, "data": dict(data), "seed": seed}
-    return inputs | {"keeps_model": seed == seeds[0], "processes": job.processes.num_processes}
 
 
 def _refuse_other_run(folder: Path, inputs: Mapping[str, Any], accept_changed_data: bool) -> None:
@@ -406,7 +409,7 @@ def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:
     trainer.accelerator.wait_for_everyone()
 
 
-def _summarise(job: _Job, data: Mapping[str, str]) -> None:
+def _summarise(job: _Job) -> None:
     seeds = job.settings.seeds
     metrics = {seed: read_json(job.folder(seed) / "qa_metrics.json") for seed in seeds}
     tables = [read_json(job.folder(seed) / "question_scores.json") for seed in seeds]
@@ -434,7 +437,7 @@ def _summarise(job: _Job, data: Mapping[str, str]) -> None:
         "updates": metrics[seeds[0]].get("updates"),  # readers of earlier versions did not count them
         "model": job.settings.model.path,
         "precision": job.precision,
-        "data": dict(data),
+        "data": job.data,
         "features": metrics[seeds[0]]["features"],
     }
     write_json(job.output_dir / "predictions.json", read_json(job.folder(seeds[0]) / "predictions.json"))
@@ -503,7 +506,7 @@ def train_on_synthetic(
     trained on a part of the questions, has the highest sum of exact match and F1 on those of other passages (of equal
     ones the first). Human questions decide nothing. A second call goes on where the first one ended.
     """
-    common = {"use_cpu": use_cpu, "precision": precision, "accept_changed_data": accept_changed_data}
+    common: dict[str, Any] = {"use_cpu": use_cpu, "precision": precision, "accept_changed_data": accept_changed_data}
     rows: list[dict[str, Any]] = []
     chosen = settings
     drawn = draw_trials(trials)
@@ -513,14 +516,14 @@ def train_on_synthetic(
             log.info("%s: trial %d of %d: %s", name, number + 1, len(drawn), _text_of(trial))
             options = replace(trial.of(settings), seeds=settings.seeds[:1], max_steps=-1)
             place = folder / "trials" / str(number)
-            metrics = train_reader(train, validation, settings=options, output_dir=place, **common)  # type: ignore[arg-type]
+            metrics = train_reader(train, validation, settings=options, output_dir=place, **common)
             _delete_weights(place)
             rows.append({"trial": number, **asdict(trial), **{score: metrics[score] for score in SCORES}})
         best = max(rows, key=lambda row: (row["exact_match"] + row["f1"], -row["trial"]))
         chosen = replace(drawn[best["trial"]].of(settings), max_steps=-1)
         log.info("%s: the best trial is %d: %s", name, best["trial"] + 1, _text_of(drawn[best["trial"]]))
     log.info("%s: reader on %d questions", name, len(synthetic))
-    train_reader(synthetic, gold, settings=chosen, output_dir=folder / "reader", **common)  # type: ignore[arg-type]
+    train_reader(synthetic, gold, settings=chosen, output_dir=folder / "reader", **common)
     if not keep_weights:
         _delete_weights(folder / "reader")
     tables = [read_json(folder / "reader" / f"seed-{seed}" / "question_scores.json") for seed in settings.seeds]
