@@ -100,7 +100,6 @@ def seeded_rank(seed: int, key: str) -> bytes:
 
 
 def check_limit(limit: int | None) -> None:
-    """Raise `InputError` for a limit below 1."""
     if limit is not None and limit < 1:
         raise InputError(f"a limit of {limit} examples leaves none: give at least 1, or null for all")
 

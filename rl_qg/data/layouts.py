@@ -42,13 +42,9 @@ YES_NO = "yes/no answer"
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class RecordOptions:
-    """How records are read.
-
-    Args:
-        unlabelled: they may lack the fields `question` and `answers`, and SQuAD paragraphs the field `qas`.
-        hotpotqa_context: one of `CONTEXTS`.
+class RecordOptions(NamedTuple):
+    """How records are read: `unlabelled` ones may lack the fields `question` and `answers`, and SQuAD paragraphs the
+    field `qas`; `hotpotqa_context` is one of `CONTEXTS`.
     """
 
     unlabelled: bool = False
@@ -84,7 +80,7 @@ def rows(path: Path, options: RecordOptions = DEFAULT) -> Rows:
 
 
 def document_rows(root: Any, path: Path, options: RecordOptions = DEFAULT) -> Rows:
-    """The rows of a file that is one JSON value, `root`; raise `InputError` if it has no known layout."""
+    """The rows of a file that is one JSON value, `root`."""
     if isinstance(root, list) and root and _is_hotpotqa(root[0]):
         return ((f"{path}: [{number - 1}]", number, row) for number, row in enumerate(root, 1))
     if is_squad(root):
@@ -340,11 +336,8 @@ MALFORMED = "malformed question-answer pair"
 
 @dataclass(frozen=True)
 class LmqgPairs:
-    """The pairs of one passage.
-
-    Args:
-        pairs: question and answer, in the order of the text, exact repetitions included.
-        malformed: the parts that are no pair, which lmqg leaves out without a word.
+    """The pairs of one passage, question and answer, in the order of the text, exact repetitions included; and the
+    `malformed` parts that are no pair, which lmqg leaves out without a word.
     """
 
     pairs: list[tuple[str, str]]
@@ -352,13 +345,11 @@ class LmqgPairs:
 
 
 def split_pairs(text: str, rule: Literal["metric", "model"] = "metric") -> LmqgPairs:
-    """Read the pairs of a text as lmqg does, which has two rules.
+    """Read the pairs of the text of one passage as lmqg does, which has two rules.
 
-    Args:
-        text: of one passage; a blank one has no pairs.
-        rule: `metric`, that of its QAAligned score: parts are cut at ` | `, begin with `question: ` and have
-            `, answer: ` exactly once; nothing is stripped. `model`, that of its models' output: parts are cut at `|`,
-            have `question: ` anywhere (each is taken out) and `, answer: ` exactly once; both texts are stripped.
+    `metric` is that of its QAAligned score: parts are cut at ` | `, begin with `question: ` and have `, answer: `
+    exactly once; nothing is stripped. `model` is that of its models' output: parts are cut at `|`, have `question: `
+    anywhere (each is taken out) and `, answer: ` exactly once; both texts are stripped.
     """
     segments = (text.split(SEPARATOR if rule == "metric" else SEPARATOR.strip())) if text.strip() else []
     pairs, malformed = list[tuple[str, str]](), list[str]()
