@@ -168,7 +168,12 @@ def _verdict(asked: tuple[str, str], reference: _Reference, facts: CorpusFacts, 
     """The first fault of a question for a relation (kind, relation) of a subject, in the order of `VERDICTS`."""
     fitting = {number for number, subject in enumerate(facts.subjects) if reference.fits(subject)}
     asked_for = [fact for fact in facts.facts if (facts.kind, fact.relation) == asked and fact.subject in fitting]
-    if reference == _NOTHING or len(asked_for) > 1 or _is_shared_part(reference.name, facts):
+    names = _names_with(reference.name, facts)  # several, where the question has only a part of a name
+    if (
+        reference == _NOTHING
+        or len(asked_for) > 1
+        or (reference.name and reference.name not in names and len(names) > 1)
+    ):
         return "ambiguous"
     if asked != (facts.kind, target.relation):
         return "wrong_relation"
@@ -177,13 +182,7 @@ def _verdict(asked: tuple[str, str], reference: _Reference, facts: CorpusFacts, 
     own, other = facts.subjects[target.subject], facts.subjects[1 - target.subject]
     if not reference.fits(other) and _is_part(reference.name, normalised(own.name)):
         return "wrong_detail"
-    return "other_subject" if _names_with(reference.name, facts) else "invented_name"
-
-
-def _is_shared_part(name: str, facts: CorpusFacts) -> bool:
-    """Whether a question has only a part of a name, and several names or values of the passage have that part."""
-    names = _names_with(name, facts)
-    return bool(name) and name not in names and len(names) > 1
+    return "other_subject" if names else "invented_name"
 
 
 def _names_with(part: str, facts: CorpusFacts) -> set[str]:
@@ -196,9 +195,6 @@ def _names_with(part: str, facts: CorpusFacts) -> set[str]:
 def _is_part(part: str, name: str) -> bool:
     """Whether some neighbouring words of a name, or all of them, are `part`; the empty text is a part of each."""
     return f" {part} " in f" {name} " if part else True
-
-
-# --- names and numbers that the passage lacks
 
 
 def _lacks(context: str, names: Iterable[str]) -> bool:
@@ -224,9 +220,6 @@ def _names_and_numbers(question: str) -> list[str]:
             found.append(token.casefold())
         goes_on = is_name
     return found
-
-
-# --- parsing
 
 
 @lru_cache(maxsize=65536)
@@ -286,9 +279,6 @@ def _words_of_no_name() -> list[str]:
 
 _NO_NAME = _words_of_no_name()
 _REFERENCES = {kind: _reference_pattern(kind) for kind in FORMS}
-
-
-# --- shares
 
 
 def judgements(questions: Sequence[str], examples: Sequence[QAExample]) -> list[OracleJudgement | None]:

@@ -81,7 +81,14 @@ class QuestionTable:
         return _file_rows(path)
 
     def _records(self, path: Path) -> Iterator[TableRow]:
-        yield from _record_rows(path, self._hotpotqa_context, self.malformed)
+        """One row a record of QA data; records that could be no example (a yes or no as the answer) are rows too."""
+        records = raw_records(str(path), "train", hotpotqa_context=self._hotpotqa_context)
+        for record in without_malformed(path, records, self.malformed):
+            fields: dict[str, Any] = {"id": record.id, "title": record.title, "context": record.context}
+            fields |= {"question": record.question, **record.extra}
+            if record.answers:
+                fields["answer"] = record.answers[0][0]
+            yield TableRow(f"{path}: question {record.id!r}", fields)
         if self.malformed and not self._told:
             log.warning("%s", malformed_line(self, self.malformed))
             self._told = True
@@ -122,17 +129,6 @@ _READ = {
     "sentence": _text,
     "title": _text,
 }
-
-
-def _record_rows(path: Path, hotpotqa_context: str, faults: list[str]) -> Iterator[TableRow]:
-    """One row a record of QA data; records that could be no example (a yes or no as the answer) are rows too."""
-    records = raw_records(str(path), "train", hotpotqa_context=hotpotqa_context)
-    for record in without_malformed(path, records, faults):
-        fields: dict[str, Any] = {"id": record.id, "title": record.title, "context": record.context}
-        fields |= {"question": record.question, **record.extra}
-        if record.answers:
-            fields["answer"] = record.answers[0][0]
-        yield TableRow(f"{path}: question {record.id!r}", fields)
 
 
 def _parallel_rows(texts: Mapping[str, Path]) -> Iterator[TableRow]:

@@ -156,16 +156,12 @@ def _is_verb(word: str, question_word: str, before: str, after: str) -> bool:
     if word.endswith("ed") and len(word) > 4:
         if before in ("many", "much", "most", "more") or (first and question_word not in ("who", "what")):
             return False
-        return not first or question_word == "who" or _begins_an_object(after)
+        begins_an_object = after.casefold() in DETERMINERS | PREPOSITIONS | PRONOUNS or after[:1].isupper()
+        return not first or question_word == "who" or begins_an_object or after[:1].isdigit()
     if word in _THIRD:
         return (not first or question_word in ("who", "what")) and not (after in VERBS or after.endswith("ed"))
     plural = before.endswith("s") or before in ("people", "men", "women", "children")
     return word in _BASE and plural and after not in VERBS
-
-
-def _begins_an_object(word: str) -> bool:
-    """Return whether a word may begin an object, so that the word before it is a verb: an article, a name."""
-    return word.casefold() in DETERMINERS | PREPOSITIONS | PRONOUNS or word[:1].isupper() or word[:1].isdigit()
 
 
 def is_noun(word: str) -> bool:

@@ -104,13 +104,10 @@ def language_of(texts: str | Iterable[str]) -> str:
     >>> language_of("Wer hat das Buch geschrieben?"), language_of("誰が書いたか"), language_of("1984")
     ('de', 'ja', '')
     """
-    votes: Counter[str] = Counter(_language_of_text(text[:ENOUGH]) for text in _listed(texts))
+    listed = [texts] if isinstance(texts, str) else texts
+    votes: Counter[str] = Counter(_language_of_text(text[:ENOUGH]) for text in listed)
     del votes[""]
     return min(votes, key=lambda code: (-votes[code], code)) if votes else ""
-
-
-def _listed(texts: str | Iterable[str]) -> Iterable[str]:
-    return [texts] if isinstance(texts, str) else texts
 
 
 @lru_cache(1 << 12)
@@ -170,7 +167,8 @@ def has_question_word(text: str, language: str) -> bool:
     """
     if language in QUESTION_PARTS:
         ending = text.rstrip(" ?？。.!！\"'”’」』)）")
-        return any(part in text for part in QUESTION_PARTS[language].split()) or ending.endswith(_endings(language))
+        endings = tuple(QUESTION_ENDINGS.get(language, "\0").split())
+        return any(part in text for part in QUESTION_PARTS[language].split()) or ending.endswith(endings)
     whole, beginnings = _question_words(language)
     found = words_of(text, language)
     if language == "ar":  # and, so, by, for, as are written together with the next word
@@ -179,13 +177,7 @@ def has_question_word(text: str, language: str) -> bool:
 
 
 def knows_question_words(language: str) -> bool:
-    """Return whether the question words of a language are known."""
     return language in QUESTION_PARTS or language in QUESTION_WORDS
-
-
-@cache
-def _endings(language: str) -> tuple[str, ...]:
-    return tuple(QUESTION_ENDINGS.get(language, "\0").split())
 
 
 @cache

@@ -115,12 +115,8 @@ def _split(words: Sequence[str], table: TypeTable) -> list[str]:
     return [part for word in words for part in ([word] if word in table.words else word.split("'"))]
 
 
-# The nine types of questions of Ray Chowdhury et al. 2022, "On the Evaluation of Answer-Agnostic Paragraph-level
-# Multi-Question Generation" (section 6.2).
-#
-# They are those of that paper, for its models and its tables. `rl_qg.text.question_types` has the types that the rest
-# of the project reports.
-
+# --- the nine types of Ray Chowdhury et al. 2022, "On the Evaluation of Answer-Agnostic Paragraph-level Multi-Question
+# Generation" (section 6.2), for that paper's models and tables; the rest of the project reports those above
 
 NINE_TYPES = ("who", "when", "where", "what", "quantity", "how", "why", "which", "other")
 

@@ -65,9 +65,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-# Where a text stands in another.
-
-
 def occurrences(text: str, part: str) -> list[tuple[int, int]]:
     """Return start and end of each place where `part` stands in `text`, from the first to the last.
 
@@ -80,14 +77,10 @@ def occurrences(text: str, part: str) -> list[tuple[int, int]]:
     pattern = r"\s+".join(map(re.escape, words))
     places = [match.span() for match in re.finditer(f"(?={pattern})", text)]
     places = [(start, re.compile(pattern).match(text, start).end()) for start, _ in places]  # type: ignore[union-attr]
-    whole = [place for place in places if _is_whole(text, *place)]
-    return whole or places
-
-
-def _is_whole(text: str, start: int, end: int) -> bool:
-    """Whether no word goes on at either end."""
-    return not _joined(text, start) and not _joined(text, end)
+    words_alone = [(start, end) for start, end in places if not _joined(text, start) and not _joined(text, end)]
+    return words_alone or places
 
 
 def _joined(text: str, index: int) -> bool:
+    """Whether a word goes on across this place."""
     return 0 < index < len(text) and text[index - 1].isalnum() and text[index].isalnum()
