@@ -503,6 +503,7 @@ LAYOUTS = (
     Layout(lambda row: True, _flat_record),
 )
 
+
 # --- parallel text files, line N of one belonging to line N of the others: three layouts, known by name
 #
 # - Du, Shao, Cardie, "Learning to Ask" (ACL 2017): `src-NAME.txt` (sentences) or `para-NAME.txt` (paragraphs) with

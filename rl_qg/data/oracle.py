@@ -168,12 +168,9 @@ def _verdict(asked: tuple[str, str], reference: _Reference, facts: CorpusFacts, 
     """The first fault of a question for a relation (kind, relation) of a subject, in the order of `VERDICTS`."""
     fitting = {number for number, subject in enumerate(facts.subjects) if reference.fits(subject)}
     asked_for = [fact for fact in facts.facts if (facts.kind, fact.relation) == asked and fact.subject in fitting]
-    names = _names_with(reference.name, facts)  # several, where the question has only a part of a name
-    if (
-        reference == _NOTHING
-        or len(asked_for) > 1
-        or (reference.name and reference.name not in names and len(names) > 1)
-    ):
+    names = _names_with(reference.name, facts)
+    is_part_of_several = bool(reference.name) and reference.name not in names and len(names) > 1
+    if reference == _NOTHING or len(asked_for) > 1 or is_part_of_several:
         return "ambiguous"
     if asked != (facts.kind, target.relation):
         return "wrong_relation"

@@ -1,4 +1,4 @@
-"""A trained reader that answers questions about passages, in batches of windows of similar length."""
+"""The extractive reader: its scores, what it reads and what it answers, its trainer, and a trained one that answers."""
 
 import inspect
 import logging
@@ -464,6 +464,8 @@ def _quiet() -> Iterator[None]:
     finally:
         transformers.logging.set_verbosity(level)
 
+
+# --- a trained reader that answers questions about passages, in batches of windows of similar length
 
 LONGEST_WINDOW = 384  # tokens, as in the settings of `rl-qg qa`
 
