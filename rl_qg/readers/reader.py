@@ -1,4 +1,4 @@
-"""The extractive reader: its scores, what it reads and what it answers, its trainer, and a trained one that answers."""
+"""The extractive reader: its scores, what it reads and what it answers, its trainer, and a trained one to ask."""
 
 import inspect
 import logging
