@@ -23,7 +23,6 @@ from rl_qg.readers.fine_tuning import FineTuning, keeping_best, load_tokenizer
 from rl_qg.readers.sentences import (
     LABELS,
     OPTIONS,
-    Decisions,
     LabelledSentences,
     SentenceClassifier,
     SentenceCollator,
@@ -167,13 +166,9 @@ def _trainer(data: _Data, settings: TrainSentencesSettings, tuning: FineTuning) 
     weights = positive_weights(data.train) if settings.kind == "types" else [1.0] * count
     options = SentenceOptions(settings.kind, settings.pooling, settings.max_length, tuple(weights), (0.5,) * count)
     model = new_labeller(path, KEY, tokenizer, options, tuning.seed)
-    items = {
-        name: SentenceItems(
-            *(part, tokenizer), max_length=settings.max_length, together=settings.kind == "hierarchical"
-        )
-        for name, part in (("train", data.train), ("development", data.development))
-    }
-    if cut := sum(part.cut for part in items.values()):
+    limits: dict[str, Any] = {"max_length": settings.max_length, "together": settings.kind == "hierarchical"}
+    items, development = (SentenceItems(part, tokenizer, **limits) for part in (data.train, data.development))
+    if cut := items.cut + development.cut:
         log.info("%d sentences are cut at train_sentences.max_length=%d tokens", cut, settings.max_length)
     constant = "constant_with_warmup" if settings.warmup_fraction else "constant"
     return SentenceTrainer(
@@ -185,8 +180,8 @@ def _trainer(data: _Data, settings: TrainSentencesSettings, tuning: FineTuning) 
             max_grad_norm=settings.max_grad_norm,
         ),
         data_collator=SentenceCollator(tokenizer.pad_token_id),
-        train_dataset=items["train"],
-        eval_dataset=items["development"],
+        train_dataset=items,
+        eval_dataset=development,
         processing_class=tokenizer,
         # the released code's RAdam takes the decay from the weights, not from the gradient
         optimizer_cls_and_kwargs=(torch.optim.RAdam, {"lr": settings.learning_rate, "decoupled_weight_decay": True}),
@@ -206,7 +201,10 @@ def _tune(folder: Path, passages: Sequence[LabelledSentences], device: torch.dev
 
 def evaluation(classifier: SentenceClassifier, passages: Sequence[LabelledSentences]) -> dict[str, Any]:
     """The scores of a classifier on sentences with the labels of its kind, as plain JSON; intervals over passages."""
-    predicted, actual, draws = predictions(classifier, passages)
+    rows = np.concatenate(classifier([passage.sentences for passage in passages]))
+    predicted = decisions(rows, classifier.thresholds, at_least_one=classifier.kind == "types")
+    actual = np.concatenate([passage.labels for passage in passages])
+    draws = PassageDraws([number for number, passage in enumerate(passages) for _ in passage.sentences])
     baselines = {"every": np.ones_like(actual)}
     if classifier.kind == "types":
         baselines["most_frequent"] = np.zeros_like(actual)
@@ -220,13 +218,3 @@ def evaluation(classifier: SentenceClassifier, passages: Sequence[LabelledSenten
     if classifier.kind == "types":
         result["labels"] = label_scores(predicted, actual, classifier.labels, draws)
     return result
-
-
-def predictions(
-    classifier: SentenceClassifier, passages: Sequence[LabelledSentences]
-) -> tuple[Decisions, Decisions, PassageDraws]:
-    """Predicted and actual labels of all sentences, bool (sentences, labels), and draws of their passages."""
-    rows = np.concatenate(classifier([passage.sentences for passage in passages]))
-    actual = np.concatenate([passage.labels for passage in passages])
-    draws = PassageDraws([number for number, passage in enumerate(passages) for _ in passage.sentences])
-    return decisions(rows, classifier.thresholds, at_least_one=classifier.kind == "types"), actual, draws
