@@ -406,8 +406,14 @@ def new_labeller(
         config = AutoConfig.from_pretrained(name, trust_remote_code=False, **heads)
         setattr(config, OPTIONS, asdict(options))
         model = SentenceLabeller(config)
-        options_of_load = {"use_safetensors": True, "dtype": torch.float32, "trust_remote_code": False}
-        encoder, info = AutoModel.from_pretrained(name, config=config, output_loading_info=True, **options_of_load)
+        encoder, info = AutoModel.from_pretrained(
+            name,
+            config=config,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+            trust_remote_code=False,
+        )
         model.encoder.load_state_dict(encoder.state_dict(), strict=False)  # without the pooler
         check_weights(model, tokenizer)
     if missing := sorted(name for name in info["missing_keys"] if not name.startswith("pooler.")):
