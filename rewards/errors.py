@@ -1,6 +1,7 @@
 """The errors that bad input to a metric raises."""
 
 import math
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from numbers import Integral, Real
@@ -34,6 +35,21 @@ def number(
     limits = "".join([f" from {low:g}" * math.isfinite(low), f" to {high:g}" * math.isfinite(high)])
     kind = "a whole number" if whole else "a number"
     raise MetricInputError(f"{metric}: {option} {value!r:.40} is out of range; give {kind}{limits}")
+
+
+def one_of(metric: str, option: str, value: Any, known: Sequence[str]) -> Any:
+    """Return the value if it is one of the known ones."""
+    if value not in known:
+        names = f"{', '.join(known[:-1])} or {known[-1]}"
+        raise MetricInputError(f"{metric}: {option} {value!r} does not exist; use {names}")
+    return value
+
+
+def language_of(metric: str, language: object) -> str:
+    """Return the code of a language."""
+    if not isinstance(language, str) or not language.isalpha() or not language.islower():
+        raise MetricInputError(f"{metric}: language {language!r} is no code of a language, such as en or de")
+    return language
 
 
 def flag(metric: str, option: str, value: object) -> bool:

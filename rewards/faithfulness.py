@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import MetricInputError, flag, number
+from rewards.errors import MetricInputError, flag, language_of, number
 from rewards.overlap.answerability import FUNCTION_WORDS, QUESTION_WORDS
 from rewards.words import UNSPACED_LETTERS, combining_marks, lower
 
@@ -108,9 +108,7 @@ class EntityFaithfulness(Metric):
     ) -> None:
         if measure not in MEASURES:
             raise MetricInputError(f"faithfulness: measure {measure!r:.40}; give one of {', '.join(MEASURES)}")
-        if not isinstance(language, str) or not language.isalpha() or not language.islower():
-            raise MetricInputError(f"faithfulness: language {language!r} is no code of a language, such as en or de")
-        self.measure, self.language = measure, language
+        self.measure, self.language = measure, language_of(self.name, language)
         self.unnamed = number(self.name, "unnamed", unnamed, low=0, high=1)
         self.whole = flag(self.name, "whole", whole)
         self._told = False  # that names are not judged

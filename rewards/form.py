@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import MetricInputError, flag, number
+from rewards.errors import flag, language_of, number
 from rewards.overlap.answerability import opens_question
 from rewards.words import (
     QUESTION_MARKS,
@@ -78,9 +78,10 @@ class QuestionForm(Metric):
         allow_answer: bool = False,
         vocabulary: str | None = None,
     ) -> None:
-        if not isinstance(language, str) or not language.isalpha() or not language.islower():
-            raise MetricInputError(f"form: language {language!r} is no code of a language, such as en or de")
-        self.language, self.allow_answer = language, flag(self.name, "allow_answer", allow_answer)
+        self.language, self.allow_answer = (
+            language_of(self.name, language),
+            flag(self.name, "allow_answer", allow_answer),
+        )
         self.max_copied = int(number(self.name, "max_copied", max_copied, low=0, whole=True))
         self.needs = frozenset({"contexts"} if allow_answer else {"contexts", "answers"})
         left_out = {"no_answer"} if allow_answer else set()

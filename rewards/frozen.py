@@ -233,6 +233,17 @@ class FrozenModel:
         ids = torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows], device=self.device)
         return ids, torch.tensor([len(row) for row in rows], device=self.device)
 
+    def batch(self, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> dict[str, Tensor]:
+        """Return the arguments of one forward pass: padded ids, the attention mask, and token types if the model has
+        them and they are given.
+        """
+        ids, lengths = self.pad(rows, self.tokenizer.pad_token_id or 0)
+        mask = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
+        arguments = {"input_ids": ids, "attention_mask": mask.long()}
+        if types is not None and (getattr(self.model.config, "type_vocab_size", 0) or 0) > 1:
+            arguments["token_type_ids"] = self.pad(types)[0]
+        return arguments
+
 
 @contextmanager
 def loading_on(device: str | torch.device) -> Iterator[None]:

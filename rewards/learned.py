@@ -8,7 +8,7 @@ import torch
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.embedding.token_embeddings import Pair, needs_of, pairs_of
-from rewards.errors import MetricInputError, batch_of, installed_version, library
+from rewards.errors import MetricInputError, batch_of, installed_version, library, one_of
 from rewards.frozen import FrozenModel, batches_by_length
 from rewards.signature import file_hash, model_identity
 from rewards.words import normalise_answer
@@ -46,14 +46,8 @@ def regress(model: FrozenModel, encoded: Any, batch_size: int) -> list[float]:
     rows = encoded["input_ids"]
     values = [0.0] * len(rows)
     for batch in batches_by_length([len(row) for row in rows], batch_size, model.tokens_at_once):
-        ids, lengths = model.pad([rows[at] for at in batch], model.tokenizer.pad_token_id or 0)
-        arguments = {
-            "input_ids": ids,
-            "attention_mask": (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]).long(),
-        }
-        if "token_type_ids" in encoded and getattr(model.model.config, "type_vocab_size", 0) > 1:
-            arguments["token_type_ids"] = model.pad([encoded["token_type_ids"][at] for at in batch])[0]
-        logits = model.model(**arguments).logits[:, 0].float()
+        types = [encoded["token_type_ids"][at] for at in batch] if "token_type_ids" in encoded else None
+        logits = model.model(**model.batch([rows[at] for at in batch], types)).logits[:, 0].float()
         for at, value in zip(batch, logits.tolist(), strict=True):
             values[at] = value
     return values
@@ -257,9 +251,7 @@ class CTC(Metric):
         *,
         device: str | torch.device | None = None,
     ) -> None:
-        if aspect not in ("consistency", "relevance"):
-            raise MetricInputError(f"ctc: aspect {aspect!r} does not exist; use consistency or relevance")
-        self.align, self.aspect = align, aspect
+        self.align, self.aspect = align, one_of(self.name, "aspect", aspect, ("consistency", "relevance"))
         self.needs = frozenset({"contexts"} if aspect == "consistency" else {"contexts", "references"})
         self._scorer_class = library("ctc_score", self.name, "ctc_score").SummarizationScorer
         self.to(_device(device))
@@ -338,9 +330,7 @@ class RQUGE(Metric):
         rows = tokenizer([f"{question} \\n {context}" for question, context in pairs], verbose=False)["input_ids"]
         answers = [""] * len(rows)
         for batch in batches_by_length([len(row) for row in rows], self.batch_size, self.reader.tokens_at_once):
-            ids, lengths = self.reader.pad([rows[at] for at in batch], tokenizer.pad_token_id)
-            mask = (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]).long()
-            written = self.reader.model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=30)
+            written = self.reader.model.generate(**self.reader.batch([rows[at] for at in batch]), max_new_tokens=30)
             texts = tokenizer.batch_decode(written, skip_special_tokens=True)
             for at, text in zip(batch, texts, strict=True):
                 answers[at] = text

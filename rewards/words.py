@@ -11,7 +11,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, wraps
 from itertools import chain, pairwise
 from typing import Any, TypeVar
@@ -101,7 +101,8 @@ def tokenizer(name: str) -> Callable[[str], Words]:
         split = tokenizer(plain)
         return lambda text: split(lower(text, language))
     if plus and language == "char" and plain in ("13a", "intl"):
-        return _by_character(plain)
+        split = _of_sacrebleu(plain)
+        return lambda text: split(separate_unspaced(text))
     return _TOKENIZERS[name] if name in _TOKENIZERS else _of_sacrebleu(name)
 
 
@@ -250,17 +251,14 @@ def combining_marks() -> str:
     Vowel signs of Hindi and Thai, vowels of Arabic, separate accents: each belongs to the letter before it, and
     Python's `re` does not count it as part of a word.
     """
-    return "".join(_mark_ranges())
-
-
-def _mark_ranges() -> Iterator[str]:
-    begin = None
+    ranges, begin = [], None
     for code in chain(range(0x300, 0x20000), range(0xE0000, 0xE0200)):  # Unicode has no marks elsewhere
         if unicodedata.category(chr(code))[0] == "M":
             begin = code if begin is None else begin
         elif begin is not None:
-            yield f"{chr(begin)}-{chr(code - 1)}"
+            ranges.append(f"{chr(begin)}-{chr(code - 1)}")
             begin = None
+    return "".join(ranges)
 
 
 @cache
@@ -295,12 +293,6 @@ def _split_by_sacrebleu(split: Any, text: str) -> Words:
         for part in (split, *vars(split).values()):
             getattr(type(part).__call__, "cache_clear", lambda: None)()
     return text_words
-
-
-@cache
-def _by_character(name: str) -> Callable[[str], Words]:
-    plain = _of_sacrebleu(name)
-    return lambda text: plain(separate_unspaced(text))
 
 
 _ALNUM = re.compile("[a-z0-9]+")

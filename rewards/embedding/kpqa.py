@@ -109,12 +109,7 @@ class KeyphraseWeights:
 
     def _probabilities(self, rows: list[list[int]], types: list[list[int]]) -> Tensor:
         """Return the probability of the class at each position, [rows, longest] (float64, on the CPU)."""
-        ids, lengths = self.model.pad(rows, self.model.tokenizer.pad_token_id or 0)
-        mask = (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]).long()
-        arguments: dict[str, Tensor] = {"input_ids": ids, "attention_mask": mask}
-        if getattr(self.model.model.config, "type_vocab_size", 0) > 1:
-            arguments["token_type_ids"] = self.model.pad(types)[0]
-        logits = self.model.model(**arguments).logits
+        logits = self.model.model(**self.model.batch(rows, types)).logits
         return logits.float().softmax(-1)[..., self._class].cpu().double()
 
     def _note(self, is_cut: bool) -> None:

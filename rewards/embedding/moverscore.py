@@ -24,7 +24,7 @@ from rewards.embedding.token_embeddings import (
     needs_of,
     pairs_of,
 )
-from rewards.errors import MetricInputError, batch_of, library
+from rewards.errors import MetricInputError, batch_of, library, one_of
 from rewards.frozen import FrozenModel
 
 _POOLED_LAYERS = 5
@@ -84,8 +84,7 @@ class MoverScore(Metric):
         device: str | torch.device | None = None,
         dtype: str = "float32",
     ) -> None:
-        if variant not in ("official", "v2"):
-            raise MetricInputError(f"moverscore: variant {variant!r} does not exist; use official or v2")
+        one_of(self.name, "variant", variant, ("official", "v2"))
         if n not in ((1, 2) if variant == "official" else (1,)):
             raise MetricInputError(f"moverscore: n={n} does not exist; use 1, or 2 with variant='official'")
         self.needs = needs_of(against, self.name)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rewards.base import Inputs
-from rewards.errors import MetricInputError
+from rewards.errors import MetricInputError, one_of
 from rewards.frozen import FrozenModel, batches_by_length
 
 NUMBERS_AT_ONCE = 1 << 26
@@ -134,9 +134,7 @@ class TextEncoder:
         states: list[Tensor] = [torch.empty(0)] * len(rows)
         tokens = max(1, self.encoder.tokens_at_once)
         for batch in batches_by_length([len(row) for row in rows], self.batch_size, tokens):
-            ids, lengths = self.encoder.pad([rows[at] for at in batch], self.encoder.tokenizer.pad_token_id or 0)
-            mask = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
-            hidden = self._hidden({"input_ids": ids, "attention_mask": mask.long()})
+            hidden = self._hidden(self.encoder.batch([rows[at] for at in batch]))
             for index, at in enumerate(batch):
                 states[at] = hidden[:, index, : len(rows[at])]
         return states
@@ -177,7 +175,13 @@ class WordWeights:
         """For the signature: ``none``, or the number of texts and a hash of them."""
         if source is None:
             return
-        texts = _lines(source, name) if isinstance(source, str | Path) else _texts(source, name)
+        if isinstance(source, str | Path):
+            source = _lines(source, name)
+        if not isinstance(source, Sequence) or not all(isinstance(text, str) for text in source):
+            raise MetricInputError(
+                f"{name}: idf={source!r:.40} is not a list of texts; give one, or a text file with one per line"
+            )
+        texts = list(source)
         if not texts:
             raise MetricInputError(f"{name}: idf has no text; give the references of a whole test set, or null")
         for start in range(0, len(texts), 4096):
@@ -218,10 +222,8 @@ def best_of_rows(values: Tensor, owners: Sequence[int], rows: int) -> Tensor:
 
 def needs_of(against: str, name: str) -> frozenset[str]:
     """Return the columns of a metric that compares questions with ``"references"`` or with the ``"context"``."""
-    needs = {"references": "references", "context": "contexts"}
-    if against not in needs:
-        raise MetricInputError(f"{name}: against {against!r} does not exist; use references or context")
-    return frozenset({needs[against]})
+    one_of(name, "against", against, ("references", "context"))
+    return frozenset({"contexts" if against == "context" else "references"})
 
 
 @torch.inference_mode()
@@ -255,14 +257,6 @@ def _shortened(blocks: nn.ModuleList, layer: int, agrees: Callable[[], bool]) ->
         pass
     blocks.extend(dropped)
     return False
-
-
-def _texts(given: object, name: str) -> list[str]:
-    if not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
-        raise MetricInputError(
-            f"{name}: idf={given!r:.40} is not a list of texts; give one, or a text file with one per line"
-        )
-    return list(given)
 
 
 def _lines(path: str | Path, name: str) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from rewards.base import Inputs, MetricResult
-from rewards.errors import MetricInputError, flag, number, path_of
+from rewards.errors import MetricInputError, flag, number, one_of, path_of
 from rewards.overlap.base import OverlapMetric
 from rewards.words import libraries, porter_stem, tokenizer
 
@@ -64,9 +64,8 @@ class Cider(OverlapMetric):
         stem: bool | None = None,
         tokenize: str = "ptb",
     ) -> None:
-        if variant not in ("coco", "paper"):
-            raise MetricInputError(f"cider: variant {variant!r} does not exist; use coco or paper")
-        self.variant, self.tokenize = variant, tokenize
+        self.variant = one_of(self.name, "variant", variant, ("coco", "paper"))
+        self.tokenize = tokenize
         self.order = int(number("cider", "order", order, low=1, whole=True))
         self.sigma = number("cider", "sigma", sigma, low=1e-6)
         self.stem = variant == "paper" if stem is None else flag("cider", "stem", stem)

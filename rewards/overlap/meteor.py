@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import IO, Any, Literal
 
 from rewards.base import Inputs, MetricResult
-from rewards.errors import MetricInputError, library, number, path_of
+from rewards.errors import MetricInputError, library, number, one_of, path_of
 from rewards.overlap.base import OverlapMetric
 from rewards.signature import file_hash
 from rewards.words import libraries, porter_stem, tokenizer
@@ -65,8 +65,7 @@ class Meteor(OverlapMetric):
         beta: float = 3.0,
         gamma: float = 0.5,
     ) -> None:
-        if synonyms not in ("auto", "wordnet", "none"):
-            raise MetricInputError(f"meteor: synonyms {synonyms!r} does not exist; use auto, wordnet or none")
+        one_of(self.name, "synonyms", synonyms, ("auto", "wordnet", "none"))
         self._score = library("nltk.translate.meteor_score", "meteor", "nltk").single_meteor_score
         wordnet = _wordnet() if synonyms != "none" else None
         if synonyms == "wordnet" and wordnet is None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from rewards.base import Inputs, MetricResult
-from rewards.errors import MetricInputError, number
+from rewards.errors import number, one_of
 from rewards.overlap.base import OverlapMetric, lcs_length
 from rewards.words import libraries, stemmed, tokenizer
 
@@ -40,9 +40,7 @@ class RougeL(OverlapMetric):
         tokenize: str | None = None,
         beta: float | None = None,
     ) -> None:
-        if variant not in ("rouge_score", "coco"):
-            raise MetricInputError(f"rouge_l: variant {variant!r} does not exist; use rouge_score or coco")
-        self.variant, self.stem = variant, stem
+        self.variant, self.stem = one_of(self.name, "variant", variant, ("rouge_score", "coco")), stem
         self.tokenize = tokenize or ("ptb" if variant == "coco" else "words")
         self.beta = (1.2 if variant == "coco" else 1.0) if beta is None else number("rouge_l", "beta", beta, low=0)
         tokenizer(self.tokenize)

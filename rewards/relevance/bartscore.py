@@ -153,9 +153,9 @@ class BARTScore(Metric):
     def _encode(self, rows: list[list[int]]) -> "_EncodedSources":
         """Return what the decoder reads of each source: encoder states, and their keys and values in each layer."""
         model = self.model.model
-        ids, lengths = self.model.pad(rows, self.model.tokenizer.pad_token_id)
-        mask = (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]).long()
-        states = model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
+        sources = self.model.batch(rows)
+        ids, mask = sources["input_ids"], sources["attention_mask"]
+        states = model.get_encoder()(**sources).last_hidden_state
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         # One step of the decoder, whatever it reads, fills the cache with the keys and values of all layers.
         model.get_decoder()(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import MetricInputError, batch_of
+from rewards.errors import MetricInputError, batch_of, one_of
 from rewards.frozen import FrozenModel, batches_by_length, target_logprobs
 
 logger = logging.getLogger(__name__)
@@ -67,15 +67,11 @@ class QAScore(Metric):
         device: str | torch.device | None = None,
         dtype: str = "float32",
     ) -> None:
-        if variant not in ("paper", "official"):
-            raise MetricInputError(f"qascore: variant {variant!r} does not exist; use paper or official")
+        self.variant = one_of(self.name, "variant", variant, ("paper", "official"))
         if unit not in ("token", "word") or (variant == "official" and unit == "word"):
             raise MetricInputError(f"qascore: unit {unit!r} does not exist for variant {variant!r}; use token")
-        if truncation not in ("beginning", "answer"):
-            raise MetricInputError(f"qascore: truncation {truncation!r} does not exist; use beginning or answer")
-        self.variant = variant
         self.unit = unit
-        self.truncation = truncation
+        self.truncation = one_of(self.name, "truncation", truncation, ("beginning", "answer"))
         self.truncated = 0
         self.batch_size = batch_of(self.name, batch_size)
         self.dtype = dtype

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import MetricInputError, batch_of, flag
+from rewards.errors import batch_of, flag, one_of
 from rewards.frozen import FrozenModel
 from rewards.relevance.baselines import PARTS, PUBLISHED, Baselines, read_baselines
 from rewards.relevance.explanation import Explanation, explain
@@ -138,11 +138,10 @@ class QRelScore(Metric):
                 self._warn_if_far_below(baselines)
 
     def _formula(self, variant: str, long_context: str | None) -> dict[str, str]:
-        if not isinstance(variant, str) or variant not in _VARIANTS:
-            raise MetricInputError(f"qrelscore: variant {variant!r} does not exist; use official or paper")
-        if long_context not in (None, "truncate", "chunk"):
-            raise MetricInputError(f"qrelscore: long_context {long_context!r} does not exist; use truncate or chunk")
-        return _VARIANTS[variant] | ({} if long_context is None else {"long_context": long_context})
+        formula = dict(_VARIANTS[one_of(self.name, "variant", variant, list(_VARIANTS))])
+        if long_context is not None:
+            formula["long_context"] = one_of(self.name, "long_context", long_context, ("truncate", "chunk"))
+        return formula
 
     def _halves(self) -> tuple[LocalRelevance, GlobalRelevance]:
         of_local = {key: self.formula[key] for key in ("attention", "last_tokens", "long_context")}

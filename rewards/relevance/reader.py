@@ -1,7 +1,7 @@
 """A reader as a metric: whether the answer is found by a model that reads the question and the passage."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -109,7 +109,12 @@ class ReaderScore(Metric):
         """How many questions were cut so far."""
         self.model = FrozenModel(model, "reader", device=device, dtype=dtype)
         self.abstain = bool(getattr(self.model.model.config, "abstains", False)) if abstain is None else abstain
-        _check_head(self.model)
+        head = getattr(self.model.model, "qa_outputs", None)
+        if (outputs := 0 if head is None else head.weight.shape[0]) != 2:
+            raise MetricInputError(
+                f"reader: {self.model.name!r} has a span head with {outputs} outputs for each token; an extractive "
+                "reader has 2, for start and end"
+            )
         self._format = PairFormat.of(self.model)
         if self.abstain and self._format.class_position is None:
             raise MetricInputError(f"reader: the tokenizer of {model!r} has no class token; abstain=true needs one")
@@ -136,17 +141,15 @@ class ReaderScore(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        distinct = dict.fromkeys(inputs.contexts)
-        known = dict(zip(distinct, tokenized_passages(self.model, list(distinct)), strict=True))
-        passages = [known[text] for text in inputs.contexts]
+        passages = self._passages(inputs.contexts)
         spans = self._spans(self._questions(inputs.questions), passages)
         logprobs = _answer_logprobs(spans, passages, inputs.answers)
-        predictions = self._predictions(spans, passages)
+        answered = list(zip(self._predictions(spans, passages), inputs.answers, strict=True))
         parts = {
             "probability": logprobs.exp().tolist(),
             "log_probability": logprobs.clamp(min=LOWEST).tolist(),
-            "f1": _compared(answer_f1, predictions, inputs.answers),
-            "exact_match": _compared(answer_exact_match, predictions, inputs.answers),
+            "f1": [0.0 if given is None else answer_f1(given, answer) for given, answer in answered],
+            "exact_match": [0.0 if given is None else answer_exact_match(given, answer) for given, answer in answered],
         }
         return MetricResult(list(parts[self.measure]), parts)
 
@@ -163,11 +166,14 @@ class ReaderScore(Metric):
                 f"reader: {self.model.name!r} has not learned to abstain, and does not know what is impossible; "
                 "train a reader with rl-qg qa qa.unanswerable=0.5, or give abstain=true for one of SQuAD 2"
             )
-        distinct = dict.fromkeys(contexts)
-        known = dict(zip(distinct, tokenized_passages(self.model, list(distinct)), strict=True))
-        passages = [known[text] for text in contexts]
+        passages = self._passages(contexts)
         values = self._spans(self._questions(questions), passages).no_answer.exp().tolist()
         return [value if passage.ids else 1.0 for value, passage in zip(values, passages, strict=True)]
+
+    def _passages(self, texts: Sequence[str]) -> list[TokenizedPassage]:
+        distinct = list(dict.fromkeys(texts))
+        known = dict(zip(distinct, tokenized_passages(self.model, distinct), strict=True))
+        return [known[text] for text in texts]
 
     def _questions(self, texts: Sequence[str]) -> list[list[int]]:
         questions = self.model.ids(texts)
@@ -236,14 +242,10 @@ class ReaderScore(Metric):
 
     def _logits(self, pieces: Sequence[tuple[list[int], list[int]]]) -> torch.Tensor:
         """Return start and end logits of questions with pieces of passages, [2, rows, longest] (float64, CPU)."""
-        pad = self.model.tokenizer.pad_token_id
-        ids, lengths = self.model.pad([self._format.ids(*piece) for piece in pieces], 0 if pad is None else pad)
-        mask = (torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]).long()
-        options = {}
+        types = None
         if self._format.token_types is not None:
             types = [self._format.types(len(question), len(passage)) for question, passage in pieces]
-            options["token_type_ids"], _ = self.model.pad(types)
-        output = self.model.model(input_ids=ids, attention_mask=mask, **options)
+        output = self.model.model(**self.model.batch([self._format.ids(*piece) for piece in pieces], types))
         logits = torch.stack([output.start_logits, output.end_logits]).float().cpu().double()
         return span_scores(logits, self.model.model.config)
 
@@ -274,22 +276,3 @@ def _answer_logprobs(
             lasts.append(offset + last)
         offset += len(passage.ids)
     return spans.at(*(torch.tensor(column, dtype=torch.long) for column in (firsts, lasts, rows)))
-
-
-def _compared(
-    measure: Callable[[str, str], float], predictions: Sequence[str | None], answers: Sequence[str]
-) -> list[float]:
-    return [
-        0.0 if prediction is None else measure(prediction, answer)
-        for prediction, answer in zip(predictions, answers, strict=True)
-    ]
-
-
-def _check_head(model: FrozenModel) -> None:
-    head = getattr(model.model, "qa_outputs", None)
-    outputs = 0 if head is None else head.weight.shape[0]
-    if outputs != 2:
-        raise MetricInputError(
-            f"reader: {model.name!r} has a span head with {outputs} outputs for each token; an extractive reader has "
-            "2, for start and end"
-        )
