@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.utils import HFValidationError, validate_repo_id
+from jinja2 import Template
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_json
@@ -15,10 +16,6 @@ from rl_qg.runtime.resumable_lines import note_path
 
 log = logging.getLogger(__name__)
 TABLE = "data/train.parquet"
-LICENCE = (
-    "Passages and human questions keep the licence of their source: name it here before you publish this set. "
-    "Generated questions were written by a model from these passages; nobody has checked them one by one."
-)
 
 
 def card_path(output: Path) -> Path:
@@ -36,104 +33,18 @@ def write_data_card(report: Mapping[str, Any], output: Path) -> Path:
 
 def data_card(report: Mapping[str, Any]) -> str:
     """Front matter for the Hub and the text, as Markdown."""
-    front = {
-        "pretty_name": "Augmented question answering data",
-        "license": "other",
-        "task_categories": ["question-answering"],
-        "tags": ["question-generation", "synthetic", "rl-qg"],
-        "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": TABLE}]}],
-    }
-    sections = {
-        "Contents": _contents(report),
-        "Generator": _generator(report),
-        "Filters": _filters(report),
-        "Rewards and readers": _measures(report),
-        "Sampling": _sampling(report),
-        "Human questions": _gold(report),
-        "Licence": LICENCE,
-    }
-    text = "\n\n".join(f"## {title}\n\n{body}" for title, body in sections.items())
-    matter = yaml.safe_dump(front, sort_keys=False)
-    return f"---\n{matter}---\n\n# {front['pretty_name']}\n\n{_summary(report)}\n\n{text}\n"
-
-
-def _summary(report: Mapping[str, Any]) -> str:
-    return (
-        f"{report['gold']:,} human and {report['sampled']:,} generated questions for extractive question answering, "
-        "filtered and merged by `rl-qg augment`."
-    )
-
-
-def _contents(report: Mapping[str, Any]) -> str:
-    output = report["output"]
-    return (
-        "Rows have SQuAD's columns (`id, title, context, question, answers{text, answer_start}`). Ids of generated "
-        "questions begin with `synthetic-`; the Parquet form also has `source` (gold or synthetic), `candidate` (the "
-        "rank among those of its answer), `logprob` and the measures named below.\n\n"
-        f"`{Path(output['path']).name}`: {report['written']:,} questions, SHA-256 `{output['sha256']}`."
-    )
-
-
-def _generator(report: Mapping[str, Any]) -> str:
-    questions = report["inputs"]["questions"]
-    path = Path(questions["path"])
-    note = note_path(path)
-    lines = [f"Candidates: `{path.name}`, SHA-256 `{questions['sha256']}`."]
-    if not note.exists():
-        return "\n".join([*lines, "No file records which generator wrote them: name it here."])
-    recorded = read_json(note)
-    settings = [f"- {name}: {_code(value)}" for name, value in recorded.items() if name != "sources"]
-    return "\n".join(
-        [
-            *lines,
-            "They were written by `model_path` (`model` is the hash of its weights, `reward` what it learned from):",
-            "",
-            *settings,
-        ]
-    )
-
-
-def _filters(report: Mapping[str, Any]) -> str:
-    rows = ["| step | questions |", "| --- | ---: |", f"| candidates | {report['candidates']:,} |"]
-    rows += [f"| dropped: {reason} | {count:,} |" for reason, count in report["dropped"].items()]
-    rows += [f"| kept | {report['kept']:,} |", f"| sampled | {report['sampled']:,} |"]
+    path = Path(report["inputs"]["questions"]["path"])
     filters = {name: given for name, given in report["settings"]["filters"].items() if given is not None}
-    options = yaml.safe_dump(filters, sort_keys=False).strip()
-    return "\n".join([*rows, "", "With these options:", "", "```yaml", options, "```"])
-
-
-def _measures(report: Mapping[str, Any]) -> str:
-    lines = [
-        f"- {name}: {_code(measure.get('signature') or measure.get('reader'))} ({measure['measured']:,} candidates)"
-        for name, measure in report["measures"].items()
-    ]
-    return "\n".join(lines) or "No model scored these questions after they were generated."
-
-
-def _sampling(report: Mapping[str, Any]) -> str:
-    settings = report["settings"]
-    method = {
-        "uniform": "A uniform sample of the kept candidates",
-        "reward": f"The kept candidates with the highest `{settings['sample_by']}`",
-        "diverse": f"Maximal marginal relevance by `{settings['sample_by']}`, with weight "
-        f"{settings['sample_relevance']} on it",
-    }[settings["sampling"]]
-    count = f"{report['sampled']:,} of {report['kept']:,}, {report['requested']:,} requested"
-    return f"{method}: {count}; seed {settings['seed']}."
-
-
-def _gold(report: Mapping[str, Any]) -> str:
-    gold = report["inputs"]["gold"]
-    if not gold["examples"]:
-        return "None: all questions are generated."
-    sources = [f"- `{Path(name).name}`: SHA-256 `{value}`" for name, value in gold.get("sources", {}).items()]
-    return "\n".join(
-        [f"{gold['examples']:,} questions, SHA-256 of their content `{gold['sha256']}`.", "", *sources]
-    ).strip()
-
-
-def _code(value: Any) -> str:
-    return f"`{value}`"
+    template = Path(__file__).with_name("data_card_template.md").read_text(encoding="utf-8")
+    return Template(template, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).render(
+        report=report,
+        table=TABLE,
+        output=Path(report["output"]["path"]).name,
+        questions=path.name,
+        made_by=read_json(note_path(path)) if note_path(path).exists() else None,
+        filters=yaml.safe_dump(filters, sort_keys=False).strip(),
+        sources=[(Path(name).name, value) for name, value in report["inputs"]["gold"].get("sources", {}).items()],
+    )
 
 
 # --- the Hub
