@@ -279,18 +279,6 @@ def export(rows: Sequence[Row], form: str) -> str:
     return FORMATS[form](rows)
 
 
-def _as_json_lines(rows: Sequence[Row]) -> str:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
-def _as_json(rows: Sequence[Row]) -> str:
-    return json.dumps(list(rows), ensure_ascii=False, indent=2) + "\n"
-
-
-def _as_csv(rows: Sequence[Row]) -> str:
-    return as_csv([{column: row.get(column, "") for column in COLUMNS} for row in rows])
-
-
 def sets_as_csv(rows: Sequence[Row]) -> str:
     """Questions of sets, one a row with its passage: `start` and `end` are those of its unit in the passage."""
     questions = [{**row, **question} for row in rows for question in row["questions"]]
@@ -342,9 +330,9 @@ def line_feeds(text: str) -> str:
 
 
 FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
-    "jsonl": _as_json_lines,
-    "json": _as_json,
-    "csv": _as_csv,
+    "jsonl": lambda rows: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows),
+    "json": lambda rows: json.dumps(list(rows), ensure_ascii=False, indent=2) + "\n",
+    "csv": lambda rows: as_csv([{column: row.get(column, "") for column in COLUMNS} for row in rows]),
     "squad": _as_squad,
     "anki": _as_anki,
     "gift": _as_gift,

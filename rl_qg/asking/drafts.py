@@ -120,8 +120,6 @@ class QuestionRows:
             for first in range(0, len(numbers), self.batch_size):
                 yield numbers[first : first + self.batch_size]
 
-    # --- Passages ---
-
     def passages(self, text: str) -> list[TextPassage]:
         """The parts in which a text is read, none where it is blank or no valid Unicode."""
         if not text.strip() or not is_unicode(text):
@@ -139,13 +137,6 @@ class QuestionRows:
     def _sizes(self, texts: Sequence[str]) -> list[int]:
         encoded = self.generator.tokenizer(list(texts), add_special_tokens=False, verbose=False)
         return [len(ids) for ids in encoded["input_ids"]]
-
-    # --- Languages ---
-
-    def check_language(self, language: str) -> None:
-        """Raise `InputError` where the model has codes of languages, but none of this one."""
-        if languages := self.generator.encoder.languages:
-            languages.code(language)
 
 
 # Answers that are proposed in a text, for the ways in which answers come first.
@@ -184,7 +175,9 @@ class AnswerProposals:
         """The best `number` answers (None: all) of a text's passages, spread over its sentences: the best of each
         sentence come before the second ones.
         """
-        propose = self._propose(way)
+        if way == "multitask" and way not in self._by_way:
+            self._by_way[way] = GeneratedAnswers(self._generator, PER_PASSAGE)
+        propose = self._by_way.get(way, _by_rules)
         if propose is not _by_rules:  # a model takes time: of a very long text read passages at even distances
             passages = evenly(passages, number)
         spans = [
@@ -200,11 +193,6 @@ class AnswerProposals:
         """Answers so far that the generator has written, but that do not stand in their sentence."""
         generated = self._by_way.get("multitask")
         return generated.left_out if isinstance(generated, GeneratedAnswers) else 0
-
-    def _propose(self, way: str) -> Propose:
-        if way == "multitask" and way not in self._by_way:
-            self._by_way[way] = GeneratedAnswers(self._generator, PER_PASSAGE)
-        return self._by_way.get(way, _by_rules)
 
 
 def evenly(passages: Sequence[TextPassage], most: int | None) -> list[TextPassage]:

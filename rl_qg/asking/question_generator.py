@@ -245,7 +245,8 @@ class QuestionGenerator:
                 f"answers: {self._name or 'this model'} writes questions and answers at once, and none about a given "
                 "answer; give a model that was trained with model.task=questions or multitask"
             )
-        self._rows.check_language(request.language)
+        if languages := self._generator.encoder.languages:
+            languages.code(request.language)  # refuses one that the model does not know
 
     def passages(self, text: str) -> list[TextPassage]:
         """The parts in which a text is read: all of it if the model can read it, else cut at ends of paragraphs or

@@ -15,7 +15,7 @@ score in these orders; a pair without one comes last.
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -225,14 +225,10 @@ def shortage(found: int, wanted: int | None, dropped: Counter[str]) -> str:
     """Why there are fewer pairs than wanted; "" where there are as many."""
     if (found >= wanted) if wanted is not None else found:
         return ""
-    why = ", ".join(_counted(dropped)) or "the text has no other answers to ask about"
+    # Pairs beyond the number, or last without a reward, are not missing.
+    counted = [f"{why} ({count})" for why, count in dropped.items() if count and why not in (NOT_NEEDED, NO_REWARD)]
+    why = ", ".join(counted) or "the text has no other answers to ask about"
     return f"{found} of {wanted} pairs: {why}" if wanted is not None else f"no pair: {why}"
-
-
-def _counted(dropped: Counter[str]) -> Iterator[str]:
-    for reason, count in dropped.items():
-        if count and reason not in (NOT_NEEDED, NO_REWARD):  # which leave out no pair that is wanted
-            yield f"{reason} ({count})"
 
 
 # What in a text counts for a question, by the explanation of the metric that orders the pairs.

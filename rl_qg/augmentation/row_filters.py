@@ -82,13 +82,13 @@ class Length(LanguageFilter):
         return [wrong, *super().option_errors()]
 
     def rules(self) -> list[Rule]:
-        return [
-            Rule("too short", lambda record: round(self._length(record)) < self.min_words),
-            Rule("too long", lambda record: round(self._length(record)) > self.max_words),
-        ]
+        def length(record: Record) -> int:
+            return round(length_in_words(record["question"], self.language_of(record)))
 
-    def _length(self, record: Record) -> float:
-        return length_in_words(record["question"], self.language_of(record))
+        return [
+            Rule("too short", lambda record: length(record) < self.min_words),
+            Rule("too long", lambda record: length(record) > self.max_words),
+        ]
 
 
 @dataclass
@@ -101,10 +101,7 @@ class AnswerInQuestion(LanguageFilter):
     language: str = AUTO
 
     def rules(self) -> list[Rule]:
-        return [Rule("answer in question", self._has_answer)]
-
-    def _has_answer(self, record: Record) -> bool:
-        return contains_text(record["answer"], record["question"], self.language_of(record))
+        return [Rule("answer in question", lambda r: contains_text(r["answer"], r["question"], self.language_of(r)))]
 
 
 @dataclass

@@ -8,9 +8,8 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, ClassVar
-
-import torch
 
 from rl_qg.augmentation.candidates import MEASURES, RANDOM, Ranking, answer_hash64, passage_hash64
 from rl_qg.augmentation.funnel import (
@@ -320,37 +319,28 @@ class RoundTrip(RowFilter):
         options = {key: value for key, value in asdict(self).items() if key not in ("min_f1", "batch_size")}
 
         def load() -> tuple[MeasureFunction, Mapping[str, Any]]:
-            return _RoundTripReader(self, resources.device), {"reader": self.reader}
+            names = ("max_length", "doc_stride", "max_answer_length", "n_best", "batch_size")
+            reader = AnswerReader(
+                self.reader,
+                device=resources.device,
+                **{name: getattr(self, name) for name in names},
+                title=self.name,
+                at=f"augment.filters.{self.name}.",
+            )
+            return partial(_answered, reader), {"reader": self.reader}
 
         batch_size = BATCHES_AT_ONCE * self.batch_size
         return CandidateMeasure("round_trip", {"round_trip": model_identity(options)}, load, batch_size)
 
     def rules(self) -> list[Rule]:
-        return [Rule("answer not given back", self._is_inconsistent)]
-
-    def _is_inconsistent(self, record: Record) -> bool:
-        return not record[MEASURES][self.name] >= self.min_f1  # NaN is inconsistent too
+        # NaN is not given back either
+        return [Rule("answer not given back", lambda record: not record[MEASURES][self.name] >= self.min_f1)]
 
 
-class _RoundTripReader:
-    """Measures candidates: the F1 of the reader's answer, and that answer."""
-
-    def __init__(self, options: RoundTrip, device: torch.device) -> None:
-        self.reader = AnswerReader(
-            options.reader,
-            device=device,
-            max_length=options.max_length,
-            doc_stride=options.doc_stride,
-            max_answer_length=options.max_answer_length,
-            n_best=options.n_best,
-            batch_size=options.batch_size,
-            title=options.name,
-            at=f"augment.filters.{options.name}.",
-        )
-
-    def __call__(self, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        answers = self.reader([record["question"] for record in records], [record["context"] for record in records])
-        return [
-            {"value": f1(answer, record["answer"]), "answer": answer}
-            for answer, record in zip(answers, records, strict=True)
-        ]
+def _answered(reader: AnswerReader, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """For each candidate the F1 of the reader's answer, and that answer."""
+    answers = reader([record["question"] for record in records], [record["context"] for record in records])
+    return [
+        {"value": f1(answer, record["answer"]), "answer": answer}
+        for answer, record in zip(answers, records, strict=True)
+    ]

@@ -25,8 +25,7 @@ from transformers.pytorch_utils import Conv1D
 from rewards.pretrained import check_tokenizer, check_weights
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
-from rl_qg.runtime.processes import load_unsharded
-from rl_qg.runtime.trainer_base import loading
+from rl_qg.runtime.processes import load_unsharded, loading
 from rl_qg.settings import PeftSettings
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from rl_qg.judging.alterations import ORIGINAL, PARAPHRASE, AlteredQuestion
 from rl_qg.judging.redundancy import folds_of
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.trainer_base import loading
+from rl_qg.runtime.processes import loading
 from rl_qg.scoring.kept_scores import kept_scores, texts_hash
 from rl_qg.settings import ClassifierSettings, RobustnessSettings
 from rl_qg.stats.correlation import auc_draws

@@ -30,12 +30,11 @@ from rewards.frozen import TOKEN_HEAD, token_classifier
 from rewards.pretrained import check_tokenizer, check_weights
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
-from rl_qg.runtime.processes import from_main, load_unsharded
+from rl_qg.runtime.processes import from_main, load_unsharded, loading
 from rl_qg.runtime.trainer_base import (
     CompleteCheckpoints,
     WholeModel,
     last_checkpoint,
-    loading,
     show_progress,
     train_until_preempted,
 )

@@ -25,8 +25,7 @@ from rewards.pretrained import ModelFault, check_weights
 from rl_qg.data.examples import QAExample, passage_hash, seeded_rank
 from rl_qg.readers.fine_tuning import IGNORED, load_tokenizer
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.processes import load_unsharded
-from rl_qg.runtime.trainer_base import loading
+from rl_qg.runtime.processes import load_unsharded, loading
 from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, difference, difference_p, estimate
 from rl_qg.text.question_types import NINE_TYPES, nine_type
 from rl_qg.text.spans import sentence_at, sentence_spans

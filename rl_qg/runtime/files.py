@@ -120,23 +120,18 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
     with stream:
-        for number, line in _decoded(stream, path):
-            if not line.strip():
-                continue
-            try:
+        try:
+            for number, line in enumerate(stream, 1):
+                if not line.strip():
+                    continue
                 record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise InputError(f"{path}: line {number}: malformed JSON: {error.msg}") from None
-            if not isinstance(record, dict):
-                raise InputError(f"{path}: line {number}: expected a JSON object, got {type(record).__name__}")
-            yield number, record
-
-
-def _decoded(stream: TextIO, path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        yield from enumerate(stream, 1)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+                if not isinstance(record, dict):
+                    raise InputError(f"{path}: line {number}: expected a JSON object, got {type(record).__name__}")
+                yield number, record
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path}: line {number}: malformed JSON: {error.msg}") from None
 
 
 def cut_json_lines(path: Path, last_step: int) -> None:
