@@ -28,7 +28,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, answer_spans
 from rl_qg.generation.loading import load_seq2seq
 from rl_qg.generation.prompts import PROMPT_FILE, Prompt, add_highlight, default_prefix
-from rl_qg.reports.model_card import finish_publishing, publish
+from rl_qg.reports.model_card import publish
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, read_json_lines, write_json
 from rl_qg.runtime.processes import from_main, processes
@@ -56,17 +56,8 @@ def train_best_of_n(
     *,
     write_picks: WritePicks,
 ) -> Path:
-    """Run the stages that `settings.stages` names; return the folder of the last stage's model.
-
-    Args:
-        settings: those of the run.
-        splits: the data.
-        reward: chooses the best of n; None with `stages=ce`.
-        held_out: the second metric of evaluations.
-        write_picks: writes the best question of each answer, or continues the file.
-
-    Raises:
-        InputError: an invalid setting, no data, a model that cannot be loaded, or no candidate with a reward.
+    """Run the stages that `settings.stages` names; return the folder of the last stage's model. `reward` chooses the
+    best of n, and `write_picks` writes them, or continues the file.
     """
     if settings.stages == "ce" or reward is None:
         labelled = replace(splits, unlabelled=[])  # as in both stages, where the first one knows of no others
@@ -74,9 +65,7 @@ def train_best_of_n(
     folder = Path(settings.output_dir)
     final = folder / "scst"
     state = processes(settings.training.use_cpu)
-    if (folder / TRAINED).exists():
-        log.info("train: %s is complete already", final)
-        from_main(state, lambda: finish_publishing(folder, settings.training.hub_model))
+    if stages.is_complete(settings, final):
         return final
     check_best_of_n(settings)
     if not splits.gold and (settings.stages == "both" or not splits.unlabelled):
@@ -88,7 +77,10 @@ def train_best_of_n(
     else:
         start = _complete_start(settings, state)
     # 2. The best of n questions for each answer.
-    picks = _pick(settings, splits, write_picks, start)
+    spans = answer_spans([*splits.gold, *splits.unlabelled])
+    write_picks(start, spans, folder / PICKS)
+    picks = read_picks(folder / PICKS, spans)
+    log.info("%s: %s", PICKS, ", ".join(f"{name} {value:.6g}" for name, value in picks.summary().items()))
     # 3. Cross-entropy on human questions and picks.
     note = _learn_from_picks(settings, splits, picks, reward, held_out, start, steps)
     if state.is_main_process:
@@ -100,11 +92,7 @@ def train_best_of_n(
 
 
 def check_best_of_n(settings: Settings) -> None:
-    """Check what would be refused later, before any model is loaded.
-
-    Raises:
-        InputError: naming the settings.
-    """
+    """Check what would be refused later, before any model is loaded."""
     defaults = type(settings.scst)()
     changed = [name for name in NOT_SAMPLED if getattr(settings.scst, name) != getattr(defaults, name)]
     if changed:
@@ -198,16 +186,6 @@ class Picks:
         """Counts and mean rewards."""
         best, mean = (sum(values) / len(values) for values in zip(*self.rewards.values(), strict=True))
         return {"count": len(self.examples), "dropped": self.dropped, "reward_pick": best, "reward_sample": mean}
-
-
-def _pick(settings: Settings, splits: Splits, write_picks: WritePicks, start: str) -> Picks:
-    """Write `picks.jsonl`, or the rest of it, and read it."""
-    output = Path(settings.output_dir) / PICKS
-    spans = answer_spans([*splits.gold, *splits.unlabelled])
-    write_picks(start, spans, output)
-    picks = read_picks(output, spans)
-    log.info("%s: %s", PICKS, ", ".join(f"{name} {value:.6g}" for name, value in picks.summary().items()))
-    return picks
 
 
 def read_picks(path: Path, spans: Sequence[QAExample]) -> Picks:

@@ -21,10 +21,8 @@ from rl_qg.scoring.reward_scorer import Reward, signature_of
 from rl_qg.settings import Settings
 from rl_qg.training.callbacks import stored_state
 from rl_qg.training.step_metrics import HeldOutQuestions
-from rl_qg.training.trl_reward import RewardFunction
 
 METRICS, SAMPLES = "metrics.jsonl", "samples.jsonl"
-SAMPLES_LOGGED = 4
 log = logging.getLogger(__name__)
 
 
@@ -74,21 +72,6 @@ class LogFiles(TrainerCallback):
     def samples(self) -> Sequence[dict[str, Any]]:
         """Records of `samples.jsonl` that belong to the present line."""
         return []
-
-
-class StageFiles(LogFiles):
-    """The lines of one stage by TRL, with the last rollout of its reward function."""
-
-    def __init__(self, *args: Any, reward_function: RewardFunction | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.reward_function = reward_function
-
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Log before each checkpoint: a resumed run would lose what TRL has accumulated since the last line."""
-        control.should_log |= control.should_save
-
-    def samples(self) -> Sequence[dict[str, Any]]:
-        return [] if self.reward_function is None else self.reward_function.rollout[:SAMPLES_LOGGED]
 
 
 class RunFiles(LogFiles, ExportableState):

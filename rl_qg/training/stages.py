@@ -50,9 +50,6 @@ log = logging.getLogger(__name__)
 def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:
     """Run the stages that `settings.stages` names; return the folder of the last stage's model, or that of the stop
     (`rl_qg.training.run_files`).
-
-    Raises:
-        InputError: an invalid setting, a package that is not installed, no data, or a model that cannot be loaded.
     """
     folder, stop = Path(settings.output_dir), settings.training.stop_after
     final = folder / ("ce" if settings.stages == "ce" else "scst")
@@ -60,11 +57,9 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
         assert stop is not None
         log.info("train: %s is complete already", stop_folder(folder, stop))
         return stop_folder(folder, stop)
-    if (folder / TRAINED).exists():
-        if stop is not None:
-            raise InputError(f"training.stop_after={stop:g}: {final} is complete already, and did not stop there")
-        log.info("train: %s is complete already", final)
-        from_main(processes(settings.training.use_cpu), lambda: finish_publishing(folder, settings.training.hub_model))
+    if (folder / TRAINED).exists() and stop is not None:
+        raise InputError(f"training.stop_after={stop:g}: {final} is complete already, and did not stop there")
+    if is_complete(settings, final):
         return final
     # 1. Check settings and data, and build the trainer.
     check_training(settings)
@@ -115,13 +110,18 @@ def _check_at_boundary(
         trainer.add_callback(CheckAtBoundary(lambda: trainer.boundary, lambda model: check(model=model)))
 
 
-def check_task_reward(settings: Settings, reward: Reward | None, held_out: Reward | None = None) -> None:
-    """Check that the rewards can score what the task writes (`rl_qg.scoring.task_scorers`).
+def is_complete(settings: Settings, final: Path) -> bool:
+    """Whether the run is complete; then what is left of publishing it is done."""
+    if not (final.parent / TRAINED).exists():
+        return False
+    log.info("train: %s is complete already", final)
+    hub_model = settings.training.hub_model
+    from_main(processes(settings.training.use_cpu), lambda: finish_publishing(final.parent, hub_model))
+    return True
 
-    Raises:
-        InputError: the reward has no value for pairs that are not valid; it scores sets where single questions are
-            written, or the reverse; `scst.credit` is set for another task than sets.
-    """
+
+def check_task_reward(settings: Settings, reward: Reward | None, held_out: Reward | None = None) -> None:
+    """Check that the rewards can score what the task writes (`rl_qg.scoring.task_scorers`)."""
     if reward is None or settings.stages == "ce":
         return
     if settings.task == "sets":
@@ -166,11 +166,7 @@ def _rows(settings: Settings, examples: Sequence[QAExample]) -> list[QAExample]:
 
 
 def unlabelled_examples(settings: Settings, splits: Splits, reward: Reward | None) -> list[QAExample]:
-    """The passages without questions that the self-critical stage learns from (`scst.unlabelled_share`).
-
-    Raises:
-        InputError: the reward compares with gold questions, and a share above 0 is asked for.
-    """
+    """The passages without questions that the self-critical stage learns from (`scst.unlabelled_share`)."""
     share = settings.scst.unlabelled_share
     if settings.stages == "ce" or share == 0 or not splits.unlabelled:
         return []
@@ -205,11 +201,7 @@ def reward_signatures(reward: Reward | None, held_out: Reward | None) -> dict[st
 
 
 def check_training(settings: Settings) -> None:
-    """Check everything that the trainer would refuse later, before any model is loaded.
-
-    Raises:
-        InputError: naming the setting.
-    """
+    """Check everything that the trainer would refuse later, before any model is loaded."""
     check_tracker(settings.training.report_to)
     _arguments(settings)
     check_lora(settings.peft)  # after the arguments, which activate DeepSpeed in the library

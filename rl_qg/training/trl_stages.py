@@ -27,10 +27,10 @@ from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits
 from rl_qg.generation.loading import check_lora, load_causal, lora_config
 from rl_qg.generation.prompts import HIGHLIGHT, CausalPromptEncoder, Prompt, add_highlight, default_separator
-from rl_qg.reports.model_card import check_repository, finish_publishing, publish
+from rl_qg.reports.model_card import check_repository, publish
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
-from rl_qg.runtime.processes import check_tracker, from_main, processes
+from rl_qg.runtime.processes import check_tracker, from_main
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.runtime.trainer_base import last_checkpoint, show_progress, train_until_preempted
 from rl_qg.scoring.reward_scorer import Reward, RewardScorer
@@ -38,10 +38,11 @@ from rl_qg.settings import SCSTSettings, Settings
 from rl_qg.training.callbacks import FailedRewards, HackingReport, HeldOutStopping
 from rl_qg.training.config import check_input, check_stop_on, language_of, rate_factor
 from rl_qg.training.row_schedule import exact_share
-from rl_qg.training.run_files import StageFiles, replace_folder, save_model_folder
+from rl_qg.training.run_files import replace_folder, save_model_folder
 from rl_qg.training.stages import (
     common_arguments,
     evaluation_sample,
+    is_complete,
     reward_signatures,
     unlabelled_examples,
     unlabelled_note,
@@ -60,11 +61,7 @@ NOT_IN_TRL = (
 
 
 def check_algorithm(settings: Settings) -> None:
-    """Refuse wrong settings, and changed `scst.*` settings that the algorithm cannot honour.
-
-    Raises:
-        InputError: naming all of them.
-    """
+    """Refuse wrong settings, and changed `scst.*` settings that the algorithm cannot honour."""
     scst, name = settings.scst, settings.algorithm
     default = {field.name: field.default for field in fields(SCSTSettings)}
     faults = [f"scst.{key}={getattr(scst, key)}" for key in NOT_IN_TRL if getattr(scst, key) != default[key]]
@@ -152,16 +149,10 @@ log = logging.getLogger(__name__)
 
 
 def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:
-    """Run the stages that `settings.stages` names; return the folder of the last stage's model.
-
-    Raises:
-        InputError: TRL is not installed, the model is not causal, or a setting has no meaning for the algorithm.
-    """
+    """Run the stages that `settings.stages` names; return the folder of the last stage's model."""
     folder = Path(settings.output_dir)
     final = folder / ("ce" if settings.stages == "ce" else "scst")
-    if (folder / TRAINED).exists():
-        log.info("train: %s is complete already", final)
-        from_main(processes(settings.training.use_cpu), lambda: finish_publishing(folder, settings.training.hub_model))
+    if is_complete(settings, final):
         return final
     splits = replace(splits, unlabelled=unlabelled_examples(settings, splits, reward))
     _check(settings, splits)
@@ -292,7 +283,7 @@ class CausalStage:
         from datasets import Dataset
         from trl import SFTConfig
 
-        from rl_qg.training.trl_trainers import CrossEntropyTrainer
+        from rl_qg.training.trl_trainers import CrossEntropyTrainer, StageFiles
 
         gold, patience = self.splits.gold, self.settings.ce.early_stopping_patience
         stopping = [HeldOutStopping("loss", patience)] if patience and self.settings.stages == "ce" else []
@@ -322,8 +313,12 @@ class CausalStage:
         from datasets import Dataset
         from trl import GRPOConfig, RLOOConfig
 
-        from rl_qg.training.trl_reward import RewardFunction
-        from rl_qg.training.trl_trainers import GroupRelativeTrainer, LeaveOneOutTrainer
+        from rl_qg.training.trl_trainers import (
+            GroupRelativeTrainer,
+            LeaveOneOutTrainer,
+            RewardFunction,
+            StageFiles,
+        )
 
         assert self.reward is not None
         # 1. The reward, as TRL calls it.

@@ -6,6 +6,7 @@ in self-critical training), the names in the logs, and the files. TRL's telemetr
 
 import inspect
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,19 +15,19 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 from torch.utils.data import Sampler
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from trl import GRPOTrainer, RLOOTrainer, SFTTrainer
 
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.generator import CausalDecoder
 from rl_qg.generation.prompts import CausalPromptEncoder, positions_of
 from rl_qg.runtime.trainer_base import CompleteCheckpoints, WholeModel
+from rl_qg.scoring.reward_scorer import Reward, RewardScorer
 from rl_qg.training import objectives
-from rl_qg.training.callbacks import FiniteUpdates
+from rl_qg.training.callbacks import FailedRewards, FiniteUpdates
 from rl_qg.training.reference_policy import ReferencePolicy
-from rl_qg.training.run_files import StageFiles
+from rl_qg.training.run_files import LogFiles
 from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics
-from rl_qg.training.trl_reward import RewardFunction
 
 RENAMED = {  # TRL's name of a metric -> its name in self-critical training
     "kl": "kl",
@@ -39,6 +40,87 @@ TOTALS = {"train_runtime", "train_samples_per_second", "train_steps_per_second",
 
 # TRL prints whole passages when a reward is None; `FailedRewards` reports that already.
 logging.getLogger("trl").setLevel(logging.ERROR)
+
+
+class RewardFunction:
+    """Scores the completions of a rollout by any reward that has `score`.
+
+    The column `row` of the data set is the index of a completion's example, so the reward gets passage, answer and
+    gold question, as in self-critical training. A failed reward becomes None, which TRL leaves out.
+
+    Args:
+        reward: a metric of `rewards`, or any object with the same `score`.
+        examples: `row` is an index into them.
+        failed_rewards: handles rewards that fail.
+        step_metrics: collects means over the samples of all processes.
+        first_step: number of steps of earlier stages.
+    """
+
+    __name__ = "reward"  # TRL's name for it in its logs
+
+    def __init__(
+        self,
+        reward: Reward,
+        examples: Sequence[QAExample],
+        failed_rewards: FailedRewards,
+        step_metrics: StepMetrics,
+        *,
+        first_step: int = 0,
+    ) -> None:
+        self.scorer = RewardScorer(reward)
+        self.examples = examples
+        self.failed_rewards = failed_rewards
+        self.step_metrics = step_metrics
+        self.first_step = first_step
+        self.rollout: list[dict[str, Any]] = []
+
+    def __call__(
+        self, *, completions: Sequence[str], row: Sequence[int], trainer_state: TrainerState, **columns: Any
+    ) -> list[float | None]:
+        """One reward for each completion, or None. `rollout` then holds the rows for `samples.jsonl`."""
+        examples = [self.examples[index] for index in row]
+        texts = [text.strip() for text in completions]
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        with self.step_metrics.timed("reward"), torch.autocast(device, enabled=False):  # as the metric is set
+            batch = self.scorer(examples, texts)
+        self.failed_rewards.handle(self.first_step + trainer_state.global_step + 1, examples, texts, batch)
+        scores = [_finite_or_none(score) for score in batch.scores]
+        self._add_mean("reward_sample", batch.scores)
+        for name, values in batch.parts.items():
+            self._add_mean(f"reward_sample_{name}", values)
+        self.step_metrics.add(rewards_failed=(sum(score is None for score in scores), len(scores)))
+        self.rollout = [
+            {"id": example.id, "sample": text, "reward_sample": score}
+            | {f"{name}_sample": _finite_or_none(values[index]) for name, values in batch.parts.items()}
+            for index, (example, text, score) in enumerate(zip(examples, texts, scores, strict=True))
+        ]
+        return scores
+
+    def _add_mean(self, name: str, values: Sequence[float]) -> None:
+        finite = [value for value in values if math.isfinite(value)]
+        self.step_metrics.add(**{name: (sum(finite), len(finite))})
+
+
+def _finite_or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+SAMPLES_LOGGED = 4
+
+
+class StageFiles(LogFiles):
+    """The lines of one stage by TRL, with the last rollout of its reward function."""
+
+    def __init__(self, *args: Any, reward_function: RewardFunction | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.reward_function = reward_function
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Log before each checkpoint: a resumed run would lose what TRL has accumulated since the last line."""
+        control.should_log |= control.should_save
+
+    def samples(self) -> Sequence[dict[str, Any]]:
+        return [] if self.reward_function is None else self.reward_function.rollout[:SAMPLES_LOGGED]
 
 
 class LogTranslation(Trainer):
@@ -84,17 +166,9 @@ class GeneratorEvaluation:
         reward_function: RewardFunction | None = None,
         watch_kl: bool = False,
     ) -> None:
-        """Set what evaluations measure, and where logs are written.
-
-        Args:
-            encoder: builds the prompts.
-            examples: the validation sample.
-            held_out_questions: measures its greedy questions; None for cross-entropy alone.
-            step_metrics: collects metrics between two log lines.
-            files: writes the lines.
-            max_new_tokens: length limit of greedy questions.
-            reward_function: its rollouts are written to `samples.jsonl`.
-            watch_kl: report the divergence from the model at the start of the stage.
+        """Set what evaluations measure (the greedy questions of `examples` by `held_out_questions`; None for
+        cross-entropy alone), and where logs are written. With `watch_kl` they report the divergence from the model at
+        the start of the stage.
         """
         self.encoder, self.examples, self.held_out_questions = encoder, list(examples), held_out_questions
         self.step_metrics, self.max_new_tokens, self.watch_kl = step_metrics, max_new_tokens, watch_kl
@@ -111,13 +185,12 @@ class GeneratorEvaluation:
             head.register_parameter("bias", None)
 
     def _send_telemetry(self) -> None:
-        """Send nothing: TRL would report this run to its developers."""
+        """TRL would report this run to its developers."""
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write nothing: TRL would add a card to every checkpoint; `rl_qg.reports.model_card` writes one."""
+        """TRL would add a card to every checkpoint; `rl_qg.reports.model_card` writes one."""
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        """TRL's step; the samples are counted."""
         self.step_metrics.count(self.args.per_device_train_batch_size // getattr(self, "num_generations", 1))
         return super().training_step(*args, **kwargs)  # type: ignore[misc]
 
@@ -137,7 +210,6 @@ class GeneratorEvaluation:
         super()._save_checkpoint(model, trial)  # type: ignore[misc]
 
     # --- evaluation
-    # -----------------------------------------------------------------------------------------------------
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
@@ -232,7 +304,6 @@ class EpochSeededSampler(Sampler[int]):
         self.seed = seed
 
     def set_epoch(self, epoch: int) -> None:
-        """Called before each epoch."""
         self.sampler.generator.manual_seed(self.seed + epoch)
 
     def __iter__(self) -> Iterator[int]:
@@ -267,10 +338,7 @@ class _KeepReference(TrainerCallback):
     def __init__(self, trainer: GeneratorEvaluation) -> None:
         self.trainer = trainer
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Called after the checkpoint has been loaded, if there is one."""
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         trainer = self.trainer
         if trainer.watch_kl:
             with trainer.whole_model() as policy:
