@@ -10,6 +10,7 @@ import json
 import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -37,7 +38,6 @@ log = logging.getLogger(__name__)
 
 
 def is_miniature(path: str) -> bool:
-    """Whether a model path names a miniature, such as `miniature:bart`."""
     return path.startswith(PREFIX)
 
 
@@ -49,11 +49,11 @@ def ensure_miniatures(
 
     The cache key is a hash of the text, the settings and the recipe's version. A model appears in the cache only when
     it is complete.
-
-    Raises:
-        InputError: unknown kind, or no passages.
     """
-    _refuse_unknown(paths)
+    for path in paths:
+        if path.removeprefix(PREFIX) not in RECIPES:
+            known = ", ".join(PREFIX + name for name in RECIPES)
+            raise InputError(f"model path {path}: no such miniature; choose one of {known}")
     kinds = sorted({path.removeprefix(PREFIX) for path in paths}, key=list(RECIPES).index)
     if not passages:
         raise InputError(f"model path {paths[0]}: no training passages to pretrain a miniature on; check data.train")
@@ -70,13 +70,6 @@ def ensure_miniatures(
             for job in jobs:
                 job.result()
     return {PREFIX + kind: folder for kind, folder in folders.items()}
-
-
-def _refuse_unknown(paths: Sequence[str]) -> None:
-    for path in paths:
-        if path.removeprefix(PREFIX) not in RECIPES:
-            known = ", ".join(PREFIX + name for name in RECIPES)
-            raise InputError(f"model path {path}: no such miniature; choose one of {known}")
 
 
 def _folder(kind: str, text: str, settings: MiniatureSettings) -> Path:
@@ -103,7 +96,6 @@ def shipping_key(text: str, settings: MiniatureSettings) -> dict[str, object]:
 
 
 def text_hash(passages: Sequence[PretrainingPassage]) -> str:
-    """SHA-256 of the pretraining text."""
     text = json.dumps([asdict(passage) for passage in passages], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -114,7 +106,8 @@ def pretrain(
     """Train tokenizer and model of one kind from random weights into `folder`; `row` is the progress bar's line."""
     recipe = RECIPES[kind]
     torch.manual_seed(0)
-    tokenizer = recipe.tokenizer(_texts(passages), settings)
+    texts = (text for passage in passages for text in (passage.context, *passage.questions))
+    tokenizer = recipe.tokenizer(texts, settings)
     model = recipe.model(tokenizer, settings)
     steps = settings.steps if recipe.generates else settings.metric_steps
     trainer = Trainer(
@@ -138,22 +131,22 @@ def pretrain(
     )
     show_progress(trainer, f"pretrain {kind}", position=row)
     trainer.train()
+    with _once_complete(folder) as partial:
+        tokenizer.save_pretrained(partial)
+        model.eval().save_pretrained(partial)
+
+
+@contextmanager
+def _once_complete(folder: Path) -> Iterator[Path]:
+    """A folder beside `folder` to write into, which takes its place at the end of the block."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        complete = Path(temporary) / kind
-        tokenizer.save_pretrained(complete)
-        model.eval().save_pretrained(complete)
+        yield (complete := Path(temporary) / "complete")
         try:
             complete.rename(folder)
         except OSError:
             if not folder.exists():  # else another command has made the same model meanwhile
                 raise
-
-
-def _texts(passages: Sequence[PretrainingPassage]) -> Iterator[str]:
-    for passage in passages:
-        yield passage.context
-        yield from passage.questions
 
 
 # `miniature:questions`: a generator of the embedded corpus that comes with the package, trained for `multitask`.
@@ -170,14 +163,8 @@ LEFT, RIGHT, ROWS = ".left", ".right", ".rows"
 
 
 def generator_folder(path: str, cache_dir: str | None = None) -> str:
-    """The folder of `miniature:questions`, which is made when it is first asked for; another path as it is.
-
-    Args:
-        path: of a generator.
-        cache_dir: where miniatures are kept; None: the default of `miniature.cache_dir`.
-
-    Raises:
-        InputError: the folder cannot be written.
+    """The folder of `miniature:questions`, which is made when it is first asked for; another path of a generator as it
+    is. `cache_dir` is where miniatures are kept; None: the default of `miniature.cache_dir`.
     """
     if path != QUESTIONS:
         return path
@@ -185,7 +172,8 @@ def generator_folder(path: str, cache_dir: str | None = None) -> str:
     folder = Path(cache_dir or MiniatureSettings().cache_dir).expanduser() / f"questions-{key}"
     try:
         if not folder.exists():
-            _make(folder)
+            with _once_complete(folder) as partial:
+                _write(partial)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
@@ -193,19 +181,6 @@ def generator_folder(path: str, cache_dir: str | None = None) -> str:
             "another model"
         ) from None
     return str(folder)
-
-
-def _make(folder: Path) -> None:
-    """Write the model beside its folder, and move it there once it is complete."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        complete = Path(temporary) / "questions"
-        _write(complete)
-        try:
-            complete.rename(folder)
-        except OSError:
-            if not folder.exists():  # else another command has made the same model meanwhile
-                raise
 
 
 def _write(folder: Path) -> None:

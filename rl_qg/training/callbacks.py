@@ -25,16 +25,14 @@ from rl_qg.training.objectives import adapted_coefficient
 
 log = logging.getLogger(__name__)
 QUESTIONS_IN_VAIN = 64
+DECAY = 0.99  # of the weight of earlier updates in `AdvantageScale`: about the last hundred count
 
 
 class FailedRewards:
     """Writes every question whose reward failed to `samples.jsonl`, then skips it or ends the run.
 
-    A run ends if none of its first questions has a reward: it would learn nothing from them.
-
-    Args:
-        path: `samples.jsonl` of the run.
-        policy: `skip` or `stop` (`scst.on_bad_reward`).
+    A run ends if none of its first questions has a reward: it would learn nothing from them. `policy` is `skip` or
+    `stop` (`scst.on_bad_reward`).
     """
 
     def __init__(self, path: Path, policy: str) -> None:
@@ -44,11 +42,6 @@ class FailedRewards:
         self._in_vain: int | None = 0  # questions so far, while none had a reward
 
     def handle(self, step: int, examples: Sequence[QAExample], questions: Sequence[str], batch: ScoredBatch) -> None:
-        """Handle the failed rewards of one rollout in update `step`.
-
-        Raises:
-            LocalError: a reward failed and the policy is `stop`, or all have failed since the run began.
-        """
         failed = [
             (example.id, text, fault)
             for example, text, fault in zip(examples, questions, batch.faults, strict=True)
@@ -65,14 +58,11 @@ class FailedRewards:
             if fault not in self._logged:  # repeated ones are only counted
                 self._logged.add(fault)
                 log.warning("%s; the row is skipped, see rewards_failed in metrics.jsonl", message)
-        self._stop_in_vain(batch)
-
-    def _stop_in_vain(self, batch: ScoredBatch) -> None:
         if self._in_vain is None or None in batch.faults:
             self._in_vain = None
-            return
-        self._in_vain += len(batch.faults)
-        if self._in_vain >= QUESTIONS_IN_VAIN:
+        else:
+            self._in_vain += len(batch.faults)
+        if self._in_vain is not None and self._in_vain >= QUESTIONS_IN_VAIN:
             raise LocalError(
                 f"none of the first {self._in_vain} sampled questions has a reward ({batch.faults[0]}); correct the "
                 "reward"
@@ -89,11 +79,9 @@ class FiniteUpdates(TrainerCallback, ExportableState):
         self.skipped = 0
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint stores."""
         return {"args": {}, "attributes": {"skipped": self.skipped}}
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Continue the count of the checkpoint."""
         stored = stored_state(state, self)
         self.skipped = stored["attributes"]["skipped"] if stored else 0
 
@@ -131,11 +119,9 @@ class KLCoefficient(TrainerCallback, ExportableState):
         self._sums = [0.0, 0.0]  # of the current update: divergence, tokens
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint stores."""
         return {"args": {"value": self.value, "target": self.target}, "attributes": {}}
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Continue with the value of the checkpoint."""
         stored = stored_state(state, self)
         if self.target is not None and stored:
             self.value = stored["args"]["value"]
@@ -159,9 +145,7 @@ class KLCoefficient(TrainerCallback, ExportableState):
 
 class EqualRewards(TrainerCallback):
     """Warns once when all rewards of the first updates of the self-critical stage are equal: they teach nothing.
-
-    Args:
-        boundary: returns the step at which the stage starts.
+    `boundary` returns the step at which the stage starts.
     """
 
     UPDATES = 10
@@ -193,17 +177,13 @@ class EqualRewards(TrainerCallback):
 
 class HackingReport(TrainerCallback):
     """Says in one line at the end that the reward rose while held-out measures fell, by the rule of the report
-    (`rl_qg.scoring.held_out`).
-
-    Args:
-        boundary: returns the step at which the self-critical stage starts.
+    (`rl_qg.scoring.held_out`). `boundary` returns the step at which the self-critical stage starts.
     """
 
     def __init__(self, boundary: Callable[[], int]) -> None:
         self.boundary = boundary
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Read the evaluations of the stage in the log history, which checkpoints store."""
         lines = [line for line in state.log_history if "eval_loss" in line and line["step"] >= self.boundary()]
         series = {name: [line[f"eval_{name}"] for line in lines if f"eval_{name}" in line] for name in DIRECTION}
         reward = series.pop("reward_greedy")
@@ -220,15 +200,11 @@ class HackingReport(TrainerCallback):
 
 
 class HeldOutStopping(TrainerCallback):
-    """Ends a stage when a held-out measure has not improved for `patience` evaluations.
+    """Ends a stage when a held-out measure has not improved for `patience` evaluations, and calls `keep`, which saves
+    the model, at each new best value.
 
-    It reads only the trainer's log history, which checkpoints store, so a resumed run continues the count.
-
-    Args:
-        measure: such as `bleu4` (see `rl_qg.scoring.held_out`).
-        patience: evaluations without improvement.
-        boundary: returns the step at which the stage started.
-        keep: called when the measure reaches a new best value, to save the model.
+    It reads only the trainer's log history, which checkpoints store, so a resumed run continues the count. `boundary`
+    returns the step at which the stage started.
     """
 
     def __init__(
@@ -246,7 +222,6 @@ class HeldOutStopping(TrainerCallback):
         self.keep = keep
 
     def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Save the model, or count an evaluation without improvement."""
         lines = lines_with(self.measure, state.log_history, self.boundary())
         if not lines:
             return
@@ -273,14 +248,9 @@ def best_of(measure: str, lines: Sequence[Mapping[str, Any]]) -> Mapping[str, An
     return best
 
 
-# The running size of advantages, so that rewards of any unit take steps of the same size.
-
-
-DECAY = 0.99  # of the weight of earlier updates: about the last hundred count
-
-
 class AdvantageScale(TrainerCallback, ExportableState):
-    """The root of an exponential moving mean of the squared advantages that are not 0 (stored in checkpoints).
+    """The root of an exponential moving mean of the squared advantages that are not 0 (stored in checkpoints): divided
+    by it, rewards of any unit take steps of the same size.
 
     The mean is over the samples of all processes and accumulated batches of earlier updates. Sums and counts decay
     alike, and their ratio has no bias towards the value at the start (as the correction of Adam, Kingma & Ba 2015,
@@ -297,11 +267,9 @@ class AdvantageScale(TrainerCallback, ExportableState):
         return float((self._squares / self._count) ** 0.5) if self._count else 0.0
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint stores."""
         return {"args": {}, "attributes": {"_squares": self._squares, "_count": self._count}}
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Continue with the sums of the checkpoint."""
         stored = stored_state(state, self)
         attributes = stored["attributes"] if stored else {}
         self._squares, self._count = attributes.get("_squares", 0.0), attributes.get("_count", 0.0)

@@ -25,9 +25,6 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
 
     `learning_rate` and `ce_warmup` belong to the cross-entropy stage. `num_train_epochs` is the sum of both stages;
     with `max_steps` their epochs give the fraction of steps of each. `rl_qg.training.objectives` has the equations.
-
-    Raises:
-        ValueError: naming every wrong option.
     """
 
     ce_epochs: float = key(0.0, "passes over the data by cross-entropy alone (lambda = 0)")
@@ -66,11 +63,10 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
         return round(max_steps * self.ce_epochs / (self.ce_epochs + self.scst_epochs))
 
     def prompt(self) -> Prompt:
-        """How inputs are built."""
-        lengths = (self.max_source_length, self.max_target_length)
         return Prompt(
             self.prefix,
-            *lengths,
+            self.max_source_length,
+            self.max_target_length,
             task=self.task,
             granularity=self.granularity,
             mode=self.mode,
@@ -85,7 +81,6 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
         )
 
     def decoding_rules(self) -> DecodingRules:
-        """The rules of rollouts."""
         return DecodingRules(
             self.max_new_tokens,
             self.min_new_tokens,

@@ -25,22 +25,13 @@ class ReferencePolicy:
 
     @classmethod
     def copy_of(cls, model: nn.Module) -> "ReferencePolicy":
-        """A copy of the present parameters of `model`."""
         trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
         return cls({name: value.detach().clone() for name, value in trainable.items()})
 
     @classmethod
     def at_stage_start(cls, model: nn.Module, folder: Path, *, resumed: bool, write: bool) -> "ReferencePolicy":
-        """The policy at the start of the stage.
-
-        Args:
-            model: at the start of the stage it is copied.
-            folder: the run folder, which stores the copy.
-            resumed: whether the run resumes inside the stage; then the stored copy is loaded.
-            write: whether this process stores the copy.
-
-        Raises:
-            InputError: the run resumes and the file does not exist.
+        """The policy at the start of the stage: a copy of `model`, which this process stores in the run folder with
+        `write`; the stored one where the run has `resumed` inside the stage.
         """
         path = folder / FILE
         if not resumed:

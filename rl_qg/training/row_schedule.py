@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 
 import torch
 from torch.utils.data import Sampler
@@ -21,15 +21,8 @@ from rl_qg.runtime.errors import InputError
 
 
 def exact_share(share: float | None, gold: int, unlabelled: int) -> Fraction:
-    """The share of the self-critical stage's examples that have no question.
-
-    Args:
-        share: `scst.unlabelled_share`; None: by the numbers of examples.
-        gold: number of examples with a question.
-        unlabelled: number of examples without one.
-
-    Raises:
-        InputError: a share above 0 without such examples, or below 1 without gold examples.
+    """The share of the self-critical stage's examples that have no question, from `scst.unlabelled_share` (None: by
+    the numbers of examples with a question and without one).
     """
     if share is None:
         return Fraction(unlabelled, max(1, gold + unlabelled))
@@ -74,14 +67,12 @@ class RowSchedule:
 
     @cached_property
     def boundary(self) -> int:
-        """The last step of the cross-entropy stage."""
         if self.max_steps > 0:
             return round(self.max_steps * self.ce_epochs / (self.ce_epochs + self.scst_epochs))
         return math.ceil(Fraction(str(self.ce_epochs)) * self.gold / self.update_size)
 
     @cached_property
     def updates(self) -> int:
-        """The number of updates of the run."""
         if self.max_steps > 0:
             return self.max_steps
         rollouts = math.ceil(Fraction(str(self.scst_epochs)) * self._rows_of_a_pass / self.update_size)
@@ -122,12 +113,10 @@ class RowSchedule:
         for step in range(self.boundary + 1, self.updates + 1):
             if (rollout := self.rollout_of(step)) != last:
                 last, first = rollout, rollout * size
-                rows = [next(unlabelled if self._has_no_question(first + n) else gold) for n in range(size)]
+                # Of the first n rows of the stage, floor(n · share) have no question.
+                without = [math.floor(n * self.share) for n in range(first, first + size + 1)]
+                rows = [next(unlabelled if after > before else gold) for before, after in pairwise(without)]
             yield rows
-
-    def _has_no_question(self, position: int) -> bool:
-        """Whether a row of the self-critical stage, counted from 0, comes from the passages without questions."""
-        return math.floor((position + 1) * self.share) > math.floor(position * self.share)
 
 
 class ScheduleSampler(Sampler[int]):

@@ -39,7 +39,6 @@ class StepMetrics:
             self._sums[name][1] += weight.double() if isinstance(weight, Tensor) else weight
 
     def count(self, samples: int) -> None:
-        """Count training samples."""
         self._samples += samples
 
     @contextmanager

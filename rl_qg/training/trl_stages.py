@@ -49,12 +49,10 @@ from rl_qg.training.stages import (
 )
 from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics
 
-# The arguments of TRL's trainers from our settings, and the settings that TRL does not support.
-
-
+log = logging.getLogger(__name__)
 NUM_SAMPLES = 4
 BASELINES = {"rloo": "leave_one_out", "grpo": "mean"}  # of the algorithms themselves
-NOT_IN_TRL = (
+NOT_IN_TRL = (  # settings of `scst` that TRL does not support
     *("clip_advantage", "schedule", "lambda_max", "lambda_warmup", "ce_weight", "kl_target", "kl_estimator"),
     *("updates_per_rollout", "clip_ratio", "credit"),
 )
@@ -142,10 +140,6 @@ def reward_arguments(settings: Settings, output_dir: str) -> dict[str, Any]:
         # The library has no running mean; its batch is the nearest.
         **({"normalize_advantages": scst.normalise_advantage != "none"} if settings.algorithm == "rloo" else {}),
     }
-
-
-ALGORITHMS = ("rloo", "grpo")
-log = logging.getLogger(__name__)
 
 
 def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:
