@@ -326,13 +326,8 @@ def _callbacks(settings: Settings) -> list[TrainerCallback]:
 def use_best_model(trainer: SelfCriticalTrainer, final: Path, *, after: int, first_step: int = 0) -> dict[str, Any]:
     """Replace the final model by the best one by `scst.stop_on`; return what the note of the run says of it.
 
-    The copy in `best/` is deleted only when the run is complete, so a kill in between loses nothing.
-
-    Args:
-        trainer: of the stage.
-        final: the folder of the final model.
-        after: the trainer's step after which the stage begins.
-        first_step: the number of updates of the run before this trainer's first.
+    The copy in `best/` is deleted only when the run is complete, so a kill in between loses nothing. `after` is the
+    trainer's step after which the stage begins, `first_step` the number of updates before this trainer's first.
     """
     measure, best = trainer.args.stop_on, final.with_name(BEST)
     if measure is None or not best.exists():

@@ -135,22 +135,19 @@ def sample_rows(scored: ScoredRollout, examples: Sequence[QAExample]) -> list[di
     records = []
     for row, example in enumerate(examples):
         record: dict[str, Any] = {"id": example.id, "sample": scored.sampled[row * copies]}
-        record["reward_sample"] = _or_none(scored.rewards[row, 0])
+        record["reward_sample"] = finite_or_none(scored.rewards[row, 0])
         if scored.greedy is not None:
-            record |= {"greedy": scored.greedy_texts[row], "reward_greedy": _or_none(scored.greedy[row])}
-        record |= {f"{name}_sample": _or_none(values[row * copies]) for name, values in scored.parts.items()}
+            record |= {"greedy": scored.greedy_texts[row], "reward_greedy": finite_or_none(scored.greedy[row])}
+        record |= {f"{name}_sample": finite_or_none(values[row * copies]) for name, values in scored.parts.items()}
         if scored.credits is not None and scored.credits[row * copies]:
             record["credits_sample"] = scored.credits[row * copies]
         records.append(record)
     return records
 
 
-def _or_none(value: Tensor) -> float | None:
+def finite_or_none(value: Tensor | float) -> float | None:
     number = float(value)
     return number if math.isfinite(number) else None
-
-
-# The greedy questions of an evaluation during training, and everything that is measured on them.
 
 
 class HeldOutQuestions:

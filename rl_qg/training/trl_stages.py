@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -237,8 +238,10 @@ class CausalStage:
         model, tokenizer, prompt = self._load_model()
         encoder = CausalPromptEncoder(tokenizer, prompt)
         validation = evaluation_sample(self.splits, settings)
-        if self.first_step == 0:
-            self._report_cuts(encoder)
+        if self.first_step == 0 and self.state.is_main_process:  # contexts that had to be cut, for the run record
+            cuts = encoder.count_cuts([*self.splits.gold, *self.splits.unlabelled])
+            write_json(self.folder / "windows.json", cuts)
+            log.info("inputs: %s", json.dumps(cuts))
         build = self._reward_trainer if by_reward else self._cross_entropy_trainer
         trainer = build(model, encoder, validation)
         if trainer.args.bf16:
@@ -315,13 +318,17 @@ class CausalStage:
         )
 
         assert self.reward is not None
-        # 1. The reward, as TRL calls it.
-        examples, scst, step_metrics = self._examples_of_reward_stage(), self.settings.scst, StepMetrics()
+        # 1. The examples: those with a question, then those without; with a share of 1 the latter alone.
+        scst, gold, unlabelled = self.settings.scst, self.splits.gold, self.splits.unlabelled
+        exact_share(scst.unlabelled_share, len(gold), len(unlabelled))  # raises where the share cannot be had
+        examples = unlabelled if scst.unlabelled_share == 1 else [*gold, *unlabelled]
+        # 2. The reward, as TRL calls it.
+        step_metrics = StepMetrics()
         failed_rewards = FailedRewards(self.folder / "samples.jsonl", scst.on_bad_reward)
         reward_function = RewardFunction(
             self.reward, examples, failed_rewards, step_metrics, first_step=self.first_step
         )
-        # 2. The trainer of the algorithm.
+        # 3. The trainer of the algorithm.
         is_rloo = self.settings.algorithm == "rloo"
         config, trainer_class = (RLOOConfig, LeaveOneOutTrainer) if is_rloo else (GRPOConfig, GroupRelativeTrainer)
         arguments = config(**reward_arguments(self.settings, str(self.checkpoints)))
@@ -335,7 +342,7 @@ class CausalStage:
             processing_class=encoder.tokenizer,
             peft_config=self._adapters(model, encoder.tokenizer),
         )
-        # 3. Evaluation, logs and early stopping, as in self-critical training.
+        # 4. Evaluation, logs and early stopping, as in self-critical training.
         first_epoch = self.settings.ce.epochs if self.first_step else 0.0
         trainer.set_up_evaluation(
             encoder,
@@ -356,30 +363,14 @@ class CausalStage:
         trainer.add_callback(HackingReport(lambda: 0))
         if scst.stop_on is not None:
             best = self.checkpoints / "best"
-            trainer.add_callback(
-                HeldOutStopping(
-                    scst.stop_on, scst.patience, boundary=lambda: 0, keep=lambda: save_model_folder(trainer, best)
-                )
-            )
+            keep = partial(save_model_folder, trainer, best)
+            trainer.add_callback(HeldOutStopping(scst.stop_on, scst.patience, keep=keep))
         return trainer
-
-    def _examples_of_reward_stage(self) -> list[QAExample]:
-        """Those with a question, then those without; with `scst.unlabelled_share=1` the latter alone."""
-        share, gold, unlabelled = self.settings.scst.unlabelled_share, self.splits.gold, self.splits.unlabelled
-        exact_share(share, len(gold), len(unlabelled))  # raises where the share cannot be had
-        return unlabelled if share == 1 else [*gold, *unlabelled]
 
     def _adapters(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Any:
         if self.settings.peft.method == "none":
             return None
         return lora_config(self.settings.peft, model, [tokenizer.convert_tokens_to_ids(HIGHLIGHT)])
-
-    def _report_cuts(self, encoder: CausalPromptEncoder) -> None:
-        """Log how many contexts had to be cut, and store the count for the run record."""
-        if self.state.is_main_process:
-            cuts = encoder.count_cuts([*self.splits.gold, *self.splits.unlabelled])
-            write_json(self.folder / "windows.json", cuts)
-            log.info("inputs: %s", json.dumps(cuts))
 
     def _check_update_size(self, examples: int, contexts: int) -> None:
         """Check that there are enough examples for one update; log how many a partial update would have."""

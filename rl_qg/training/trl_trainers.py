@@ -27,7 +27,7 @@ from rl_qg.training import objectives
 from rl_qg.training.callbacks import FailedRewards, FiniteUpdates
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.run_files import LogFiles
-from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics
+from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics, finite_or_none
 
 RENAMED = {  # TRL's name of a metric -> its name in self-critical training
     "kl": "kl",
@@ -35,6 +35,7 @@ RENAMED = {  # TRL's name of a metric -> its name in self-critical training
     "rewards/reward/std": "reward_std",
     "completions/mean_length": "length_sample",
 }
+SAMPLES_LOGGED = 4
 KEPT = {"loss", "grad_norm", "learning_rate", "epoch", "mean_token_accuracy", "frac_reward_zero_std"}
 TOTALS = {"train_runtime", "train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos"}
 
@@ -46,14 +47,8 @@ class RewardFunction:
     """Scores the completions of a rollout by any reward that has `score`.
 
     The column `row` of the data set is the index of a completion's example, so the reward gets passage, answer and
-    gold question, as in self-critical training. A failed reward becomes None, which TRL leaves out.
-
-    Args:
-        reward: a metric of `rewards`, or any object with the same `score`.
-        examples: `row` is an index into them.
-        failed_rewards: handles rewards that fail.
-        step_metrics: collects means over the samples of all processes.
-        first_step: number of steps of earlier stages.
+    gold question, as in self-critical training. A failed reward becomes None, which TRL leaves out. `first_step` is
+    the number of steps of earlier stages.
     """
 
     __name__ = "reward"  # TRL's name for it in its logs
@@ -84,14 +79,14 @@ class RewardFunction:
         with self.step_metrics.timed("reward"), torch.autocast(device, enabled=False):  # as the metric is set
             batch = self.scorer(examples, texts)
         self.failed_rewards.handle(self.first_step + trainer_state.global_step + 1, examples, texts, batch)
-        scores = [_finite_or_none(score) for score in batch.scores]
+        scores = [finite_or_none(score) for score in batch.scores]
         self._add_mean("reward_sample", batch.scores)
         for name, values in batch.parts.items():
             self._add_mean(f"reward_sample_{name}", values)
         self.step_metrics.add(rewards_failed=(sum(score is None for score in scores), len(scores)))
         self.rollout = [
             {"id": example.id, "sample": text, "reward_sample": score}
-            | {f"{name}_sample": _finite_or_none(values[index]) for name, values in batch.parts.items()}
+            | {f"{name}_sample": finite_or_none(values[index]) for name, values in batch.parts.items()}
             for index, (example, text, score) in enumerate(zip(examples, texts, scores, strict=True))
         ]
         return scores
@@ -99,13 +94,6 @@ class RewardFunction:
     def _add_mean(self, name: str, values: Sequence[float]) -> None:
         finite = [value for value in values if math.isfinite(value)]
         self.step_metrics.add(**{name: (sum(finite), len(finite))})
-
-
-def _finite_or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-SAMPLES_LOGGED = 4
 
 
 class StageFiles(LogFiles):
@@ -129,7 +117,6 @@ class LogTranslation(Trainer):
     """
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Write one line for callbacks and trackers."""
         line = {name: value for name, value in logs.items() if name in KEPT | TOTALS or name.startswith("eval_")}
         line |= {name: logs[trl_name] for trl_name, name in RENAMED.items() if logs.get(trl_name) is not None}
         if "loss" in logs:
@@ -139,20 +126,12 @@ class LogTranslation(Trainer):
         super().log(logs, start_time)
 
 
-class GeneratorEvaluation:
+class GeneratorEvaluation(WholeModel, CompleteCheckpoints):
     """Comes before TRL's trainer in the bases: replaces its evaluation by that of self-critical training, and adds
     files and metrics. Call `set_up_evaluation` before training.
     """
 
-    model: Any
-    args: Any
-    state: TrainerState
     control: TrainerControl
-    accelerator: Any
-    callback_handler: Any
-    add_callback: Any
-    compute_loss_context_manager: Any
-    whole_model: Any
 
     def set_up_evaluation(
         self,
@@ -192,10 +171,9 @@ class GeneratorEvaluation:
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         self.step_metrics.count(self.args.per_device_train_batch_size // getattr(self, "num_generations", 1))
-        return super().training_step(*args, **kwargs)  # type: ignore[misc]
+        return super().training_step(*args, **kwargs)
 
     def collect_metrics(self) -> dict[str, float]:
-        """The metrics since the last log line."""
         metrics = self.step_metrics.collect(self.accelerator)
         if self.reward_function is not None:
             metrics |= {"kl_coefficient": self.args.beta, "updates_skipped": float(self.finite_updates.skipped)}
@@ -207,7 +185,7 @@ class GeneratorEvaluation:
             self.held_out_questions.reset_cache()
         if self.reward_function is not None:
             self.reward_function.scorer.reset_cache()
-        super()._save_checkpoint(model, trial)  # type: ignore[misc]
+        super()._save_checkpoint(model, trial)
 
     # --- evaluation
 
@@ -222,7 +200,7 @@ class GeneratorEvaluation:
         try:
             with self.step_metrics.paused():
                 metrics = {f"{metric_key_prefix}_{name}": value for name, value in self._measures().items()}
-            self.log(metrics)  # type: ignore[attr-defined]
+            self.log(metrics)
         finally:
             self.model.train(training)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -276,22 +254,8 @@ class GeneratorEvaluation:
         return {name: value.to(self.args.device) for name, value in batch.items() if isinstance(value, Tensor)}
 
 
-class CrossEntropyTrainer(GeneratorEvaluation, WholeModel, CompleteCheckpoints, SFTTrainer, LogTranslation):
+class CrossEntropyTrainer(GeneratorEvaluation, SFTTrainer, LogTranslation):
     """SFT: loss on question and end token only."""
-
-
-class LeaveOneOutTrainer(GeneratorEvaluation, WholeModel, CompleteCheckpoints, RLOOTrainer, LogTranslation):
-    """RLOO: each sample against the mean of the other samples of its context."""
-
-    def _get_train_sampler(self, dataset: Any = None) -> "EpochSeededSampler":
-        return EpochSeededSampler(super()._get_train_sampler(dataset), self.args.seed)
-
-
-class GroupRelativeTrainer(GeneratorEvaluation, WholeModel, CompleteCheckpoints, GRPOTrainer, LogTranslation):
-    """GRPO: each sample against the mean of its group, divided by the standard deviation of the group."""
-
-    def _get_train_sampler(self, dataset: Any = None) -> "EpochSeededSampler":
-        return EpochSeededSampler(super()._get_train_sampler(dataset), self.args.seed)
 
 
 class EpochSeededSampler(Sampler[int]):
@@ -311,6 +275,21 @@ class EpochSeededSampler(Sampler[int]):
 
     def __len__(self) -> int:
         return len(self.sampler)
+
+
+class SeededOrder(GeneratorEvaluation):
+    """The evaluation, and an order of the examples that a resumed run continues."""
+
+    def _get_train_sampler(self, dataset: Any = None) -> EpochSeededSampler:
+        return EpochSeededSampler(super()._get_train_sampler(dataset), self.args.seed)
+
+
+class LeaveOneOutTrainer(SeededOrder, RLOOTrainer, LogTranslation):
+    """RLOO: each sample against the mean of the other samples of its context."""
+
+
+class GroupRelativeTrainer(SeededOrder, GRPOTrainer, LogTranslation):
+    """GRPO: each sample against the mean of its group, divided by the standard deviation of the group."""
 
 
 def add_position_ids(model: torch.nn.Module) -> None:
