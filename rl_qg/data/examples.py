@@ -132,7 +132,6 @@ def squad_text(examples: Iterable[QAExample]) -> str:
 
 
 def _squad_parts(examples: Iterable[QAExample]) -> Iterator[tuple[str, int]]:
-    """Parts of the document with the number of questions in each."""
     yield '{"version": "1.1", "data": [', 0
     for number, (title, article) in enumerate(groupby(examples, key=lambda example: example.title)):
         paragraphs = []

@@ -127,7 +127,6 @@ def parse_json(text: bytes, where: str) -> Any:
 
 
 def malformed_record(key: str, error: InputError) -> RawRecord:
-    """What stands for a record of which a field is wrong."""
     return RawRecord(key, "", "", "", (), unusable=MALFORMED_RECORD, fault=str(error))
 
 
@@ -135,7 +134,6 @@ def malformed_record(key: str, error: InputError) -> RawRecord:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's text, or its type."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
@@ -149,7 +147,6 @@ def json_line_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
 
 
 def open_binary(path: Path) -> BinaryIO | gzip.GzipFile:
-    """Open a file, gzipped or not, as bytes; raise `InputError` if that fails."""
     try:
         return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
     except OSError as error:
@@ -297,7 +294,6 @@ def _tsv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of a row's first line, and its cells."""
     csv.field_size_limit(LONGEST_CELL)  # the default limit of the module, 131,072, is shorter than some documents
     reader = csv.reader(text_lines(path), strict=True)
     start = 1

@@ -80,7 +80,6 @@ def rows(path: Path, options: RecordOptions = DEFAULT) -> Rows:
 
 
 def document_rows(root: Any, path: Path, options: RecordOptions = DEFAULT) -> Rows:
-    """The rows of a file that is one JSON value, `root`."""
     if isinstance(root, list) and root and _is_hotpotqa(root[0]):
         return ((f"{path}: [{number - 1}]", number, row) for number, row in enumerate(root, 1))
     if is_squad(root):
@@ -119,7 +118,6 @@ def _parsed(rows: Rows, stem: str, layout: Layout, options: RecordOptions) -> It
 
 
 def _lacks(record: Any, name: str, options: RecordOptions) -> bool:
-    """Whether a field is missing, and may be."""
     return options.unlabelled and isinstance(record, dict) and name not in record
 
 
@@ -212,7 +210,6 @@ def _language(record: Any) -> str:
 
 
 def _answers(record: Any, where: str) -> tuple[tuple[str, int], ...]:
-    """Read `answers`: a list of objects, or an object of lists."""
     value, where = field_of(record, "answers", where), f"{where}: answers"
     if isinstance(value, dict):
         texts, starts = list_field(value, "text", where), list_field(value, "answer_start", where)

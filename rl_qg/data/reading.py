@@ -226,7 +226,6 @@ class RecordChecker:
             raise InputError(f"{source}: no usable record: {counts}{named}; check the file, or give another")
 
     def _check(self, record: RawRecord, allow_unlabelled: bool, source: str) -> QAExample | str:
-        """The example, or the reason to drop the record."""
         if reason := _reason_to_drop(record, allow_unlabelled):
             return reason
         results = [_located_answer(text, start, record.context) for text, start in record.answers]
@@ -255,7 +254,6 @@ class RecordChecker:
         return unique
 
     def report(self) -> dict[str, Any]:
-        """The counts so far, as `QAData.report` has them."""
         faults = {"malformed": self.malformed} if self.malformed else {}
         counts = {"read": self.read, "kept": self.kept, **self.changes, "dropped": dict(sorted(self.dropped.items()))}
         return copy.deepcopy(counts | faults)

@@ -123,7 +123,6 @@ def stream_examples(
 
 
 def as_raw_record(example: QAExample) -> RawRecord:
-    """The record that describes an example."""
     answers = tuple((answer.text, answer.start) for answer in example.answers)
     own = (example.id, example.title, example.context, example.question, answers)
     return RawRecord(*own, multi_hop=example.multi_hop, language=example.language)

@@ -90,7 +90,6 @@ def compare_readers(folders: Mapping[str, Path], output: Path) -> dict[str, Any]
 
 
 def _mismatch(first: Set[str], second: Set[str], first_hash: str, second_hash: str) -> str:
-    """How two sets of questions differ; empty where they do not."""
     if first != second:
         counts = f"{len(first - second)} only in the first, {len(second - first)} only in the second"
         return f"other questions ({counts}, such as {min(first ^ second)})"

@@ -113,7 +113,6 @@ class FineTuning:
 
 
 def delete_checkpoints(folder: Path) -> None:
-    """Delete all checkpoints of a training that is done."""
     for checkpoint in folder.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
 
@@ -197,7 +196,6 @@ def load_tokenizer(path: str, key: str, max_length: int | None = None) -> PreTra
 
 
 def longest_window(path: str, tokenizer: PreTrainedTokenizerBase) -> int:
-    """How many tokens a model can read at once."""
     positions = getattr(AutoConfig.from_pretrained(path, trust_remote_code=False), "max_position_embeddings", None)
     return int(min(positions or tokenizer.model_max_length, tokenizer.model_max_length))
 

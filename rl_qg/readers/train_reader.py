@@ -192,7 +192,6 @@ class _Job:
         return inputs | {"keeps_model": seed == seeds[0], "processes": self.processes.num_processes}
 
     def check(self) -> None:
-        """What can be checked before the model is loaded."""
         settings = self.settings
         for name, examples in (("train", self.train), ("validation", self.validation)):
             if not examples:

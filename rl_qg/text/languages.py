@@ -182,7 +182,6 @@ def knows_question_words(language: str) -> bool:
 
 @cache
 def _question_words(language: str) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The words that ask, and the beginnings of words that do."""
     given = QUESTION_WORDS.get(language, "").split()
     words = {word: normalised_words(word)[0] for word in given}
     whole = frozenset(word for entry, word in words.items() if not entry.endswith("*"))

@@ -33,12 +33,10 @@ class TypeTable:
 
     @cached_property
     def longest(self) -> int:
-        """Words of the longest phrase."""
         return max(len(phrase.split()) for phrase in self.phrases)
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """The words of the table."""
         return self.verbs.union(*(phrase.split() for phrase in self.phrases))
 
 
@@ -111,7 +109,6 @@ def _plain(question: str) -> str:
 
 
 def _split(words: Sequence[str], table: TypeTable) -> list[str]:
-    """The words, split at the apostrophe where the table does not have them."""
     return [part for word in words for part in ([word] if word in table.words else word.split("'"))]
 
 
