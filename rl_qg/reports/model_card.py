@@ -1,18 +1,17 @@
-"""The model card of a run: `README.md` in `ce/` and `scst/`, made from the run's files alone.
-
-What the run measured is in `rl_qg.reports.model_card`.
-"""
+"""The model card of a run: `README.md` in `ce/` and `scst/`, made from the run's files alone; the upload."""
 
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import yaml
 from huggingface_hub import EvalResult, HfApi, ModelCardData
 from huggingface_hub.utils import HFValidationError, validate_repo_id
+from jinja2 import StrictUndefined, Template
 
 from rl_qg.generation.generator import NO_RULES
 from rl_qg.generation.prompts import HIGHLIGHT, WHOLE
@@ -26,9 +25,6 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_json
 from rl_qg.scoring.held_out import SeriesChange, rises
 from rl_qg.settings import SCSTSettings
-
-# What a run measured, for its model cards: the table of results, and the limits that follow from it.
-
 
 COLUMNS = {"ce": "cross-entropy", "scst": "by reward", "gold": "human questions"}
 ORACLE_ROWS = {
@@ -174,20 +170,6 @@ WHAT_IT_DOES = {
     "sets": "A generator of questions without given answers: it reads a passage, in which a sentence may be marked, "
     "and writes questions about it.",
 }
-OF_WHOLE_TEXTS = {  # how models are used that read whole texts or sentences
-    "sets": "`rl-qg ask passages.txt model.path={location} strategy={strategy} number=auto output=sets.jsonl`",
-    "answers": "`rl-qg answers passages.txt method=generator generator={location} output=answers.jsonl`",
-    "pairs": """\
-```python
-from rl_qg import QuestionGenerator
-
-generator = QuestionGenerator.from_pretrained("{location}")
-for pair in generator.ask("The old bridge was built by Paula Klein in 1874."):
-    print(pair.question, pair.answer, pair.answer_start)
-```""",
-}
-
-
 BRIDGE = "The old bridge was built by Paula Klein in 1874."
 MARKED = {  # for each input of a question generator: names and texts of the whole and of the part that is marked
     "paragraph_answer": ("passage", "answer", BRIDGE, "Paula Klein"),
@@ -247,16 +229,26 @@ class ModelCardText:
 
     def card(self) -> str:
         """Front matter for the Hub and the text, as Markdown."""
-        sections = {
-            "How to use it": self._usage(),
-            "Data": self._data(),
-            "Training": self._training(),
-            "Results": results_text(self.run, self.stage, self._kept_step),
-            "Limits": limits_text(self.run, self.stage),
-            "Licence": self._licence(),
-        }
-        text = "\n\n".join(f"## {title}\n\n{body}" for title, body in sections.items())
-        return f"---\n{self._front_matter().to_yaml()}\n---\n\n# {self.name}\n\n{self._summary()}\n\n{text}\n"
+        text = resources.files("rl_qg.reports").joinpath("model_card_template.md").read_text(encoding="utf-8")
+        template = Template(
+            text, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        )
+        ask = self.config.get("ask", {})
+        return template.render(
+            front_matter=self._front_matter().to_yaml(),
+            name=self.name,
+            summary=self._summary(),
+            task=self._task,
+            location=self._location,
+            strategy=f"{ask.get('granularity')}_{ask.get('mode')}",
+            data=self._data(),
+            training=self._training(),
+            results=results_text(self.run, self.stage, self._kept_step),
+            limits=limits_text(self.run, self.stage),
+            base=shown(self._base),
+            miniature=self._base.startswith("miniature:"),
+            **({} if self._task in ("sets", "answers", "pairs") else self._code()),
+        )
 
     # --- Front matter ---
 
@@ -326,34 +318,26 @@ class ModelCardText:
 
     # --- Sections ---
 
-    def _usage(self) -> str:
-        location = self._repository or str(self.folder)
-        if self._task in OF_WHOLE_TEXTS:
-            ask = self.config.get("ask", {})
-            strategy = f"{ask.get('granularity')}_{ask.get('mode')}"
-            return OF_WHOLE_TEXTS[self._task].format(location=location, strategy=strategy)
-        model, prompt = read_json(self.folder / "config.json"), read_json(self.folder / "prompt.json")
-        decoding = self._decoding()
-        kind = "Seq2SeqLM" if model.get("is_encoder_decoder") else "CausalLM"
-        without_prompt = "" if model.get("is_encoder_decoder") else "[:, inputs.input_ids.shape[1] :]"
-        prefix = PREFIXES["questions"] if self._task == "multitask" else prompt["prefix"]
-        parts = [prefix, prompt["separator"]]
-        before, after = (json.dumps(text, ensure_ascii=False) if text else "" for text in parts)
-        text = " + ".join(filter(None, (before, "marked", after)))
-        code = f"""\
-from transformers import AutoModelFor{kind}, AutoTokenizer
+    @property
+    def _location(self) -> str:
+        return self._repository or str(self.folder)
 
-tokenizer = AutoTokenizer.from_pretrained("{location}")
-model = AutoModelFor{kind}.from_pretrained("{location}")
-{marked_code(prompt.get("input", WHOLE))}
-inputs = tokenizer({text}, return_tensors="pt")
-tokens = model.generate(**inputs, {decoding}){without_prompt}
-print(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())"""
-        return (
-            f"```python\n{code}\n```\n\nInputs of up to {prompt['max_source_length']} tokens were seen in training; "
-            f"`rl-qg generate model.path={location} data.train=passages.json output=questions.jsonl` cuts longer ones "
-            "around their answer and writes many questions at once."
+    def _code(self) -> dict[str, str]:
+        """What differs between generators in the lines of Python that ask a question about a marked answer."""
+        model, prompt = read_json(self.folder / "config.json"), read_json(self.folder / "prompt.json")
+        seq2seq = model.get("is_encoder_decoder")
+        prefix = PREFIXES["questions"] if self._task == "multitask" else prompt["prefix"]
+        before, after = (
+            json.dumps(text, ensure_ascii=False) if text else "" for text in (prefix, prompt["separator"])
         )
+        return {
+            "kind": "Seq2SeqLM" if seq2seq else "CausalLM",
+            "marked": marked_code(prompt.get("input", WHOLE)),
+            "input": " + ".join(filter(None, (before, "marked", after))),
+            "decoding": self._decoding(),
+            "without_prompt": "" if seq2seq else "[:, inputs.input_ids.shape[1] :]",
+            "longest": str(prompt["max_source_length"]),
+        }
 
     def _decoding(self) -> str:
         """Arguments of `generate` for greedy decoding, whatever the checkpoint's own generation settings are."""
@@ -427,14 +411,6 @@ print(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())"""
         plain = default.keys() - {"epochs", "learning_rate"}
         return {key: value for key, value in self.config["scst"].items() if key in plain and value != default[key]}
 
-    def _licence(self) -> str:
-        if self._base.startswith("miniature:"):
-            return "Apache-2.0, like rl-qg; the terms of the training data are their own."
-        return (
-            f"The weights derive from `{shown(self._base)}` and from the data above: the terms of both hold. "
-            "rl-qg itself is under Apache-2.0."
-        )
-
     # --- Fields of the files ---
 
     @property
@@ -469,7 +445,7 @@ def shown(source: str) -> str:
     return Path(source).name if Path(source).is_absolute() else source
 
 
-# Uploads the final model of a run, with its card, to the Hugging Face Hub.
+# --- The Hugging Face Hub
 
 
 log = logging.getLogger(__name__)
