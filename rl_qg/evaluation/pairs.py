@@ -3,9 +3,8 @@
     rl-qg evaluate pairs=true predictions=pairs.jsonl references=dev.json metrics=[rouge_l] output=DIR
     rl-qg evaluate pairs=true 'predictions={questions_answers: lmqg.txt, context: passages.txt}' references=dev.json …
 
-`rl_qg.evaluation.pairs` has the forms of files, `rl_qg.evaluation.pairs` what is computed. Writes
-`evaluate.json`, `.txt`, `.html` and CSV (`tables/`); scores are kept in `pairs/`, so that a command that was killed
-goes on.
+Writes `evaluate.json`, `.txt`, `.html` and CSV (`tables/`); scores are kept in `pairs/`, so that a command that was
+killed goes on.
 """
 
 import logging
@@ -70,7 +69,6 @@ class PairFile:
 
 
 def read_pair_file(source: QuestionTable) -> PairFile:
-    """Read the pairs of a system."""
     read = PairFile()
     for row in ProgressBar(source, desc="read", unit="row", leave=False, delay=2):
         context = source.value(row, "context")
@@ -114,7 +112,6 @@ class HumanPair:
 
     @property
     def pair(self) -> Pair:
-        """Question and first answer."""
         return self.question, self.answers[0]
 
 

@@ -49,7 +49,6 @@ class Predictions:
 
     @cached_property
     def items(self) -> list[tuple[Any, ...]]:
-        """The passage, answer and references of each question."""
         return [(row.context, row.answer, row.references) for row in self.rows]
 
 
@@ -91,7 +90,6 @@ def score_rows(predictions: Predictions, corpus: Mapping[str, Any], lengths: Seq
 
 
 def draw_rows(predictions: Predictions, corpus: Mapping[str, Any]) -> list[ScoreDraws]:
-    """The draws of each metric and form over all questions of a file."""
     every, draws = np.ones(len(predictions.rows), dtype=bool), predictions.draws
     about = predictions.name, texts_hash(predictions.items), draws.passages, draws.seed
     found: list[ScoreDraws] = []

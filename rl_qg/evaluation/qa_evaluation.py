@@ -175,7 +175,6 @@ def _correlations(
 
 
 def few_systems(count: int) -> str:
-    """One line that says how much so many systems can show."""
     if count < SYSTEMS:
         return f"{count} of the generators have metrics: a correlation over systems needs {SYSTEMS}."
     text = f"{count} systems"
@@ -190,7 +189,6 @@ def few_systems(count: int) -> str:
 
 
 def qa_page(record: Mapping[str, Any]) -> Page:
-    """The tables of a record, with a line on what each number is of."""
     gold = record["gold"]
     facts = [f"Scored on {gold['questions']:,} human questions about {gold['passages']:,} passages."]
     for name, system in record["systems"].items():

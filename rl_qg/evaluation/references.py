@@ -82,7 +82,6 @@ class GoldQuestions:
 
     @property
     def passages(self) -> int:
-        """The number of passages with human questions."""
         return len(self._by_passage)
 
     def hashes(self) -> dict[str, str]:
@@ -175,7 +174,6 @@ class FirstReference:
         return getattr(self.metric, name)  # what it needs, which side is better, whether it scores all rows at once
 
     def score(self, *columns: Any, references: Sequence[Sequence[str]] | None = None, **named: Any) -> MetricResult:
-        """The scores against the first reference of each row."""
         first = None if references is None else [group[:1] for group in references]
         result: MetricResult = self.metric.score(*columns, references=first, **named)
         return result

@@ -1,4 +1,4 @@
-"""Questions of every file and human ones, passage by passage, with the pairs of the assignment: what a page shows."""
+"""Sets of questions, passage by passage: all questions of a file against all human ones."""
 
 import random
 from collections import Counter
@@ -51,7 +51,8 @@ def rows_of_set(
 
     Its references are all human questions about the passage: those of `gold` if given, else its own.
     """
-    questions = [_question(item) for item in _listed(row.fields["questions"])]
+    listed = row.fields["questions"]
+    questions = [_question(item) for item in (listed if isinstance(listed, list) else [None])]
     if any(question is None for question in questions):
         raise InputError(
             f"{row.where}: 'questions' is no list of texts, or of objects with a text 'question'; give one of these, "
@@ -72,19 +73,13 @@ def rows_of_set(
     return rows, how
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [None]
-
-
 def _question(item: Any) -> str | None:
     text = item.get("question") if isinstance(item, dict) else item
     return text if isinstance(text, str) else None
 
 
-# Which sentence of its passage a question is about, by its words.
-#
-# A generator that was shown a sentence may ask about another one, and human questions that are read without offsets
-# say nothing about theirs; so the same rule is used for both sides.
+# Which sentence of its passage a question is about, by its words: the same rule for generated and human questions, for
+# a generator that was shown a sentence may ask about another one, and human questions may be without offsets.
 
 
 SIGNATURE = "asked_sentences|words:shared, each over the sentences that have it|ties:first"
@@ -118,9 +113,7 @@ def coverage(questions: Sequence[str], references: Sequence[str], context: str) 
     return len(human & asked) / len(human) if human else float("nan")
 
 
-# What sets of questions are like beside their agreement with human ones: how many there are, of which types, about
-# which sentences, how many repeat others; how well people agree with each other; and what a selector makes of its
-# candidates.
+# --- What sets are like beside their agreement with human ones
 
 
 NUMBER, TYPES, SENTENCES, REPEATED = "number of questions", "nine types", "sentences", "repeated questions"
@@ -244,7 +237,6 @@ def halves(references: Questions, contexts: Sequence[str], seed: int) -> list[tu
 
 
 def gap_files(gap: Any, files: Sequence[str]) -> tuple[str, str] | None:
-    """The names of the files of random and of oracle choice."""
     if gap in (None, ""):
         return None
     wanted = "give gap={random: NAME, oracle: NAME}, two names of predictions"
@@ -270,10 +262,8 @@ def gap_rows(metric: str, scores: Mapping[str, Floats], ends: tuple[str, str], d
             yield _row(name, metric, GAP, _ratio(values - low, whole), draws)
 
 
-# Sets of questions: all questions of a file about a passage against all human questions about it.
-#
-# Multi-M for every metric M that compares a question with references, Self-BLEU, and the difference in number
-# (`rewards.sets`), as means over passages with intervals; and `rl_qg.evaluation.sets`.
+# All questions of a file about a passage against all human ones: Multi-M for every metric M that compares a question
+# with references, Self-BLEU, and the difference in number (`rewards.sets`), as means over passages.
 
 
 PASSAGES_AT_ONCE = 32

@@ -270,7 +270,6 @@ def _drawn(questions: Sequence[AlteredQuestion], settings: RobustnessSettings) -
 
 
 def write_questions(path: Path, questions: Sequence[AlteredQuestion]) -> None:
-    """Write JSON lines: each question with its number, kind and change."""
     with atomic_writer(path) as stream:
         for question in questions:
             row = question.row

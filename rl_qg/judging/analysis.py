@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rl_qg.judging.judgements import AUTHORS, Judgement
 from rl_qg.judging.redundancy import TRAINING, folds_of, forward_selection
-from rl_qg.pages.results import NONE, Page, Table
+from rl_qg.pages.results import NONE, Page, Table, joined_rows
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.stats.agreement import LEVELS, fleiss_kappa, krippendorff_alpha
 from rl_qg.stats.correlation import (
@@ -90,7 +90,6 @@ class RatedQuestions:
         return names, member.reshape(len(self.judgements), len(names)).astype(np.float64)
 
     def ratings(self, criterion: str) -> Floats:
-        """The human rating of each question, NaN where there is none."""
         return np.array([judgement.human.get(criterion, np.nan) for judgement in self.judgements])
 
     def rows(self, name: str, ratings: Floats) -> NDArray[np.intp]:
@@ -514,7 +513,6 @@ def rating_levels(ratings: Floats) -> RatingLevels:
 
 
 def distribution_tables(rated: RatedQuestions, criteria: Sequence[str]) -> dict[str, Rows]:
-    """`scores_by_rating` and `ratings_by_system`."""
     return {
         "scores_by_rating": [row for criterion in criteria for row in _scores(rated, criterion)],
         "ratings_by_system": [row for criterion in criteria for row in _ratings(rated, criterion)],
@@ -593,8 +591,9 @@ def disagreements(rated: RatedQuestions, criteria: Sequence[str], most: int) -> 
             order = order[people[order] != metric[order]]
             key = {"criterion": criterion, "metric": name}
             for place, at in enumerate(order, 1):
-                cases.append({**key, "place": place, **_ranks(people[at], metric[at]), **_case(rated, rows[at])})
-                cases[-1] |= {"rating": float(ratings[rows[at]]), "score": float(scores[rows[at]])}
+                case = {**key, "place": place, "rank_people": float(people[at]), "rank_metric": float(metric[at])}
+                case |= {"difference": float(people[at] - metric[at]), **_case(rated, rows[at])}
+                cases.append(case | {"rating": float(ratings[rows[at]]), "score": float(scores[rows[at]])})
             every = Counter(rated.types[rows].tolist())
             found = Counter(rated.types[rows[order]].tolist())
             types += [
@@ -602,10 +601,6 @@ def disagreements(rated: RatedQuestions, criteria: Sequence[str], most: int) -> 
                 for kind, count in every.most_common()
             ]
     return cases, types
-
-
-def _ranks(people: float, metric: float) -> dict[str, float]:
-    return {"rank_people": float(people), "rank_metric": float(metric), "difference": float(people - metric)}
 
 
 def _case(rated: RatedQuestions, number: int) -> dict[str, Any]:
@@ -624,17 +619,14 @@ def disagreement_page(title: str, cases: Rows, types: Rows, signatures: Mapping[
     tables = [_types_table(types)] if types else []
     for criterion, metric in parts[:MOST_TABLES]:
         chosen = [row for row in cases if (row["criterion"], row["metric"]) == (criterion, metric)]
-        tables.append(Table(f"{criterion}, {metric}", [*map(_line, chosen[:SHOWN])], _note(chosen)))
+        note = f"The {min(SHOWN, len(chosen))} of {len(chosen)} cases with the largest difference of ranks."
+        tables.append(Table(f"{criterion}, {metric}", [*map(_line, chosen[:SHOWN])], note))
     facts = [
         "Ranks: 1 is the best; people rank by their mean rating, the metric by its score, over all rated questions."
     ]
     if len(parts) > MOST_TABLES:
         facts.append(f"{MOST_TABLES} of {len(parts)} tables are here; tables/disagreements.csv has all.")
     return Page("correlate", f"{title}: where metrics and people differ", facts, tables, signatures)
-
-
-def _note(rows: Rows) -> str:
-    return f"The {min(SHOWN, len(rows))} of {len(rows)} cases with the largest difference of ranks."
 
 
 def _line(row: Mapping[str, Any]) -> dict[str, str]:
@@ -655,13 +647,9 @@ def _line(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _types_table(types: Rows) -> Table:
-    lines: dict[tuple[str, str], dict[str, str]] = {}
-    for row in types:
-        line = lines.setdefault(
-            (row["criterion"], row["metric"]), {"criterion": row["criterion"], "metric": row["metric"]}
-        )
-        line["cases"] = str(row["of"])
-        line[row["type"]] = f"{row['cases']} of {row['questions']:,}"
-    return Table(
-        "Types of the cases", [*lines.values()], "Cases of each type of question, of all rated questions of it."
+    lines = joined_rows(
+        types,
+        ("criterion", "metric"),
+        lambda row: {"cases": str(row["of"]), row["type"]: f"{row['cases']} of {row['questions']:,}"},
     )
+    return Table("Types of the cases", lines, "Cases of each type of question, of all rated questions of it.")

@@ -68,7 +68,6 @@ class BestReference:
         self.signature = f"{signature_of(metric)}|references:{BEST}"
 
     def reset_cache(self) -> None:
-        """Clear the metric's cache of earlier calls."""
         if hasattr(self.metric, "reset_cache"):
             self.metric.reset_cache()
 

@@ -60,7 +60,6 @@ def filtered(judgements: Sequence[Judgement], *, sides: str, threshold: float, m
 
 
 def has_ratings(judgement: Judgement) -> bool:
-    """Whether a question has single ratings for some criterion."""
     return any(value is not None for given in judgement.ratings.values() for value in given)
 
 
@@ -138,7 +137,6 @@ class Standardised:
     ratings_left_out: int
 
     def counts(self) -> dict[str, int]:
-        """All but the judgements."""
         return {key: value for key, value in vars(self).items() if key != "judgements"}
 
 

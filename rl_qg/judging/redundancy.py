@@ -143,7 +143,6 @@ class _Regression:
         return squares
 
     def fitted(self, chosen: Sequence[int]) -> float:
-        """R² of the regression on the questions that it was fitted to."""
         columns = self._columns(chosen)
         whole = self.total[np.ix_(columns, columns)]
         spread = whole[-1, -1] - whole[0, -1] ** 2 / self.n

@@ -29,7 +29,7 @@ from rl_qg.judging.alterations import (
     write_questions,
 )
 from rl_qg.judging.classifiers import classifier_labels, train_in_folds
-from rl_qg.pages.results import Page, Table, as_text, estimate_text, write_results
+from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, write_results
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.kept_scores import MetricRow, check_rows, direction_of, scores_of
 from rl_qg.scoring.reward_scorer import Reward, signature_of
@@ -73,11 +73,15 @@ def robustness(
     for label, model in classifiers.items():
         judged.add_classifier(label, model, use_cpu=use_cpu)
     counts["without_score"] = judged.without_score
+    without, total = counts["without_references"], counts["questions"]
+    references = "the human question itself" if without == total else "those of the input"
+    if 0 < without < total:
+        references += f"; for {without:,} of {total:,} questions the human question itself"
     record = {
         "input": source.hashes(),
         "settings": asdict(settings),
         "counts": counts,
-        "references": _references(counts),
+        "references": references,
         "signatures": judged.signatures,
         "results": judged.results,
         "supervised": judged.supervised,
@@ -103,7 +107,6 @@ class _Judged:
     without_score: dict[str, int] = field(default_factory=dict)
 
     def add_metric(self, label: str, metric: Reward) -> None:
-        """Score all questions by a metric."""
         values = scores_of(label, metric, self.rows, self.folder / "scores", batch_size=self.settings.batch_size)
         scores = direction_of(metric) * np.array([np.nan if value is None else value for value in values])
         if missing := int(np.isnan(scores).sum()):
@@ -112,7 +115,6 @@ class _Judged:
         self.signatures[label] = signature_of(metric)
 
     def add_classifier(self, label: str, model: str, *, use_cpu: bool) -> None:
-        """Train a classifier in folds and score all questions by it."""
         groups = passage_groups(self.rows)
         trained = train_in_folds(label, model, self.questions, groups, self.settings, self.folder, use_cpu=use_cpu)
         self._add_areas(label, trained.scores, reads_references=self.settings.classifier.reads != "context")
@@ -179,13 +181,6 @@ def _own_pairs(
 # --- For people ---
 
 
-def _references(counts: Mapping[str, Any]) -> str:
-    without, total = counts["without_references"], counts["questions"]
-    if without in (0, total):
-        return "the human question itself" if without else "those of the input"
-    return f"those of the input; for {without:,} of {total:,} questions the human question itself"
-
-
 def _facts(record: Mapping[str, Any]) -> list[str]:
     counts = record["counts"]
     parts = [
@@ -219,7 +214,14 @@ def _tables(record: Mapping[str, Any], questions: Sequence[AlteredQuestion]) -> 
         tables.append(
             Table(
                 "Classifiers in each fold: area (0–1)",
-                [_fold_row(row) for row in supervised],
+                [
+                    {
+                        "metric": row["metric"],
+                        **{f"fold {number}": f"{area:.3f}" for number, area in enumerate(row["folds"], 1)},
+                        "mean": f"{row['mean']:.3f}",
+                    }
+                    for row in supervised
+                ],
                 "Trained on the other folds of passages, paraphrases against all wrong questions. The tables above "
                 "rank the questions of all folds together.",
             )
@@ -235,20 +237,13 @@ def _tables(record: Mapping[str, Any], questions: Sequence[AlteredQuestion]) -> 
     ]
 
 
-def _fold_row(row: Mapping[str, Any]) -> dict[str, str]:
-    folds = {f"fold {number}": f"{area:.3f}" for number, area in enumerate(row["folds"], 1)}
-    return {"metric": row["metric"], **folds, "mean": f"{row['mean']:.3f}"}
-
-
 def _by_metric(results: Sequence[Mapping[str, Any]], part: str) -> list[dict[str, str]]:
     compared: dict[str, int] = {}
     for row in results:
         compared[row["kind"]] = max(compared.get(row["kind"], 0), row[part]["n"])
-    lines: dict[str, dict[str, str]] = {}
-    for row in results:
-        line = lines.setdefault(row["metric"], {"metric": row["metric"]})
-        line[f"{row['kind']} ({compared[row['kind']]:,})"] = estimate_text(row[part])
-    return list(lines.values())
+    return joined_rows(
+        results, ("metric",), lambda row: {f"{row['kind']} ({compared[row['kind']]:,})": estimate_text(row[part])}
+    )
 
 
 def _examples(questions: Sequence[AlteredQuestion]) -> list[dict[str, str]]:

@@ -26,7 +26,6 @@ _NUMBERS = re.compile(r"(?:of|[\d.,;]|[-+−±–<>≥%×*\[\]()]|\s)*")  # "0.3
 
 
 def columns_of(rows: Rows) -> list[str]:
-    """Every column that any row has, in the order of their first appearance."""
     return list(dict.fromkeys(key for row in rows for key in row))
 
 
@@ -155,7 +154,6 @@ def write_results(
 
 
 def write_page(folder: Path, name: str, page: Page) -> None:
-    """Write `NAME.html` alone."""
     try:
         with atomic_writer(folder / f"{name}.html") as stream:
             stream.write(as_html(page))
@@ -204,7 +202,6 @@ def as_text(page: Page) -> str:
 
 
 def text_table(rows: Sequence[Mapping[str, str]]) -> str:
-    """Rows as a Markdown table, padded to the width of each column."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     lines = [
         [_line(cell).replace("|", "\\|") for cell in cells]
@@ -233,7 +230,6 @@ def _line(text: str) -> str:
 
 
 def as_html(page: Page) -> str:
-    """The page as one HTML file that loads nothing, in the style of the reports."""
     environment = page_environment("rl_qg.pages", "result_template.html")
     return environment.get_template("result_template.html").render(page=page)
 

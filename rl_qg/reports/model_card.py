@@ -54,7 +54,7 @@ def results_text(run: ReportedRun, stage: str, kept_step: int | None) -> str:
     for key, label in ORACLE_ROWS.items():
         shares = [evaluation.estimate("models", name, "oracle", key) for name in columns]
         if any(shares):
-            rows.append([label, *(_cell(_percent, share) for share in shares)])
+            rows.append([label, *(_cell(lambda value: f"{100 * value:.1f} %", share) for share in shares)])
     signature = evaluation.get("held_out_signature")
     note = f" The held-out reward, which was not optimised:\n\n    {signature}" if signature else ""
     choice = f" {evaluation.choice_text}" if evaluation.choice_text else ""
@@ -70,7 +70,7 @@ def _readers_text(run: ReportedRun) -> str:
     rows = [
         [
             reader_label(run, name),
-            *(_cell(_one_digit, run.reader_score(name, score)) for score in SCORES),
+            *(_cell("{:.1f}".format, run.reader_score(name, score)) for score in SCORES),
             run.qa[name].count("updates") or "",
         ]
         for name in run.readers
@@ -78,14 +78,6 @@ def _readers_text(run: ReportedRun) -> str:
     table = as_markdown(["reader trained on", *SCORES.values(), "updates"], rows)
     about = f"Extractive readers on held-out human questions, percent ({equal_conditions(run)})"
     return f"\n\n{about}:\n\n{table}\n\n{sentence(run)}".rstrip()
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
-
-
-def _one_digit(value: float) -> str:
-    return f"{value:.1f}"
 
 
 def _results_of_training(run: ReportedRun, columns: Sequence[str], kept_step: int | None) -> str:
@@ -122,7 +114,6 @@ def _cell(text: Callable[[float], str], mean: ReportedMean | None) -> str:
 
 
 def limits_text(run: ReportedRun, stage: str) -> str:
-    """What a user should know before relying on the model, as a Markdown list."""
     limits = [
         "It asks about the marked answer as the training data would; whether the passage really answers the "
         "question is not checked, and neither are bias and truth.",
@@ -208,7 +199,6 @@ def write_model_card(run_folder: Path) -> list[Path]:
 
 
 def final_model(run_folder: Path) -> Path | None:
-    """The folder of the last stage's model; None where there is none."""
     folders = [run_folder / stage for stage in STAGES if (run_folder / stage / "config.json").exists()]
     return folders[-1] if folders else None
 
@@ -254,7 +244,6 @@ class ModelCardText:
 
     @property
     def folder(self) -> Path:
-        """Where the model is."""
         return self.run.folder / self.stage
 
     @property
@@ -452,7 +441,6 @@ log = logging.getLogger(__name__)
 
 
 def check_repository(name: str | None) -> None:
-    """Raise `InputError` for a name that no Hub repository can have."""
     if name is None:
         return
     try:

@@ -492,7 +492,6 @@ class _Column:
     signed: bool = False
 
     def cell(self, value: ReportedMean | None) -> dict[str, Any] | None:
-        """As the template shows it."""
         return estimate_cell(value, self.digits, signed=self.signed)
 
     def mean(self) -> ReportedMean | None:

@@ -93,7 +93,6 @@ class JsonObject:
         return "passages" if self.get("resampled") == "passages" else "questions"
 
     def error(self, keys: tuple[str, ...], expected: str, value: object) -> InputError:
-        """The error that says which field of which file is not what it should be."""
         field = f"field {'.'.join(keys)}: " if keys else ""
         return InputError(f"{self.path}: {field}expected {expected}, got {type(value).__name__}; write the file again")
 
@@ -120,12 +119,10 @@ class Metrics:
 
     @property
     def has_self_critical(self) -> bool:
-        """Whether any line belongs to the stage that learns by reward."""
         return any(line.get("stage") == "scst" for line in self.lines)
 
     @property
     def last_step(self) -> float:
-        """The last logged step."""
         return max((line.number("step") or 0 for line in self.lines), default=0)
 
     @property
@@ -154,13 +151,11 @@ class ReportedRun:
 
     @property
     def signature(self) -> str | None:
-        """The reward's signature; None when no file has it."""
         signature = self.evaluation.get("reward_signature") or self.record.get("reward_signature")
         return None if signature is None else str(signature)
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
-        """The settings of the run; empty where there is no `config.yaml`."""
         settings = yaml.safe_load(self.config) if self.config else {}
         return settings if isinstance(settings, Mapping) else {}
 
@@ -172,7 +167,6 @@ class ReportedRun:
 
     @property
     def readers(self) -> list[str]:
-        """The readers that have been trained, in order."""
         return [name for name, record in self.qa.items() if record.value]
 
     @property
@@ -183,7 +177,6 @@ class ReportedRun:
 
     @property
     def difference(self) -> JsonObject:
-        """What the last reader gains over the first."""
         return self.comparison.part("difference")
 
     def reader_difference(self, later: str, earlier: str, score: str) -> ReportedMean | None:
@@ -229,7 +222,6 @@ def read_run(folder: Path) -> ReportedRun:
 
 
 def read_metrics(path: Path) -> Metrics:
-    """The lines of a `metrics.jsonl`; empty where there is no such file."""
     return Metrics(_lines(path))
 
 
@@ -289,7 +281,6 @@ class ReportedMeasure:
 
     @property
     def field(self) -> str:
-        """Its name in `metrics.jsonl`."""
         return f"eval_{self.key}"
 
     @property
@@ -298,7 +289,6 @@ class ReportedMeasure:
         return 100.0 if self.percent else 1.0
 
     def text(self, value: float) -> str:
-        """The value as it is shown."""
         return f"{self.factor * value:.{self.digits}f}{' %' if self.percent else ''}".replace("-", "\N{MINUS SIGN}")
 
 
@@ -341,7 +331,6 @@ class _Change:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The ends of the difference's interval."""
         change = self.difference
         return None if change is None or change.low is None or change.high is None else (change.low, change.high)
 

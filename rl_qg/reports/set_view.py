@@ -27,7 +27,6 @@ COLUMNS = {
 
 
 def write_set_page(folder: Path, output: Path) -> None:
-    """Write the page `output` about the evaluation in `folder`."""
     record, pairs = read_json(folder / "evaluate.json"), read_json(folder / "set_pairs.json")
     try:
         page = {
@@ -78,7 +77,6 @@ def _number(row: Mapping[str, Any]) -> str:
 
 
 def passage_view(passage: Mapping[str, Any]) -> dict[str, Any]:
-    """What the template shows of one passage."""
     references = [str(text) for text in passage["references"]]
     context = str(passage["context"])
     return {

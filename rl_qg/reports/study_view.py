@@ -124,7 +124,6 @@ BLEU = "bleu4"
 
 
 def is_study(folder: Path) -> bool:
-    """Whether a folder is that of a study and not of a run."""
     return (folder / FILE).exists()
 
 
@@ -249,7 +248,6 @@ def _preface(record: Mapping[str, Any]) -> list[str]:
 
 
 def score_table(record: Mapping[str, Any]) -> list[dict[str, str]]:
-    """One row for each cell, as text."""
     rows = []
     for row in record["cells"]:
         scores = row["scores"]["all"]

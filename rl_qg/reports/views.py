@@ -59,7 +59,6 @@ def digits_of(estimates: Sequence[ReportedMean | None]) -> int:
 
 
 def percent(estimate: ReportedMean | None) -> ReportedMean | None:
-    """A fraction in percent."""
     if estimate is None:
         return None
     low, high = (None if end is None else 100 * end for end in (estimate.low, estimate.high))
@@ -148,7 +147,6 @@ def _why_no_flag(run: ReportedRun) -> str:
 
 
 def reader_label(run: ReportedRun, name: str) -> str:
-    """What a reader was trained on."""
     return "gold alone" if name == "gold" else f"gold + {run.words[name]}"
 
 
@@ -187,7 +185,8 @@ def readers_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
     readers = run.readers
     if not readers:
         return None
-    pairs = [(later, earlier) for later, earlier in _pairs(readers)]
+    pairs = [(later, earlier) for number, earlier in enumerate(readers) for later in readers[number + 1 :]]
+    updates = {run.qa[name].count("updates") for name in readers}
     differences = [
         (f"{reader_label(run, later)} − {reader_label(run, earlier)}", estimates)
         for later, earlier in pairs
@@ -207,15 +206,10 @@ def readers_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
         ],
         "resampled": run.qa[readers[0]].resampled,
         "conditions": equal_conditions(run),
-        "equal": _equal_updates(run),
+        "equal": len(updates) == 1 and None not in updates,
         "levels": interval_plot(levels, anchor) if levels else None,
         "gains": _gains(run, pairs, anchor),
     }
-
-
-def _equal_updates(run: ReportedRun) -> bool:
-    updates = {run.qa[name].count("updates") for name in run.readers}
-    return len(updates) == 1 and None not in updates
 
 
 def picture(run: ReportedRun, anchor: str) -> Any:
@@ -229,10 +223,6 @@ def picture(run: ReportedRun, anchor: str) -> Any:
         for score in reversed(SCORES)
     }
     return reader_plot(groups, anchor) if any(groups.values()) else None
-
-
-def _pairs(readers: Sequence[str]) -> list[tuple[str, str]]:
-    return [(later, earlier) for number, earlier in enumerate(readers) for later in readers[number + 1 :]]
 
 
 def _gains(run: ReportedRun, pairs: Sequence[tuple[str, str]], anchor: str) -> Any:
@@ -453,7 +443,7 @@ def warning(run: ReportedRun) -> str:
 
 
 def _row(run: ReportedRun, fields: tuple[str, ...], label: str, as_percent: bool) -> dict[str, Any] | None:
-    scale = percent if as_percent else _unchanged
+    scale = percent if as_percent else lambda estimate: estimate
     values = {model: scale(run.evaluation.estimate("models", model, *fields)) for model in MODELS}
     if values["ce"] is None and values["scst"] is None:
         return None
@@ -466,10 +456,6 @@ def _row(run: ReportedRun, fields: tuple[str, ...], label: str, as_percent: bool
     if change and fields == UNSUPPORTED:  # the only row of which less is better
         change["verdict"] = {"up": "down", "down": "up"}.get(change["verdict"], change["verdict"])
     return {"label": label, **texts, "difference": change}
-
-
-def _unchanged(estimate: ReportedMean | None) -> ReportedMean | None:
-    return estimate
 
 
 def _oracle(run: ReportedRun) -> dict[str, Any] | None:

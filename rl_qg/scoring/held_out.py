@@ -93,19 +93,16 @@ def measure_signatures() -> dict[str, str]:
 
 @cache
 def bleu4() -> Any:
-    """Return the metric whose corpus score is `bleu4`."""
     return load("bleu4")
 
 
 @cache
 def rouge_l() -> Any:
-    """Return the metric whose mean is `rouge_l`."""
     return load("rouge_l")
 
 
 @cache
 def faithfulness() -> Any:
-    """Return the metric that finds unsupported names and numbers."""
     return load("faithfulness")
 
 

@@ -251,7 +251,6 @@ def paired_difference(first: ScoreDraws, second: ScoreDraws) -> dict[str, Any]:
 
 
 def write_draws(path: Path, draws: Iterable[ScoreDraws]) -> None:
-    """Write one JSON line for each score."""
     with atomic_writer(path) as stream:
         for one in draws:
             values = [value if np.isfinite(value) else None for value in one.values.tolist()]

@@ -68,7 +68,6 @@ def offload(models: Sequence[FrozenModel], device: torch.device, budget: int) ->
 
 
 def frozen_models(metric: Any) -> list[FrozenModel]:
-    """Return the frozen models among a metric's attributes."""
     return [value for value in getattr(metric, "__dict__", {}).values() if isinstance(value, FrozenModel)]
 
 

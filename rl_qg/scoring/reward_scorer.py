@@ -36,7 +36,6 @@ class Reward(Protocol):
 
 
 def signature_of(reward: Reward) -> str:
-    """Return the signature of a reward, or the name of its class."""
     return str(getattr(reward, "signature", type(reward).__name__))
 
 
@@ -96,15 +95,12 @@ class RewardScorer:
         self._logged: set[str] = set()  # types of errors
 
     def check(self, reward: Reward) -> None:
-        """Raise `MetricInputError` for a reward that this scorer cannot call."""
         check_row_by_row(reward)
 
     def of(self, reward: Reward, name: str) -> "RewardScorer":
-        """A scorer of another reward, with the same options."""
         return RewardScorer(reward, name, references=self._with_references)
 
     def reset_cache(self) -> None:
-        """Drop what the reward has cached of earlier questions, if it can."""
         if hasattr(self.reward, "reset_cache"):
             self.reward.reset_cache()
 
@@ -112,7 +108,9 @@ class RewardScorer:
         """Score question i as one about example i."""
         # A policy with little entropy samples its greedy question: equal texts are scored once.
         distinct = list(dict.fromkeys(zip(examples, questions, strict=True)))
-        batches = self._retry(lambda pairs: self._score_or_split(*_columns(pairs)), distinct)
+        batches = self._retry(
+            lambda pairs: self._score_or_split([e for e, _ in pairs], [q for _, q in pairs]), distinct
+        )
         scored = _concatenated(batches)
         row_of = {pair: row for row, pair in enumerate(distinct)}
         rows = [row_of[pair] for pair in zip(examples, questions, strict=True)]
@@ -184,10 +182,6 @@ class RewardScorer:
         return ScoredBatch(scores, parts, faults)
 
 
-def _columns(pairs: Sequence[tuple[QAExample, str]]) -> tuple[list[QAExample], list[str]]:
-    return [example for example, _ in pairs], [question for _, question in pairs]
-
-
 def _concatenated(batches: Sequence[ScoredBatch]) -> ScoredBatch:
     """The scores of consecutive batches as one batch; a part that only some have is NaN in the others."""
     if len(batches) == 1:
@@ -203,12 +197,8 @@ def _concatenated(batches: Sequence[ScoredBatch]) -> ScoredBatch:
         [fault for batch in batches for fault in batch.faults],
         None
         if all(batch.credits is None for batch in batches)
-        else [row for batch in batches for row in _credits(batch)],
+        else [row for batch in batches for row in batch.credits or [[] for _ in batch.scores]],
     )
-
-
-def _credits(batch: ScoredBatch) -> list[list[float]]:
-    return [[] for _ in batch.scores] if batch.credits is None else batch.credits
 
 
 @dataclass(frozen=True)
@@ -232,7 +222,6 @@ class ScoredRollout:
     def of(
         cls, scored: ScoredBatch, sampled: list[str], greedy: list[str], *, copies: int, device: torch.device
     ) -> "ScoredRollout":
-        """Divide the scores of the sampled questions, followed by those of the greedy ones."""
         scores = torch.tensor(scored.scores, device=device)
         count = len(sampled)
         return cls(

@@ -64,7 +64,6 @@ class Moments:
         self.low, self.high = math.inf, -math.inf
 
     def add(self, value: float) -> None:
-        """Take in one number."""
         self.n += 1
         before = value - self.mean
         self.mean += before / self.n
@@ -88,7 +87,6 @@ class PassageSums:
         self._table = np.zeros((PASSAGES + PASSAGE_GROUPS, 2))
 
     def add(self, passage: str, score: float) -> int:
-        """Add one score; return the index of its passage, or of the group that it is in."""
         index = self.index.get(passage)
         if index is None and len(self.index) < PASSAGES:
             index = self.index[passage] = len(self.index)
@@ -178,7 +176,6 @@ def normal_interval(table: Floats, *, level: float = 0.95) -> Interval:
 
 
 def summary_text(summary: Mapping[str, Any]) -> str:
-    """Lay a summary out as a short block for the screen."""
     score, without = summary["score"], summary["without_score"]
     lines = [
         f"signature  {summary['signature']}",

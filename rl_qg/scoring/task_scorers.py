@@ -54,7 +54,6 @@ class TaskScorer(RewardScorer):
         self.answer_weight = answer_weight
 
     def of(self, reward: Reward, name: str) -> "TaskScorer":
-        """A scorer of another reward, with the same options."""
         return TaskScorer(reward, name, floor=self._given_floor, answer_weight=self.answer_weight)
 
     def __call__(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
@@ -191,11 +190,9 @@ class SetScorer(RewardScorer):
         self.credit = credit
 
     def check(self, reward: Any) -> None:
-        """Raise `InputError` for a reward of single questions."""
         check_set_reward(reward)
 
     def of(self, reward: Reward, name: str) -> "SetScorer":
-        """A scorer of another reward of sets; it computes no credits."""
         return SetScorer(reward, name)
 
     def _score(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
@@ -219,7 +216,6 @@ class SetScorer(RewardScorer):
 
 
 def check_set_reward(reward: Any, name: str = "reward") -> None:
-    """Check that a reward scores sets of questions."""
     if not is_set_reward(reward):
         raise InputError(
             f"{name} {signature_of(reward)}: scores single questions, and the model writes sets of them; use "

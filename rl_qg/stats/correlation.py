@@ -28,7 +28,6 @@ from rl_qg.stats.intervals import (
 
 
 def why_undefined(x: Floats, y: Floats) -> str:
-    """Why a correlation is not defined."""
     if len(x) < 2:
         return "fewer than two values"
     return "all ratings are equal" if is_constant(y) else "all scores are equal" if is_constant(x) else "not defined"
@@ -61,7 +60,6 @@ def is_constant(x: Floats) -> bool:
 
 
 def pearson_draws(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.intp]) -> Floats:
-    """Pearson's r in each draw."""
     x, y = _standardised(x), _standardised(y)
     sums = draws.sums_of_passages(draws.by_passage(np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], 1), rows))
     return _from_moments(*sums.T)

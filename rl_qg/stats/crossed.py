@@ -39,7 +39,6 @@ class CrossedValues:
 
     @property
     def data(self) -> Floats:
-        """The statistic in the data."""
         return np.asarray(next(iter(self.drawn.values()))[0])
 
     @property

@@ -32,7 +32,6 @@ class MixedModel:
     log_likelihood: float  # restricted
 
     def error(self, system: int) -> float:
-        """The standard error of a mean."""
         return float(np.sqrt(self.covariance[system, system]))
 
     def contrast(self, first: int, second: int) -> tuple[float, float, float]:
