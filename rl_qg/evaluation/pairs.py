@@ -154,10 +154,8 @@ class HumanPairs:
         return {source: file_hash(Path(source).expanduser()) for source in files}
 
 
-# Sets of question-answer pairs: all pairs of a file about a passage against all human pairs about it.
-#
-# QAAligned and the one-to-one assignment for every metric that compares two texts (`rewards.sets`), exact
-# answers, and counts, as means over passages with intervals, and paired tests between files.
+# All pairs of a file about a passage against all human pairs about it: QAAligned and the one-to-one assignment for
+# every metric that compares two texts (`rewards.sets`), exact answers, and counts, as means over passages.
 
 
 EXACT, SHARE, NUMBER = "exact answers", "share", "number"

@@ -1,7 +1,9 @@
-"""The questions on which a metric and people differ most: by the difference of their ranks.
+"""Metrics and people on the same questions, as plain rows: correlations, tests, pairs, classes, redundancy, agreement,
+means of systems, parts of the data, distributions, and the questions on which they differ most.
 
-Sources: KPQA (NAACL 2021), section 5.4 (the 100 cases with the largest difference of ranks, by type of question);
-QRelScore (EMNLP 2022), appendix E (cases read one by one; the text does not say how they were found).
+All numbers of one file of judgements share the same draws of passages (`rl_qg.stats.intervals`), at question level and
+at system level. The sign of metrics that are better when lower is reversed first: a higher correlation is better
+throughout.
 """
 
 from collections import Counter
@@ -37,13 +39,6 @@ from rl_qg.stats.correlation import (
 from rl_qg.stats.intervals import CORRELATION, SHARE, Floats, PassageDraws, estimate
 from rl_qg.text.question_types import OTHER, TYPES, question_type
 from rl_qg.text.spans import sentence_texts
-
-# Metrics and people on the same questions: correlations, tests, pairs, classes, redundancy, agreement.
-#
-# All numbers of one file of judgements share the same draws of passages (`rl_qg.stats.intervals`), at question
-# level and at system level. The sign of metrics that are better when lower is reversed first: a higher correlation is
-# better throughout.
-
 
 Rows = list[dict[str, Any]]
 FEWEST = 20  # questions of a type that a correlation needs
@@ -325,11 +320,8 @@ def _agreement(rated: RatedQuestions, criterion: str) -> Iterator[dict[str, Any]
     yield {"statistic": "Fleiss' κ", "raters": raters, **fleiss_kappa(ratings, rated.draws).to_dict()}
 
 
-# Means of systems: their ratings and scores with intervals over passages, and how far two files of ratings agree on
-# them.
-#
-# Sources: QG-Bench (EMNLP 2022), table 6 (means by system); QAScore, section 4.3.4 and table 7 (a second run of the
-# human evaluation, correlated with the first, system by system).
+# Means of systems, as in QG-Bench (EMNLP 2022), table 6; their correlation with those of a second run of the human
+# evaluation, as in QAScore, section 4.3.4 and table 7.
 
 
 def means_of_systems(rated: RatedQuestions, values: Floats) -> Floats:
@@ -399,10 +391,8 @@ def _correlated(parts: Sequence[dict[str, Floats]], shared: Sequence[str]) -> li
     return [(name, draws, x[0], y[0]) for name, draws in values.items()]
 
 
-# Agreement with people in parts of the data, and of criteria and metrics with each other.
-#
-# Sources: KPQA (NAACL 2021), table 9 (by system) and table 6 (answers of several sentences); QG-Bench (EMNLP 2022),
-# figures 5 and 6 (criterion by criterion, metric by metric).
+# Parts of the data, as in KPQA (NAACL 2021), table 9 (by system) and table 6 (answers of several sentences); criteria
+# and metrics with each other, as in QG-Bench (EMNLP 2022), figures 5 and 6.
 
 
 JUDGED, REFERENCES = "question", "references"
@@ -470,10 +460,7 @@ def _pairs(columns: Mapping[str, Floats], kind: str) -> Iterator[dict[str, Any]]
                 yield {**row, "value": value, "p": coefficient_p(coefficient, value, x, y)}
 
 
-# How scores and ratings are distributed: scores by rating, ratings by system.
-#
-# Source: QRelScore (EMNLP 2022), figures 3 and 7 (scores of a metric for each rating of people) and figure 6 (the
-# share of each rating, and the mean, by system and criterion).
+# Scores by rating and ratings by system, as in QRelScore (EMNLP 2022), figures 3 and 7, and figure 6.
 
 
 MOST_LEVELS = 6  # ratings that a table and a drawing tell apart
@@ -564,6 +551,9 @@ def _ratings(rated: RatedQuestions, criterion: str) -> Rows:
                 }
             )
     return rows
+
+
+# The questions with the largest difference of ranks, as in KPQA (NAACL 2021), section 5.4, and QRelScore, appendix E.
 
 
 SHOWN = 10  # cases of a table of the page

@@ -1,4 +1,4 @@
-"""Questions that people have rated: JSON lines, one question each, or a table (`judgement_columns`).
+"""Questions that people have rated: JSON lines, one question each, or a table.
 
     {"question": …, "context": …, "answer": …, "references": […], "system": …, "item": …, "group": …,
      "human": {criterion: mean rating}, "ratings": {criterion: [one per rater, null = not rated]},
@@ -24,10 +24,6 @@ from rl_qg.data.question_tables import QuestionTable
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.kept_scores import MetricRow
 from rl_qg.text.question_types import TYPES
-
-# Rated questions from a table, or from JSON with fields of other names, as the records of
-# `rl_qg.judging.judgements`.
-
 
 NUMBERS = ("human", "ratings", "metrics")
 """Columns of numbers: `human` and `metrics` name one for each criterion or metric, `ratings` one for each rater."""

@@ -1,6 +1,5 @@
-"""Drawings of `rl-qg correlate`: scores of a metric by rating, and ratings by system.
-
-As in the QRelScore paper (EMNLP 2022): figures 3 and 7, and figure 6.
+"""The tables of `rl-qg correlate` that people read, and its drawings: scores of a metric by rating, ratings by system
+(QRelScore, EMNLP 2022, figures 3 and 7, and figure 6).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,9 +9,6 @@ from matplotlib.ticker import MaxNLocator
 
 from rl_qg.pages.plots import COLOURS, RUN_COLOURS, new_figure, page_svg, shortened
 from rl_qg.pages.results import MINUS, NONE, Plot, Table, estimate_text, joined_rows, p_text
-
-# The tables of `rl-qg correlate` that people read.
-
 
 SYMBOLS = {"pearson": "r", "spearman": "ρ", "kendall": "τ-b"}
 RANKED_BY = "kendall"
@@ -212,7 +208,7 @@ def _redundancy(rows: Rows, chosen: Rows, criterion: str) -> list[dict[str, str]
     ]
 
 
-# The tables of `rl-qg correlate` about systems, raters and parts of the data, for people.
+# --- Systems, raters and parts of the data
 
 
 Plots = Mapping[tuple[str, str], Sequence[Plot]]

@@ -45,7 +45,7 @@ from rl_qg.runtime.files import atomic_writer, write_json
 from rl_qg.scoring.separation import ABOVE, FREQUENT, SAMPLED_KINDS, WRONG, is_rare, told
 from rl_qg.stats.intervals import FEW, mean_of_seeds
 
-# One run for the report's page: numbers as text with intervals; a part is empty when its file is missing.
+# --- One run: numbers as text with intervals; a part is empty when its file is missing
 
 
 LISTED = 20

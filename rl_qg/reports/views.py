@@ -1,4 +1,4 @@
-"""The report's answer in one place: readers before and after, and the measures of the questions beside each other."""
+"""Sections of the report: reward hacking, readers, samples, and what learning by the reward was worth."""
 
 import math
 import re
@@ -21,9 +21,6 @@ from rl_qg.reports.run_files import (
 )
 from rl_qg.reports.training_plots import small_plot
 from rl_qg.scoring.held_out import DIRECTION, FEWEST, LEAST, SeriesChange, rises, rouge_l
-
-# Means and differences as text for pages: value, interval, and on which side of 0 a difference is.
-
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -65,7 +62,7 @@ def percent(estimate: ReportedMean | None) -> ReportedMean | None:
     return ReportedMean(100 * estimate.mean, low, high, estimate.n)
 
 
-# The report's section "Is the reward being hacked?": the optimised reward beside measures that it does not see.
+# --- "Is the reward being hacked?": the optimised reward beside measures that it does not see
 
 
 # Fields of evaluation.json that human questions are shown by. Distinct n-grams depend on how many questions there are.
@@ -143,7 +140,7 @@ def _why_no_flag(run: ReportedRun) -> str:
     return "No sign of it: the optimised reward went up, and no other measure went clearly the wrong way."
 
 
-# The report's readers: scores of readers trained on gold, and on gold with questions of each generator.
+# --- Readers trained on gold, and on gold with questions of each generator
 
 
 def reader_label(run: ReportedRun, name: str) -> str:
@@ -257,7 +254,7 @@ def _seed_scores(record: JsonObject, score: str) -> list[float]:
     return [value for value in values if value is not None]
 
 
-# The report's samples: questions of both generators for the same answers, and which became better or worse.
+# --- Samples: questions of both generators for the same answers, and which became better or worse
 
 
 SAMPLES_SHOWN = 24
@@ -302,9 +299,6 @@ def _rewards(sample: JsonObject) -> dict[str, float | None]:
     }
 
 
-# --- Better or worse ---
-
-
 def _verdicts(sample: JsonObject) -> dict[str, str | None]:
     given = sample.part("oracle")
     for model, verdict in given.value.items():
@@ -330,9 +324,6 @@ def _mark_by_overlap(sample: JsonObject) -> str | None:
 
 def _mark(ce: float, scst: float) -> str:
     return "" if math.isclose(ce, scst) else "better" if scst > ce else "worse"
-
-
-# --- One row ---
 
 
 def _sample(
@@ -376,6 +367,9 @@ def _context(sample: JsonObject) -> dict[str, str]:
     if len(after) > EXCERPT:
         near_after = re.sub(r"\s+\S*$", "", after[:EXCERPT]) + " …"
     return {"before": before, "answer": answer, "after": after, "near_before": near_before, "near_after": near_after}
+
+
+# --- What learning by the reward was worth
 
 
 UNSUPPORTED = ("oracle", "unsupported")

@@ -1,7 +1,8 @@
-"""Is the reward being hacked? The rule that compares the optimised reward with measures that it does not see.
+"""Measures of questions that no reward sees, and the rule that compares the optimised reward with them.
 
 A generator that learns by a metric also learns the metric's weaknesses: the reward keeps rising while the questions
-become long, all alike, or copies of the passage (`rl_qg.scoring.held_out`).
+become long, all alike, or copies of the passage. None of the measures needs a model, so every evaluation can afford
+them.
 """
 
 import math
@@ -15,12 +16,6 @@ from typing import Any
 from rewards import load
 from rewards.words import ends_as_question, words
 from rl_qg.text.words import word_count
-
-# Measures of generated questions that no reward sees: overlap with gold questions, variety, length, copying.
-#
-# None of them needs a model, so every evaluation can afford them. `rl_qg.scoring.held_out` reads their course
-# over a training stage.
-
 
 # Name -> +1: more is better, -1: less is better, 0: neither, and a large change of either sign is suspicious.
 DIRECTION: Mapping[str, int] = {

@@ -1,8 +1,9 @@
-"""The bootstrap draws behind scores, kept in a file, so that results of two commands can be tested in pairs later.
+"""Scores of metrics kept in files, so that none is computed twice, and the bootstrap draws behind them.
 
-Draws of passages depend on the passages, in their order, on the number of draws and on the seed
-(`rl_qg.stats.intervals.PassageDraws`). Two scores of the same rows have the same draws, so the difference of
-their values in each draw is a paired bootstrap, whatever the metric.
+The first line of `scores/<label>.jsonl` is a note of what the scores are of (the metric's signature and a hash of
+the texts it reads); each further line holds the scores of one batch of rows. A kill loses one batch at most. Scores
+with another note are computed again, and so are those of a metric without a signature, because nothing tells what
+they are of.
 """
 
 import hashlib
@@ -25,14 +26,6 @@ from rl_qg.runtime.memory import OutOfMemoryRetry, is_out_of_memory
 from rl_qg.runtime.resumable_lines import ResumableLines
 from rl_qg.scoring.reward_scorer import Reward, score_or_refuse, signature_of
 from rl_qg.stats.intervals import Floats, difference, difference_p, estimate
-
-# Scores of many metrics for the same rows, each kept in a file, so that no metric is computed twice.
-#
-# The first line of `scores/<label>.jsonl` is a note of what the scores are of (the metric's signature and a hash of
-# the texts it reads); each further line holds the scores of one batch of rows. A kill loses one batch at most. Scores
-# with another note are computed again, and so are those of a metric without a signature, because nothing tells what
-# they are of.
-
 
 log = logging.getLogger(__name__)
 
@@ -205,6 +198,11 @@ def texts_hash(texts: Iterable[object]) -> str:
     for text in texts:
         digest.update(repr(text).encode())
     return digest.hexdigest()[:16]
+
+
+# The bootstrap draws behind scores, so that results of two commands can be tested in pairs later. Two scores of the
+# same rows have the same draws (of the passages in their order, the number of draws and the seed), so the difference
+# of their values in each draw is a paired bootstrap, whatever the metric.
 
 
 FILE = "draws.jsonl"

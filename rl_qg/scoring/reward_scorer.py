@@ -235,9 +235,6 @@ class ScoredRollout:
         )
 
 
-# The order of generated candidates by a reward of `rewards`.
-
-
 def reranker_of(reward: Reward) -> Reranker:
     """A reward as what `rl_qg.generation.generate` orders candidates by."""
     scorer = RewardScorer(reward)

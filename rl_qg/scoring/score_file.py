@@ -6,7 +6,7 @@ The input may have any form that `rl_qg.data.question_tables` reads. Every row i
 Then rows are read, scored and written in batches, so memory does not grow with the file (except for SQuAD JSON, which
 is one document and is held in memory). Several processes share the batches. After a kill the same command continues
 after the last whole batch. `<output stem>.summary.json` says which metric and input the scores are of and, when they
-are complete, holds their summary (`rl_qg.scoring.score_file`).
+are complete, holds their summary.
 """
 
 import json
@@ -39,15 +39,12 @@ from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, begins
 from rl_qg.scoring.reward_scorer import Reward, score_or_refuse, signature_of
 from rl_qg.stats.intervals import Floats, Interval, PassageDraws, mean_interval
 
-# What a file of scores comes to: mean with its interval, spread and quantiles, and the means of the parts.
-#
-# Read once, in memory that does not grow with the file.
+log = logging.getLogger(__name__)
 
+# --- The summary of a file of scores, read once in memory that does not grow with it
 
-SAMPLE = 100_000
-"""Up to as many scores are held, for the bootstrap and the quantiles; of more, a random choice of this size."""
-PASSAGES = 10_000
-"""Up to as many passages are resampled; of more, sums are kept in groups of passages."""
+SAMPLE = 100_000  # scores held for the bootstrap and the quantiles; of more, a random choice of this size
+PASSAGES = 10_000  # passages resampled; of more, sums are kept in groups of passages
 PASSAGE_GROUPS = 65_536
 QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 
@@ -191,7 +188,7 @@ def summary_text(summary: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-log = logging.getLogger(__name__)
+# --- The file
 
 
 def score_file(

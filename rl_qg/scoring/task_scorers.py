@@ -18,18 +18,16 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
 from rl_qg.text.words import occurrences
 
-# Rewards of what generators of other tasks write (`rl_qg.generation.tasks`), from a reward of one question.
-#
-# With r the reward of a question about a passage and an answer, and f the floor:
+# From a reward r of one question about a passage and an answer, with the floor f:
 #
 # - A text of `pairs` has n = max(number of gold pairs, number of written pairs) places, at least 1. A written pair
-# takes its place with max(r, f) if it has a question, and an answer that stands in the passage, and was not written
-# before; every other place has f. The reward of the text is the mean over its places. So a single good pair does not
-# win where people asked for five, and neither do many bad ones: each further pair must be better than the mean to
-# raise it. - A text of `answers` is compared with the human answers of its sentence, because r needs a question: 2 Σ
-# F1 / (written answers + human answers), summed over the best one-to-one assignment, where F1 is that of SQuAD on
-# words. An answer that does not stand in the sentence, or that was written before, matches nothing. It is 1 exactly if
-# the answers are those of people. - A text of `questions` has r.
+#   takes its place with max(r, f) if it has a question, and an answer that stands in the passage, and was not written
+#   before; every other place has f. The reward of the text is the mean over its places. So a single good pair does not
+#   win where people asked for five, and neither do many bad ones.
+# - A text of `answers` is compared with the human answers of its sentence, because r needs a question: 2 Σ F1 /
+#   (written answers + human answers), summed over the best one-to-one assignment, where F1 is that of SQuAD on words.
+#   An answer that does not stand in the sentence, or that was written before, matches nothing.
+# - A text of `questions` has r.
 
 
 class TaskScorer(RewardScorer):
@@ -169,7 +167,7 @@ def _part(scored: ScoredBatch, rows: slice) -> ScoredBatch:
     return ScoredBatch(scored.scores[rows], parts, scored.faults[rows])
 
 
-# Rewards of sets of questions for the texts that generators of sets write (`rl_qg.generation.sets`).
+# --- Texts of generators of sets (`rl_qg.generation.sets`)
 
 
 class SetScorer(RewardScorer):

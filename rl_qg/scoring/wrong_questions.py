@@ -21,12 +21,9 @@ from rl_qg.text.english import ASKING, AUXILIARIES, CONJUNCTIONS, JOINING, PREPO
 from rl_qg.text.spans import Span, sentences
 from rl_qg.text.words import normalised_words
 
-# Questions made wrong by one change: another entity, another pronoun. Rules for English.
-#
-# The kinds are those by which QRelScore was attacked (Wang et al., "QRelScore: Better Evaluating Generated Questions
-# with Deeper Understanding of Context-aware Relevance", EMNLP 2022), which go back to Kryściński et al., "Evaluating
-# the factual consistency of abstractive text summarization", EMNLP 2020. The rules are new. Most words stay as they
-# were, so a metric must notice the one that changed.
+# One change, by rules for English: another entity, another pronoun, so that a metric must notice the word that
+# changed. The kinds are those by which QRelScore was attacked (Wang et al., EMNLP 2022), after Kryściński et al.,
+# "Evaluating the factual consistency of abstractive text summarization", EMNLP 2020; the rules are new.
 
 
 CHANGES = ("entity", "pronoun", "negation")

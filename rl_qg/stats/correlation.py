@@ -310,12 +310,11 @@ def between(coefficient: str, x: Floats, y: Floats) -> float | None:
     return float(np.corrcoef(x, y)[0, 1])
 
 
-# How often a metric puts two questions in the right order: rated questions about one item, good and bad questions.
-#
-# Pairs within an item: correlations over all questions also ask whether a metric tells easy passages from hard ones;
-# these pairs ask only for the better question, which is all that a reward, beam or filter needs. Source: Callison-
-# Burch et al., "Further meta-evaluation of machine translation", WMT 2008 (rank pairs in the human evaluation of
-# systems); with pairs whose ratings are far apart alone, KPQA, NAACL 2021, table 7.
+# How often a metric puts two questions in the right order. Pairs within an item: correlations over all questions also
+# ask whether a metric tells easy passages from hard ones; these pairs ask only for the better question, which is all
+# that a reward, beam or filter needs. Source: Callison-Burch et al., "Further meta-evaluation of machine
+# translation", WMT 2008 (rank pairs in the human evaluation of systems); with pairs whose ratings are far apart alone,
+# KPQA, NAACL 2021, table 7.
 #
 # Area under the ROC curve: the probability that a good question scores above a bad one, ties counted half. Source:
 # Hanley and McNeil, "The meaning and use of the area under a receiver operating characteristic (ROC) curve", Radiology

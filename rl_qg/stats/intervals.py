@@ -6,8 +6,6 @@ questions (the cluster bootstrap: Davison and Hinkley, "Bootstrap Methods and th
 Results of several training seeds are crossed by passages and seeds, and both are drawn (Owen, "The pigeonhole
 bootstrap", 2007).
 
-Draws of few passages are widened (`rl_qg.stats.intervals`).
-
 Further sources: Efron, "Bootstrap methods: another look at the jackknife" (1979); for comparing two systems on the
 same examples, Koehn, "Statistical significance tests for machine translation evaluation" (2004); Holm, "A simple
 sequentially rejective multiple test procedure" (1979).
@@ -28,11 +26,9 @@ from rl_qg.runtime.errors import InputError
 Ints = NDArray[np.int64]
 
 
-# The rule of all intervals and p-values: what draws of few passages, seeds or raters are widened by.
-#
-# Draws of few passages spread less than means of as many do, and few passages have no normal tails. So all intervals
-# and p-values are read from deviations that `widening` makes larger (Hesterberg, "What teachers should know about the
-# bootstrap", 2015, section 4.3).
+# Draws of few passages, seeds or raters spread less than means of as many do, and so few have no normal tails: all
+# intervals and p-values are read from deviations that `widening` makes larger (Hesterberg, "What teachers should know
+# about the bootstrap", 2015, section 4.3).
 
 
 Floats = NDArray[np.float64]
