@@ -143,15 +143,11 @@ def _text_summary(
         del measures["bleu4"], measures["rouge_l"]
         return measures
     counts = bleu4().statistics(questions, [[text] for text in gold])
-    measures["bleu4"] = asdict(_corpus_interval(bleu4(), counts, draws))
+    measures["bleu4"] = asdict(_interval(bleu4().corpus(draws.sums(counts)), draws, SHARE))
     signatures = measure_signatures()
     measures |= {"bleu_signature": signatures["bleu4"], "rouge_l_signature": signatures["rouge_l"]}
     measures["exact_matches"] = sum(a == b for a, b in zip(questions, gold, strict=True)) / len(gold)
     return measures
-
-
-def _corpus_interval(metric: Any, counts: Floats, draws: PassageDraws) -> Interval:
-    return _interval(metric.corpus(draws.sums(counts)), draws, SHARE)
 
 
 def _interval(values: Floats, draws: PassageDraws, bounds: Bounds | None = None) -> Interval:

@@ -267,7 +267,8 @@ def _scores(
         scores[label] = direction_of(metric) * np.array([np.nan if value is None else value for value in values])
         signatures[label] = signature_of(metric) + ("" if direction_of(metric) > 0 else "  (sign reversed)")
     if settings.provided:
-        scores |= _provided(judgements)
+        for name in dict.fromkeys(name for judgement in judgements for name in judgement.metrics):
+            scores[f"{AUTHORS}{name}"] = np.array([judgement.metrics.get(name, np.nan) for judgement in judgements])
         signatures |= {name: GIVEN for name in scores if name.startswith(AUTHORS)}
     if not scores:
         raise InputError(f"{path}: no metric to compare: name some in metrics=[…], or give the field metrics")
@@ -286,14 +287,6 @@ def _tables(
     cases, tables["disagreement_types"] = disagreements(rated, criteria, settings.disagreements)
     tables["disagreements"] = [{key: value for key, value in case.items() if key != "context"} for case in cases]
     return tables, cases
-
-
-def _provided(judgements: Sequence[Judgement]) -> dict[str, Floats]:
-    names = dict.fromkeys(name for judgement in judgements for name in judgement.metrics)
-    return {
-        f"{AUTHORS}{name}": np.array([judgement.metrics.get(name, np.nan) for judgement in judgements])
-        for name in names
-    }
 
 
 def _record(

@@ -52,7 +52,12 @@ def judgement_records(path: Path, columns: Mapping[str, Any]) -> Iterator[tuple[
         if is_table:
             record = {field: _cell(field, value) for field, value in record.items()}
         for field, named in numbers.items():
-            record[field] = {name: _numbers(where, fields, column) for name, column in named.items()}
+            record[field] = {
+                name: [_number_of_cell(where, one, fields.get(one)) for one in column]
+                if isinstance(column, list)
+                else _number_of_cell(where, column, fields.get(column))
+                for name, column in named.items()
+            }
         yield where, record
 
 
@@ -76,12 +81,6 @@ def _check_there(
     for key, column in named.items():
         if column not in fields:
             raise InputError(f"{where}: {key}={column}: there is no such column; there are {', '.join(fields)}")
-
-
-def _numbers(where: str, fields: Mapping[str, Any], column: Any) -> Any:
-    if isinstance(column, list):
-        return [_number_of_cell(where, one, fields.get(one)) for one in column]
-    return _number_of_cell(where, column, fields.get(column))
 
 
 def _number_of_cell(where: str, column: str, cell: Any) -> Any:
@@ -168,6 +167,8 @@ def _judgement(where: str, record: Any) -> Judgement:
         if human.get(name) is None and values:
             human[name] = sum(values) / len(values)
     raters = _raters(where, record, ratings)
+    subset = record.get("subset")
+    subsets = subset if isinstance(subset, list) else [subset]
     metrics = {name: _number(where, f"metrics.{name}", v) for name, v in _mapping(where, record, "metrics").items()}
     group = _name(where, record, "group")
     item = _name(where, record, "item")
@@ -186,7 +187,7 @@ def _judgement(where: str, record: Any) -> Judgement:
         {name: value for name, value in metrics.items() if value is not None},
         _label(where, "type", record.get("type")),
         raters,
-        _subsets(where, record),
+        tuple(dict.fromkeys(label for one in subsets if (label := _label(where, "subset", one)) is not None)),
         _control(where, record),
     )
 
@@ -255,12 +256,6 @@ def _raters(
                 "each rating"
             )
     return tuple(None if name is None else str(name) for name in value)
-
-
-def _subsets(where: str, record: Mapping[str, Any]) -> tuple[str, ...]:
-    value = record.get("subset")
-    labels = value if isinstance(value, list) else [value]
-    return tuple(dict.fromkeys(label for one in labels if (label := _label(where, "subset", one)) is not None))
 
 
 def _control(where: str, record: Mapping[str, Any]) -> bool:

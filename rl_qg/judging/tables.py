@@ -95,9 +95,11 @@ def _note(tables: Mapping[str, Rows], criterion: str) -> str:
             "systems."
         )
     if pairs:
+        gap = max(row["min_gap"] for row in tables["win_loss"])
+        more = f", by more than {gap:g}" if gap else ""
         note += (
-            f" pairs alike: of up to {pairs:,} pairs about one item that people rate differently{_gap(tables)}, the "
-            "fraction ordered alike, ties counted half."
+            f" pairs alike: of up to {pairs:,} pairs about one item that people rate differently{more}, the fraction "
+            "ordered alike, ties counted half."
         )
     doubtful = sorted(
         {
@@ -114,11 +116,6 @@ def _note(tables: Mapping[str, Rows], criterion: str) -> str:
     if untested := _not_tested(tables["best"], criterion):
         note += f" Not tested against the best, and so without *: {_first_few(untested)}."
     return note
-
-
-def _gap(tables: Mapping[str, Rows]) -> str:
-    gap = max(row["min_gap"] for row in tables["win_loss"])
-    return f", by more than {gap:g}" if gap else ""
 
 
 def _not_tested(best: Rows, criterion: str) -> list[str]:

@@ -16,11 +16,11 @@ from rewards import load
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import passage_hash
 from rl_qg.evaluation import compare_generators
-from rl_qg.evaluation.compare_generators import _corpus_interval, evaluate_generators
+from rl_qg.evaluation.compare_generators import _interval, evaluate_generators
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.held_out import bleu4, held_out_measures
-from rl_qg.stats.intervals import PassageDraws, interval_ends, mean_interval, paired_interval
+from rl_qg.stats.intervals import SHARE, PassageDraws, interval_ends, mean_interval, paired_interval
 from tests.questions import example
 from tests.tiny_models import tiny_bart, word_tokenizer
 
@@ -154,10 +154,11 @@ def test_the_interval_of_bleu_is_of_the_corpus_scores_of_drawn_passages(texts: d
         texts_drawn, gold_drawn = [texts["ce"][k] for k in drawn], [gold[k] for k in drawn]
         values.append(sacrebleu.corpus_bleu(texts_drawn, [gold_drawn]).score / 100)
     counts = bleu4().statistics(texts["ce"], [[text] for text in gold])
-    interval = _corpus_interval(bleu4(), counts, draws)
+    interval = _interval(bleu4().corpus(draws.sums(counts)), draws, SHARE)
     assert (interval.n, interval.passages, interval.mean) == (10, 5, pytest.approx(values[0]))
     assert (interval.low, interval.high) == pytest.approx(interval_ends(np.array(values), 5, bounds=(0.0, 1.0)))
-    alone = _corpus_interval(bleu4(), counts, PassageDraws([0] * 10, resamples=5))
+    one = PassageDraws([0] * 10, resamples=5)
+    alone = _interval(bleu4().corpus(one.sums(counts)), one, SHARE)
     assert alone.low is None and alone.high is None
 
 
