@@ -124,8 +124,7 @@ class DocumentOutput:
             counts: the numbers of the report; raises `InputError` where there is nothing to write.
             export: the text of the chosen format, if it is not JSON lines.
         """
-        report: dict[str, Any] = from_main(state, partial(self._finish, counts, export))
-        return report
+        return from_main(state, partial(self._finish, counts, export))
 
     def _finish(
         self, counts: Callable[[Sequence[Row]], Mapping[str, Any]], export: Callable[[list[Row]], str]

@@ -106,13 +106,14 @@ class CustomFilter(RowFilter):
 
     def rules(self) -> list[Rule]:
         """One rule, whose reason is the filter's name; an exception in it becomes one line."""
-        return [Rule(self.name, self._rejects)]
 
-    def _rejects(self, record: Record) -> bool:
-        try:
-            return not self.keeps(record)
-        except Exception as error:  # the user's code may raise anything
-            raise InputError(f"augment.filters.{self.name}: {type(error).__name__}: {error}") from error
+        def rejects(record: Record) -> bool:
+            try:
+                return not self.keeps(record)
+            except Exception as error:  # the user's code may raise anything
+                raise InputError(f"augment.filters.{self.name}: {type(error).__name__}: {error}") from error
+
+        return [Rule(self.name, rejects)]
 
 
 def build_filters(options: Mapping[str, Any]) -> list[Filter]:
@@ -565,7 +566,12 @@ class _Output:
     measured: Mapping[str, MeasuredValues]
 
     def write(self, funnel: Funnel) -> dict[str, Any]:
-        sampled = self._sample(funnel)  # the reading that also ends the filtering
+        settings = self.settings
+        sampler = SAMPLERS[settings.sampling](
+            settings.num_samples, settings.seed, settings.sample_by, settings.sample_relevance
+        )
+        funnel.read_through(sampler.observe)  # the reading that also ends the filtering
+        sampled = sampler.selected()
         if not funnel.kept:
             most = sorted(funnel.counts.items(), key=lambda item: -item[1])
             counts = ", ".join(f"{reason} {count:,}" for reason, count in most if count)
@@ -592,17 +598,9 @@ class _Output:
         print(funnel_table(report))
         for note in report["notes"]:
             log.warning(note)
-        if self.settings.hub_dataset is not None:
-            self._publish(funnel.candidates, card, self.settings.hub_dataset)
+        if settings.hub_dataset is not None:
+            self._publish(funnel.candidates, card, settings.hub_dataset)
         return report
-
-    def _sample(self, funnel: Funnel) -> list[int]:
-        settings = self.settings
-        sampler = SAMPLERS[settings.sampling](
-            settings.num_samples, settings.seed, settings.sample_by, settings.sample_relevance
-        )
-        funnel.read_through(sampler.observe)
-        return sampler.selected()
 
     def _rows(self, candidates: Candidates) -> Iterator[AugmentedRow]:
         yield from map(AugmentedRow, self.gold)

@@ -15,7 +15,6 @@ from hashlib import blake2b
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rl_qg.augmentation.candidates import Ranking, Record, passage_hash64
 from rl_qg.augmentation.funnel import FilterResources, SetFilter
@@ -144,18 +143,14 @@ class NearDuplicates(SetFilter):
     def dropped(self) -> Iterator[tuple[int, str]]:
         """Compare human questions first, then candidates from best to worst."""
         self._sets.sort_by_rarity()
-        for group in self._by_group():
+        # The sets of each group: human questions, then candidates from best to worst.
+        order = np.concatenate([np.arange(self._gold), self._gold + self._ranking.best_first()])
+        groups = np.array(self._groups, dtype=np.uint64)[order]
+        order = order[np.argsort(groups, kind="stable")]
+        for group in np.split(order, np.flatnonzero(np.diff(np.sort(groups))) + 1):
             for number, other in similar_to_earlier(self._sets, group.tolist(), self.threshold, self._gold):
                 yield self._ranking.indices[number - self._gold], self.reasons[other >= self._gold]
 
     def _add(self, record: Record) -> None:
         self._sets.add(shingles(record["question"], self.shingle))
         self._groups.append(passage_hash64(record) if self.within == "passage" else 0)
-
-    def _by_group(self) -> Iterator[NDArray[np.int64]]:
-        """The numbers of the sets of each group: human questions, then candidates from best to worst."""
-        order = np.concatenate([np.arange(self._gold), self._gold + self._ranking.best_first()])
-        groups = np.array(self._groups, dtype=np.uint64)[order]
-        order = order[np.argsort(groups, kind="stable")]
-        ends = np.flatnonzero(np.diff(np.sort(groups))) + 1
-        yield from np.split(order, ends)

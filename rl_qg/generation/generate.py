@@ -87,7 +87,11 @@ class Reranker:
         self, examples: Sequence[QAExample], groups: Sequence[Sequence[Candidate]]
     ) -> list[list[RankedCandidate]]:
         """The candidates of each example, best first; those without a reward come last."""
-        self._check(examples)
+        if self.needs_references and (missing := [example.id for example in examples if not example.question]):
+            raise InputError(
+                f"reward {self.signature}: compares with human questions, and example {missing[0]} has none; choose a "
+                "reward without references"
+            )
         self.reset()
         pairs = [(example, item) for example, group in zip(examples, groups, strict=True) for item in group]
         values = self.scores([example for example, _ in pairs], [item.question for _, item in pairs])
@@ -114,16 +118,6 @@ class Reranker:
         mean = _rounded(sum(known) / len(known)) if known else None
         ranked = [RankedCandidate(item, reward, mean) for item, reward in zip(group, rewards, strict=True)]
         return sorted(ranked, key=lambda item: math.inf if item.reward is None else -self.sign * item.reward)
-
-    def _check(self, examples: Sequence[QAExample]) -> None:
-        if not self.needs_references:
-            return
-        for example in examples:
-            if not example.question:
-                raise InputError(
-                    f"reward {self.signature}: compares with human questions, and example {example.id} has none; "
-                    "choose a reward without references"
-                )
 
 
 def _rounded(reward: float) -> float:
@@ -320,12 +314,8 @@ def _check_result(lines: ResumableLines, model_path: str, reranker: Reranker | N
             f"{lines.path}: all questions are empty: the model {model_path} ends before its first word; train it "
             "first (rl-qg train), or sample with do_sample=true"
         )
-    if reranker is not None:
-        _report_failed(lines)
-
-
-def _report_failed(lines: ResumableLines) -> None:
-    """Count the candidates whose reward failed, in the log and in the note; raise `InputError` if all have."""
+    if reranker is None:
+        return
     failed = failed_rewards(line.text for line in lines.lines())
     if failed and failed == sum(1 for _ in lines.lines()):
         raise InputError(f"{lines.path}: the reward failed on every question; correct the reward")

@@ -84,7 +84,8 @@ def _target_modules(settings: PeftSettings, model: PreTrainedModel) -> list[str]
     if settings.target_modules:
         unknown = [name for name in settings.target_modules if name.rpartition(".")[2] not in leaves]
         if unknown:
-            layers = sorted({name.rpartition(".")[2] for name, module in model.named_modules() if _is_linear(module)})
+            linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D)]
+            layers = sorted({name.rpartition(".")[2] for name in linear})
             raise InputError(
                 f"peft.target_modules: this {model.config.model_type} model has no layer {', '.join(unknown)}; "
                 f"it has {', '.join(layers)}"
@@ -97,10 +98,6 @@ def _target_modules(settings: PeftSettings, model: PreTrainedModel) -> list[str]
     raise InputError(
         f"peft.target_modules: no default for a {model.config.model_type} model; name layers, such as [q_proj,v_proj]"
     )
-
-
-def _is_linear(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear | Conv1D)
 
 
 def add_lora(model: PreTrainedModel, settings: PeftSettings, tokens: Sequence[int] = ()) -> "PeftModel":

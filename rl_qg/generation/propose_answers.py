@@ -189,7 +189,8 @@ def propose_answers(
     Every process calls this and works on its own batches; the file is the same as that of a single process.
     """
     propose, made_by = method(settings, state)
-    made_by |= {"input": list(passages.sources), "passages": passages.form, "excluded": _digest(passages.excluded)}
+    excluded = hashlib.sha256(b"".join(sorted(passages.excluded))).hexdigest() if passages.excluded else ""
+    made_by |= {"input": list(passages.sources), "passages": passages.form, "excluded": excluded}
     lines = ResumableLines(output, note_path(output), content="answers")
     work = Work[Passage](lines, settings.batch_size, "answers", "passage", _is_about)
     position, counts = from_main(state, partial(_begin, work, passages, made_by, accept_changed_data))
@@ -248,10 +249,6 @@ def method(settings: AnswersSettings, state: PartialState) -> tuple[Propose, dic
         generated = load_generated_answers(settings.generator, limit, device=state.device)
         return generated, made_by | generated.made_by
     raise InputError(f"answers.method={settings.method} is not one of {', '.join(METHODS)}")
-
-
-def _digest(keys: Any) -> str:
-    return hashlib.sha256(b"".join(sorted(keys))).hexdigest() if keys else ""
 
 
 def _lines_of(propose: Propose, passages: Sequence[Passage]) -> list[bytes]:

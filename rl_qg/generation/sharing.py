@@ -30,7 +30,9 @@ def share_passages(model: PreTrainedModel) -> bool:
 
     Everything else that the model computes stays the same.
     """
-    if not _can_share(model):
+    config = model.config
+    pair = config.model_type == "encoder-decoder" and config.decoder.model_type in DECODERS
+    if not (config.model_type in FAMILIES or pair) or config._attn_implementation != "sdpa":
         return False
     model.set_attn_implementation(SHARED)
     return True
@@ -51,14 +53,6 @@ def sharing_passages(model: PreTrainedModel) -> Iterator[bool]:
     finally:
         if shares and not already:
             model.set_attn_implementation("sdpa")
-
-
-def _can_share(model: PreTrainedModel) -> bool:
-    config = model.config
-    known = config.model_type in FAMILIES or (
-        config.model_type == "encoder-decoder" and config.decoder.model_type in DECODERS
-    )
-    return known and config._attn_implementation == "sdpa"
 
 
 def shared_attention(

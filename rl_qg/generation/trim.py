@@ -206,7 +206,12 @@ def trim(model_path: str, folder: Path, settings: TrimSettings) -> dict[str, Any
         raise InputError(f"model.path={model_path}: its tokenizer has no tokenizer.json; trim needs a fast one")
     add_highlight(tokenizer, model, prompt.task)
     before = size_of(model)
-    corpus = [_opened(source) for source in sources]
+    corpus: list[Corpus] = [
+        stream_examples(source, role="train", allow_unlabelled=True)
+        if is_hub_name(source) or has_answers(source)
+        else Passages([source])
+        for source in sources
+    ]
     counts: Counter[int] = Counter()
     texts = 0
     for batch in _batches(ProgressBar(corpus_texts(corpus, prompt), desc="count", unit="text")):
@@ -260,13 +265,6 @@ def corpus_sources(corpus: Any) -> list[str]:
     return sources
 
 
-def _opened(source: str) -> Corpus:
-    """QA data, or the passages of a file without answers."""
-    if is_hub_name(source) or has_answers(source):
-        return stream_examples(source, role="train", allow_unlabelled=True)
-    return Passages([source])
-
-
 def _report_corpus(corpus: Sequence[Corpus]) -> None:
     """Log what was read and left out of sources that have been read; raise `InputError` for one without a passage."""
     for source in corpus:
@@ -283,18 +281,14 @@ def corpus_texts(corpus: Sequence[Corpus], prompt: Prompt) -> Iterator[str]:
     yield from ["".join(PREFIXES.values()), prompt.prefix, prompt.separator]
     for source in corpus:
         for item in source:
-            if isinstance(item, QAExample):
-                yield from _texts(item, prompt)
-            else:
+            if not isinstance(item, QAExample):
                 yield item.context
-
-
-def _texts(example: QAExample, prompt: Prompt) -> Iterator[str]:
-    yield example.question
-    yield from (answer.text for answer in example.answers)
-    for answer in dict.fromkeys(example.answers):
-        about = replace(example, answers=(answer,))
-        yield from (prompt.prefix + highlight(as_input(about, form)) for form in INPUTS)
+                continue
+            yield item.question
+            yield from (answer.text for answer in item.answers)
+            for answer in dict.fromkeys(item.answers):
+                about = replace(item, answers=(answer,))
+                yield from (prompt.prefix + highlight(as_input(about, form)) for form in INPUTS)
 
 
 def size_of(model: PreTrainedModel) -> dict[str, int]:
