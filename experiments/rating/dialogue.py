@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+from simulated_raters import RATER_KINDS, simulated_values
 
-from rl_qg.rating.analysis.simulated_raters import RATER_KINDS, simulated_values
 from rl_qg.stats.mixed_model import fit_mixed_model
 from rl_qg.stats.rank_tests import signed_rank
 

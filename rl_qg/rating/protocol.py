@@ -4,9 +4,10 @@ Texts for raters may be given in several languages of the interface: `{en: …, 
 protocol's own language.
 """
 
+# ruff: noqa: RUF009  # `_read` makes a field, as `dataclasses.field` does
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rl_qg.settings.yaml_files import read_content
 from rl_qg.text.languages import AUTO, OTHER, code_fault
 
 Texts = Mapping[str, str]  # by language code of the interface
+Reader = Callable[[str, Any, str], Any]  # place for messages, plain value, language of texts without one
 
 ORDINARY, REPEAT, DEGRADED, REFERENCE = "ordinary", "repeat", "degraded", "reference"
 KINDS = (ORDINARY, REPEAT, DEGRADED, REFERENCE)  # of the items of a task
@@ -28,160 +30,40 @@ ITEM_MEANS, RATINGS = "item_means", "ratings"
 BLOCK = 10  # items of a block of `blocks`
 
 
-@dataclass(frozen=True)
-class Criterion:
-    """One statement that raters agree with more or less, or one scale with described values."""
-
-    name: str
-    statement: Texts
-    scale: str = SLIDER  # 0 to 100 without a number shown; or `choice`: one of `anchors`
-    low: Texts = field(default_factory=dict)  # what the left end of a slider means
-    high: Texts = field(default_factory=dict)
-    anchors: tuple[tuple[int, Texts], ...] = ()  # value and meaning, best first
-    reversed: bool = False  # a high value is bad
-    control: bool = True  # enters the test of raters
-
-    @property
-    def lowest(self) -> int:
-        return 0 if self.scale == SLIDER else min(value for value, _ in self.anchors)
-
-    @property
-    def highest(self) -> int:
-        return 100 if self.scale == SLIDER else max(value for value, _ in self.anchors)
+# --- Readers of a field: the value from a plain one, or one line that says what is wrong with it ---
 
 
-@dataclass(frozen=True)
-class TaskRecipe:
-    """How the items of a task (HIT) are chosen.
-
-    `one_passage`: all systems' questions about one passage and answer, some repeated, some degraded; `blocks`: blocks
-    of questions of any passages, each with degraded, reference and repeated ones, whose originals are in another
-    block; `items`: questions of any passages.
-    """
-
-    kind: str = "one_passage"
-    items: int = 20  # of a task; with `one_passage` and other than eleven systems it follows from their number
-    repeats: int = 3
-    degraded: int = 6
-    references: int = 0
-    distance: int = 2  # least distance between an item and its repeat or degraded form
-    lengths: str = "qascore"  # the table of degraded words: qascore, appraise or crowd_alone
+def _read(reader: Reader, default: Any = MISSING) -> Any:
+    """A field of a protocol with its reader; without a default it must be given."""
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata={"reader": reader})
+    return field(default=default, metadata={"reader": reader})
 
 
-@dataclass(frozen=True)
-class Practice:
-    """A question that raters try before the task, with what one would say of it."""
-
-    context: str
-    answer: str
-    question: str
-    comment: Texts
-    expected: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # values that pass, where it is a test
-
-
-@dataclass(frozen=True)
-class Control:
-    """How raters are tested against degraded questions."""
-
-    method: str = "signed_rank"  # or rank_sum
-    unit: str = "item_means"  # or `ratings`: every criterion by itself, as published
-    level: float = 0.05
-    least_tasks: int = 1
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """A whole protocol."""
-
-    name: str
-    source: str
-    criteria: tuple[Criterion, ...]
-    recipe: TaskRecipe
-    control: Control
-    title: Texts
-    instructions: tuple[Texts, ...]
-    consent: Texts
-    consent_version: str = "1"
-    practice: tuple[Practice, ...] = ()
-    practice_passes: float = 0.0  # share of practice questions rated as expected, below which a rater is screened out
-    raters_per_hit: int = 1
-    minutes_per_hit: float = 30.0
-    language: str = "en"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as `plan.json` has them; `from_dict` gives the same protocol again."""
-        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
-
-    @staticmethod
-    def from_dict(where: str, given: Mapping[str, Any]) -> "Protocol":
-        """A protocol from plain values; `where` names the file in errors."""
-        language = _code(f"{where}: language", given.get("language", "en"))
-        nested = {"recipe": TaskRecipe, "control": Control}
-        protocol: Protocol = _filled(Protocol, where, {"control": {}} | dict(given), language, nested)
-        _check_whole(where, protocol)
-        return protocol
-
-
-def text_in(texts: Texts, language: str, fallback: str = "en") -> str:
-    """A text in a language of the interface; where it has none, in `fallback`, else in the first language given."""
-    return texts.get(language) or texts.get(fallback) or next(iter(texts.values()), "")
-
-
-def load_protocol(name: str, folder: Path) -> Protocol:
-    """The protocol of a name in a folder (`configs/protocol/`), or of a YAML file."""
-    known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
-    is_file = name.endswith((".yaml", ".yml"))
-    if not is_file and name not in known:
-        near = get_close_matches(name, known, n=1)
-        meant = f"; did you mean {near[0]!r}?" if near else ""
-        raise InputError(
-            f"protocol={name}: no such protocol{meant}; choose one of {', '.join(known)}, or name a file that ends "
-            "in .yaml"
-        )
-    path = Path(name).expanduser() if is_file else known[name]
-    content = read_content(
-        path, "protocol", keys="criteria and recipe", page=str(known.get("qascore", folder)), allow_imports=False
-    )
-    return Protocol.from_dict(str(path), {"name": path.stem} | content)
-
-
-# --- From plain values ---
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Criterion | TaskRecipe | Practice | Control):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
-
-
-def _filled(
-    form: type[Any], where: str, given: Any, language: str, nested: Mapping[str, type[Any]] | None = None
-) -> Any:
+def _object(form: type[Any]) -> Reader:
     """An object of a dataclass from a mapping of its fields."""
-    known = {item.name: item for item in fields(form)}
-    if not isinstance(given, Mapping):
-        raise InputError(f"{where}: expected fields such as {', '.join([*known][:3])}, got {given!r:.40}")
-    for name in given:
-        if name not in known:
-            near = get_close_matches(str(name), known, n=1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise InputError(f"{where}: there is no field {name!r}{meant}; the fields are {', '.join(known)}")
-    values = {}
-    for name, item in known.items():
-        at = f"{where}: {name}"
-        if name in given:
-            if nested and name in nested:
-                values[name] = _filled(nested[name], at, given[name], language)
-            else:
-                values[name] = _READ[form, name](at, given[name], language)
-        elif item.default is MISSING and item.default_factory is MISSING:
-            raise InputError(f"{at} is missing")
-    return form(**values)
+
+    def read(where: str, given: Any, language: str) -> Any:
+        known = {item.name: item for item in fields(form)}
+        if not isinstance(given, Mapping):
+            raise InputError(f"{where}: expected fields such as {', '.join([*known][:3])}, got {given!r:.40}")
+        for name in given:
+            if name not in known:
+                near = get_close_matches(str(name), known, n=1)
+                meant = f"; did you mean {near[0]!r}?" if near else ""
+                raise InputError(f"{where}: there is no field {name!r}{meant}; the fields are {', '.join(known)}")
+        values = {}
+        for name, item in known.items():
+            if name in given:
+                values[name] = item.metadata["reader"](f"{where}: {name}", given[name], language)
+            elif item.default is MISSING and item.default_factory is MISSING:
+                raise InputError(f"{where}: {name} is missing")
+        return form(**values)
+
+    return read
 
 
-def _code(where: str, given: Any) -> str:
+def _code(where: str, given: Any, language: str = "") -> str:
     if not isinstance(given, str) or code_fault(given) or given.casefold() in (AUTO, OTHER):
         raise InputError(f"{where}={given!r:.40} is no code of a language, such as en")
     return given.casefold()
@@ -209,13 +91,17 @@ def _texts(where: str, given: Any, language: str) -> Texts:
     return {_code(f"{where}: language", code): _text(f"{where}.{code}", text, code) for code, text in given.items()}
 
 
+def _end(where: str, given: Any, language: str) -> Texts:
+    return {} if given == {} else _texts(where, given, language)
+
+
 def _flag(where: str, given: Any, language: str) -> bool:
     if not isinstance(given, bool):
         raise InputError(f"{where}={given!r:.40} is not true or false")
     return given
 
 
-def _one_of(*choices: str) -> Callable[[str, Any, str], str]:
+def _one_of(*choices: str) -> Reader:
     def read(where: str, given: Any, language: str) -> str:
         if given not in choices:
             raise InputError(f"{where}={given!r:.40} is not one of {', '.join(choices)}")
@@ -224,25 +110,22 @@ def _one_of(*choices: str) -> Callable[[str, Any, str], str]:
     return read
 
 
-def _whole(low: int, high: int = 10_000) -> Callable[[str, Any, str], int]:
-    def read(where: str, given: Any, language: str) -> int:
-        if isinstance(given, bool) or not isinstance(given, int) or not low <= given <= high:
-            raise InputError(f"{where}={given!r:.40} is not a whole number from {low} to {high}")
-        return given
-
-    return read
-
-
-def _number(low: float, high: float) -> Callable[[str, Any, str], float]:
+def _number(low: float, high: float, *, whole: bool = False) -> Reader:
     def read(where: str, given: Any, language: str) -> float:
-        if isinstance(given, bool) or not isinstance(given, int | float) or not low <= given <= high:
-            raise InputError(f"{where}={given!r:.40} is not a number from {low:g} to {high:g}")
-        return float(given)
+        if isinstance(given, bool) or not isinstance(given, int if whole else int | float) or not low <= given <= high:
+            raise InputError(
+                f"{where}={given!r:.40} is not a {'whole ' if whole else ''}number from {low:g} to {high:g}"
+            )
+        return given if whole else float(given)
 
     return read
 
 
-def _list_of(read: Callable[[str, Any, str], Any]) -> Callable[[str, Any, str], tuple[Any, ...]]:
+_COUNT = _number(1, 10_000, whole=True)
+_RATING = _number(-100, 100, whole=True)
+
+
+def _list_of(read: Reader) -> Reader:
     def read_all(where: str, given: Any, language: str) -> tuple[Any, ...]:
         if not isinstance(given, Sequence) or isinstance(given, str):
             raise InputError(f"{where}: expected a list, got {given!r:.40}")
@@ -258,7 +141,7 @@ def _anchors(where: str, given: Any, language: str) -> tuple[tuple[int, Texts], 
         at = f"{where}[{number}]"
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
             raise InputError(f"{at}: expected a value and its meaning, as [3, no errors], got {pair!r:.40}")
-        pairs.append((_whole(-100, 100)(at, pair[0], language), _texts(at, pair[1], language)))
+        pairs.append((_RATING(at, pair[0], language), _texts(at, pair[1], language)))
     if len({value for value, _ in pairs}) < len(pairs):
         raise InputError(f"{where}: a value is given twice")
     return tuple(pairs)
@@ -269,46 +152,136 @@ def _expected(where: str, given: Any, language: str) -> Mapping[str, tuple[int, 
         raise InputError(f"{where}: expected the lowest and highest value of criteria, got {given!r:.40}")
     found = {}
     for name, pair in given.items():
-        values = _list_of(_whole(-100, 100))(f"{where}.{name}", pair, language)
+        values = _list_of(_RATING)(f"{where}.{name}", pair, language)
         if len(values) != 2 or values[0] > values[1]:
             raise InputError(f"{where}.{name}: expected the lowest and the highest value, as [2, 3], got {pair!r:.40}")
         found[str(name)] = (values[0], values[1])
     return found
 
 
-def _each(form: type[Any]) -> Callable[[str, Any, str], tuple[Any, ...]]:
-    return _list_of(lambda where, given, language: _filled(form, where, given, language))
+# --- A protocol ---
 
 
-_READ: dict[tuple[type[Any], str], Callable[[str, Any, str], Any]] = {
-    (Criterion, "statement"): _texts,
-    **{(Criterion, name): lambda *given: {} if given[1] == {} else _texts(*given) for name in ("low", "high")},
-    **{(Criterion, name): _flag for name in ("reversed", "control")},
-    (Criterion, "name"): _name,
-    (Criterion, "scale"): _one_of(SLIDER, CHOICE),
-    (Criterion, "anchors"): _anchors,
-    (TaskRecipe, "kind"): _one_of(ONE_PASSAGE, BLOCKS, ITEMS),
-    (TaskRecipe, "items"): _whole(1, 1000),
-    **{(TaskRecipe, name): _whole(0, 1000) for name in ("repeats", "degraded", "references", "distance")},
-    (TaskRecipe, "lengths"): _one_of(*LENGTHS),
-    **{(Practice, name): _text for name in ("context", "answer", "question")},
-    (Practice, "comment"): _texts,
-    (Practice, "expected"): _expected,
-    (Control, "method"): _one_of(SIGNED_RANK, RANK_SUM),
-    (Control, "unit"): _one_of(ITEM_MEANS, RATINGS),
-    (Control, "level"): _number(0, 1),
-    (Control, "least_tasks"): _whole(1),
-    (Protocol, "name"): _name,
-    **{(Protocol, name): _text for name in ("source", "consent_version")},
-    **{(Protocol, name): _texts for name in ("title", "consent")},
-    (Protocol, "criteria"): _each(Criterion),
-    (Protocol, "practice"): _each(Practice),
-    (Protocol, "instructions"): _list_of(_texts),
-    (Protocol, "practice_passes"): _number(0, 1),
-    (Protocol, "raters_per_hit"): _whole(1),
-    (Protocol, "minutes_per_hit"): _number(0.1, 1000),
-    (Protocol, "language"): lambda where, given, _: _code(where, given),
-}
+@dataclass(frozen=True)
+class Criterion:
+    """One statement that raters agree with more or less, or one scale with described values."""
+
+    name: str = _read(_name)
+    statement: Texts = _read(_texts)
+    scale: str = _read(_one_of(SLIDER, CHOICE), SLIDER)  # 0 to 100 without a number shown; or one of `anchors`
+    low: Texts = _read(_end, {})  # what the left end of a slider means
+    high: Texts = _read(_end, {})
+    anchors: tuple[tuple[int, Texts], ...] = _read(_anchors, ())  # value and meaning, best first
+    reversed: bool = _read(_flag, False)  # a high value is bad
+    control: bool = _read(_flag, True)  # enters the test of raters
+
+    @property
+    def lowest(self) -> int:
+        return 0 if self.scale == SLIDER else min(value for value, _ in self.anchors)
+
+    @property
+    def highest(self) -> int:
+        return 100 if self.scale == SLIDER else max(value for value, _ in self.anchors)
+
+
+@dataclass(frozen=True)
+class TaskRecipe:
+    """How the items of a task (HIT) are chosen.
+
+    `one_passage`: all systems' questions about one passage and answer, some repeated, some degraded; `blocks`: blocks
+    of questions of any passages, each with degraded, reference and repeated ones, whose originals are in another
+    block; `items`: questions of any passages.
+    """
+
+    kind: str = _read(_one_of(ONE_PASSAGE, BLOCKS, ITEMS), ONE_PASSAGE)
+    # Of a task; with `one_passage` and other than eleven systems it follows from their number.
+    items: int = _read(_number(1, 1000, whole=True), 20)
+    repeats: int = _read(_number(0, 1000, whole=True), 3)
+    degraded: int = _read(_number(0, 1000, whole=True), 6)
+    references: int = _read(_number(0, 1000, whole=True), 0)
+    distance: int = _read(_number(0, 1000, whole=True), 2)  # least one between an item and its repeat or degraded form
+    lengths: str = _read(_one_of(*LENGTHS), "qascore")  # the table of degraded words
+
+
+@dataclass(frozen=True)
+class Practice:
+    """A question that raters try before the task, with what one would say of it."""
+
+    context: str = _read(_text)
+    answer: str = _read(_text)
+    question: str = _read(_text)
+    comment: Texts = _read(_texts)
+    expected: Mapping[str, tuple[int, int]] = _read(_expected, {})  # values that pass, where it is a test
+
+
+@dataclass(frozen=True)
+class Control:
+    """How raters are tested against degraded questions."""
+
+    method: str = _read(_one_of(SIGNED_RANK, RANK_SUM), SIGNED_RANK)
+    unit: str = _read(_one_of(ITEM_MEANS, RATINGS), ITEM_MEANS)  # `ratings`: every criterion by itself, as published
+    level: float = _read(_number(0, 1), 0.05)
+    least_tasks: int = _read(_COUNT, 1)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A whole protocol."""
+
+    name: str = _read(_name)
+    source: str = _read(_text)
+    criteria: tuple[Criterion, ...] = _read(_list_of(_object(Criterion)))
+    recipe: TaskRecipe = _read(_object(TaskRecipe))
+    control: Control = _read(_object(Control))
+    title: Texts = _read(_texts)
+    instructions: tuple[Texts, ...] = _read(_list_of(_texts))
+    consent: Texts = _read(_texts)
+    consent_version: str = _read(_text, "1")
+    practice: tuple[Practice, ...] = _read(_list_of(_object(Practice)), ())
+    # The share of practice questions rated as expected, below which a rater is screened out.
+    practice_passes: float = _read(_number(0, 1), 0.0)
+    raters_per_hit: int = _read(_COUNT, 1)
+    minutes_per_hit: float = _read(_number(0.1, 1000), 30.0)
+    language: str = _read(_code, "en")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as `plan.json` has them; `from_dict` gives the same protocol again."""
+        plain: dict[str, Any] = _plain(self)
+        return plain
+
+    @staticmethod
+    def from_dict(where: str, given: Mapping[str, Any]) -> "Protocol":
+        """A protocol from plain values; `where` names the file in errors."""
+        language = _code(f"{where}: language", given.get("language", "en"))
+        protocol: Protocol = _object(Protocol)(where, {"control": {}} | dict(given), language)
+        _check_whole(where, protocol)
+        return protocol
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return {item.name: _plain(getattr(value, item.name)) for item in fields(value)} if is_dataclass(value) else value
+
+
+def load_protocol(name: str, folder: Path) -> Protocol:
+    """The protocol of a name in a folder (`configs/protocol/`), or of a YAML file."""
+    known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    is_file = name.endswith((".yaml", ".yml"))
+    if not is_file and name not in known:
+        near = get_close_matches(name, known, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        raise InputError(
+            f"protocol={name}: no such protocol{meant}; choose one of {', '.join(known)}, or name a file that ends "
+            "in .yaml"
+        )
+    path = Path(name).expanduser() if is_file else known[name]
+    content = read_content(
+        path, "protocol", keys="criteria and recipe", page=str(known.get("qascore", folder)), allow_imports=False
+    )
+    return Protocol.from_dict(str(path), {"name": path.stem} | content)
 
 
 # --- What depends on several fields ---

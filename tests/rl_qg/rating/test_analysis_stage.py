@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.rating.simulated_raters import HALO, HONEST, STRAIGHT_LINE, SimulatedRater, simulated_ratings
 from rl_qg.judging.judgements import read_judgements
 from rl_qg.rating.analysis.analyse import write_analysis
-from rl_qg.rating.analysis.simulated_raters import HALO, HONEST, STRAIGHT_LINE, SimulatedRater, simulated_ratings
 from rl_qg.rating.plan_files import Hit, Item, TaskPassage
 from rl_qg.rating.protocol import DEGRADED, ORDINARY, REPEAT, Control, Criterion, Protocol, TaskRecipe
 from rl_qg.runtime.errors import InputError

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rl_qg.commands.catalogue import CONFIGS
-from rl_qg.rating.protocol import Protocol, load_protocol, text_in
+from rl_qg.rating.protocol import Protocol, load_protocol
 from rl_qg.runtime.errors import InputError
 
 FOLDER = CONFIGS / "protocol"
@@ -79,11 +79,6 @@ def test_constants_of_the_papers() -> None:
     assert load_protocol("direct-assessment", FOLDER).recipe.distance == 40
     test = load_protocol("qg-bench", FOLDER)
     assert test.practice_passes > 0 and all(practice.expected for practice in test.practice)
-
-
-def test_a_text_in_a_language_without_one_is_that_of_english() -> None:
-    assert text_in({"de": "ja", "en": "yes"}, "fr") == "yes"
-    assert text_in({"de": "ja"}, "fr") == "ja"
 
 
 MINIMAL: dict[str, Any] = {
