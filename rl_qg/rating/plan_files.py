@@ -108,21 +108,14 @@ class StudyPlan:
         return sha256(json.dumps(self.settings, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
-def hits_hash(hits: Sequence[Hit]) -> str:
-    return sha256(_lines(hits).encode()).hexdigest()
-
-
 def plan_texts(settings: Mapping[str, Any], protocol: Protocol, hits: Sequence[Hit]) -> dict[str, str]:
-    """The texts of the files of a plan, by name, `plan.json` last.
-
-    Args:
-        settings: what `plan.json` holds beside the format, the hash of the tasks and the protocol.
-        protocol: of the study.
-        hits: the tasks.
+    """The texts of the files of a plan, by name, `plan.json` last. `settings`: what `plan.json` holds beside the
+    format, the hash of the tasks and the protocol.
     """
-    head = {"format": FORMAT, "study": settings["study"], "hits_sha256": hits_hash(hits)}
+    lines = "".join(json.dumps(hit.to_dict(), ensure_ascii=False) + "\n" for hit in hits)
+    head = {"format": FORMAT, "study": settings["study"], "hits_sha256": sha256(lines.encode()).hexdigest()}
     record = {**head, **settings, "protocol": protocol.to_dict()}
-    return {HITS: _lines(hits), PLAN: json.dumps(record, ensure_ascii=False, indent=2) + "\n"}
+    return {HITS: lines, PLAN: json.dumps(record, ensure_ascii=False, indent=2) + "\n"}
 
 
 def write_plan_files(folder: Path, settings: Mapping[str, Any], protocol: Protocol, hits: Sequence[Hit]) -> None:
@@ -134,10 +127,6 @@ def write_plan_files(folder: Path, settings: Mapping[str, Any], protocol: Protoc
     for name, text in texts.items():
         with atomic_writer(folder / name) as stream:
             stream.write(text)
-
-
-def _lines(hits: Sequence[Hit]) -> str:
-    return "".join(json.dumps(hit.to_dict(), ensure_ascii=False) + "\n" for hit in hits)
 
 
 def read_plan(folder: Path) -> StudyPlan:
@@ -202,6 +191,7 @@ def _item(where: str, given: Any) -> Item:
 
 
 def _check_items(where: str, hit: Hit) -> None:
+    ordinary = {number for number, item in enumerate(hit.items, 1) if item.kind == ORDINARY}
     if not hit.items:
         raise InputError(f"{where}: a task without items")
     for number, item in enumerate(hit.items, 1):
@@ -212,13 +202,8 @@ def _check_items(where: str, hit: Hit) -> None:
             raise InputError(f"{at}: kind={item.kind!r} is not one of {', '.join(KINDS)}")
         if not 0 <= item.passage < len(hit.passages):
             raise InputError(f"{at}: passage={item.passage}; the task has {len(hit.passages)} passages, from 0")
-        ordinary = item.kind == ORDINARY
-        if ordinary != (item.original is None) or (not ordinary and not _is_ordinary(hit, item.original)):
+        if (item.original is not None) if item.kind == ORDINARY else (item.original not in ordinary):
             raise InputError(f"{at}: original={item.original} is not the position of an ordinary item")
         start, context = item.answer_start, hit.passages[item.passage].context
         if start is not None and (start < 0 or context[start : start + len(item.answer)] != item.answer):
             raise InputError(f"{at}: answer {item.answer!r:.40} is not at offset {start} of its passage")
-
-
-def _is_ordinary(hit: Hit, position: int | None) -> bool:
-    return position is not None and 1 <= position <= len(hit.items) and hit.items[position - 1].kind == ORDINARY

@@ -43,12 +43,7 @@ UNLIMITED = frozenset({"/healthz", "/readyz", "/metrics"})
 
 class Gate:
     """Refuses what has no key, comes too often, is too long or too slow, and hands on requests with whole bodies.
-
-    Args:
-        app: gets the requests.
-        settings: the limits.
-        keys: none: no key is asked for.
-        hosts: the names in the header `Host` that are answered; None: all.
+    Without keys none is asked for; `hosts`: the names in the header `Host` that are answered; None: all.
     """
 
     def __init__(
@@ -188,8 +183,7 @@ def given_key(headers: Headers) -> str:
     return given.strip()[: LONGEST + 1]
 
 
-# Around everything: one JSON line for each request, counts, headers that browsers heed, and answers to failures.
-
+# --- Around everything ---
 
 log = logging.getLogger(__name__)
 PROBES = ("/healthz", "/readyz", "/metrics")  # asked every few seconds by machines: only their failures are logged
@@ -200,12 +194,8 @@ class RequestLog:
     """Logs and counts requests, adds headers, and turns unexpected errors into the problem 500.
 
     The log names no text, no question and no key unless `log_texts` is set: of an error it has the type and the places
-    in the code, not the message.
-
-    Args:
-        app: answers the requests.
-        service: has the metrics.
-        log_texts: write the bodies of requests too, but not of forms with a field for the key, and messages of errors.
+    in the code, not the message. With `log_texts` it writes the bodies of requests too, but not of forms with a field
+    for the key, and messages of errors.
     """
 
     def __init__(self, app: ASGIApp, service: AskingService, *, log_texts: bool = False) -> None:

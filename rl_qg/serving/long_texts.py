@@ -87,11 +87,8 @@ def shares(total: int, weights: Sequence[int]) -> list[int]:
 
 
 class WholeText:
-    """Puts the pairs of passages together, which come in the order of the text.
-
-    Args:
-        request: what was asked about the text. Where it gives answers, each keeps its question.
-        rank: what orders the pairs, higher is better; by default their score.
+    """Puts the pairs of passages together, which come in the order of the text. Where the request gives answers, each
+    keeps its question. `rank` orders the pairs, higher is better; by default their score.
     """
 
     def __init__(self, request: AskRequest, rank: Callable[[QAPair], float] = lambda pair: pair.score) -> None:

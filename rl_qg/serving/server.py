@@ -45,7 +45,7 @@ class DrainingServer(OrderlyServer):
             self.should_exit = True
         if self._signalled is not None:
             seconds = time.monotonic() - self._signalled
-            if self._is_idle() and seconds >= self._settings.drain_seconds:
+            if not self.server_state.tasks and seconds >= self._settings.drain_seconds:
                 self.should_exit = True
             if seconds >= max(self._settings.shutdown_seconds, self._settings.drain_seconds):
                 self.should_exit = True
@@ -72,9 +72,6 @@ class DrainingServer(OrderlyServer):
             closed = 0 if self.server_state.connections else closed + 1
             if closed == 2 or self.force_exit:  # once is not enough: a connection may be between accepted and counted
                 return
-
-    def _is_idle(self) -> bool:
-        return not self.server_state.tasks
 
 
 def run_server(application: FastAPI, service: AskingService, settings: ServeSettings, bound: socket.socket) -> None:

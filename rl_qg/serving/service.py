@@ -20,8 +20,7 @@ from rl_qg.serving.long_texts import WholeText, passage_requests
 from rl_qg.serving.problems import ProblemError
 from rl_qg.settings.web import ServeSettings
 
-# What the server counts, for Prometheus.
-
+# --- What the server counts, for Prometheus ---
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -55,7 +54,7 @@ class ServerMetrics:
         return generate_latest(self.registry)
 
 
-# Requests that wait for the model, and which of them are answered together.
+# --- Requests that wait for the model, and which of them are answered together ---
 
 
 class QueueFullError(Exception):
@@ -171,6 +170,8 @@ class BatchQueue:
                 self._changed.notify_all()
 
 
+# --- The model and its thread ---
+
 log = logging.getLogger(__name__)
 MORE = 2  # pairs that a passage is asked for beyond its part, for the choice over the whole text
 MEMORY_SECONDS = 10  # after which a request that memory did not suffice for may be sent again
@@ -212,11 +213,9 @@ class ScoreRequest:
 class AskingService:
     """Answers requests with one model, which one thread owns: it loads it and runs every batch.
 
-    Nothing of it is global, and it belongs to no event loop: several services can be in one process.
-
-    Args:
-        load: makes the model; called in the thread.
-        settings: of the server.
+    Nothing of it is global, and it belongs to no event loop: several services can be in one process. What is asked may
+    end in a `ProblemError`: 503 where it cannot be taken or takes too long, 422 where the model refuses it. `load`
+    makes the model; it is called in the thread.
     """
 
     def __init__(self, load: Callable[[], AskingModel], settings: ServeSettings | None = None) -> None:
@@ -309,14 +308,8 @@ class AskingService:
         return self._model.rank(pair) if self._model else pair.score
 
     async def pairs(self, request: AskRequest, *, by_sentence: bool = False) -> QAPairs:
-        """The pairs of a text of any length, best first, with offsets into it.
-
-        Args:
-            request: about the text.
-            by_sentence: each sentence is read alone.
-
-        Raises:
-            ProblemError: 503 where the request cannot be taken or takes too long, 422 where the model refuses it.
+        """The pairs of a text of any length, best first, with offsets into it. With `by_sentence` each sentence is
+        read alone.
         """
         whole = WholeText(request, self.rank)
         try:
@@ -331,10 +324,8 @@ class AskingService:
         self, request: AskRequest, *, by_sentence: bool = False, more: int = 0
     ) -> AsyncGenerator[tuple[int, QAPairs]]:
         """The place of each passage of a text and its pairs, in the order of the text, as soon as they are made. Each
-        may take `timeout_seconds`. Each of several is asked for `more` pairs beyond its part.
-
-        Raises:
-            ProblemError: as for `pairs`. Passages that wait are then cancelled.
+        may take `timeout_seconds`. Each of several is asked for `more` pairs beyond its part. After a problem,
+        those that wait are cancelled.
         """
         self._check(request)
         parts = passage_requests(request, self.settings.passage_characters, by_sentence=by_sentence, more=more)
@@ -359,22 +350,14 @@ class AskingService:
             raise ProblemError(422, str(error)) from None
 
     async def answers(self, text: str, number: int | None, language: str) -> list[AnswerSpan]:
-        """Answers in a text that can be asked about, best first.
-
-        Raises:
-            ProblemError: as for `pairs`.
-        """
+        """Answers in a text that can be asked about, best first."""
         self._check(AskRequest(text, number=number, language=language))
         job = QueuedRequest(("answers", number, language), text, number or self.settings.max_questions, len(text))
         found: Sequence[AnswerSpan] = await self._only_result(job)
         return list(found)
 
     async def score(self, requests: Sequence[ScoreRequest], language: str = "en") -> list[dict[str, float]]:
-        """The scores of each question, by name.
-
-        Raises:
-            ProblemError: as for `pairs`.
-        """
+        """The scores of each question, by name."""
         self._check(AskRequest(requests[0].text, language=language))
         longest = max(len(request.text) for request in requests)
         scores: list[dict[str, float]] = await self._only_result(
@@ -386,9 +369,6 @@ class AskingService:
         """What in a text counts for a question, by the metric that orders the pairs, in the passage with the answer.
 
         None where that metric has no explanation of its own.
-
-        Raises:
-            ProblemError: as for `pairs`.
         """
         if self.settings.rerank is None or (self._model is not None and self._model.explains is None):
             return None

@@ -211,12 +211,8 @@ def _hash(key: str) -> bytes:
 
 
 class TokenBuckets:
-    """One bucket of tokens for each client: it holds `burst` and gets `rate` a second; a request takes one.
-
-    Args:
-        rate: tokens a second; None or 0: a request never waits.
-        burst: tokens of a full bucket.
-        clock: in seconds.
+    """One bucket of tokens for each client: it holds `burst` and gets `rate` a second; a request takes one. With
+    `rate` None or 0 a request never waits; the clock counts seconds.
     """
 
     def __init__(self, rate: float | None, burst: int, clock: Callable[[], float] = time.monotonic) -> None:

@@ -6,22 +6,19 @@ value passes more often than the level says. Here the decision is on the mean ov
 tasks of a rater, and the published p stands beside it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rl_qg.rating.analysis.ratings import NO_ORIGINAL, RatedItems, Scale, rated_items
-from rl_qg.rating.protocol import DEGRADED, ORDINARY, REPEAT, Control, Protocol
+from rl_qg.rating.protocol import DEGRADED, ITEM_MEANS, ORDINARY, REPEAT, SIGNED_RANK, Control, Protocol
 from rl_qg.stats.intervals import Floats
 from rl_qg.stats.rank_tests import RankTest, rank_sum, signed_rank
 
-# How raters rate, beside the control: repeats, equal values, times.
-#
-# None of it decides whose ratings count. It is what somebody who runs a study wants to see of a rater who failed, or
-# who passed by chance.
-
+# --- How raters rate: repeats, equal values, times. None of it decides whose ratings count. ---
 
 FAST = 3.0  # times as fast as the study's median
 LONG_RUN = 8  # equal values on end (Graham et al., "Can machine translation systems be evaluated by the crowd alone")
@@ -63,7 +60,7 @@ class Habits:
     seconds: float | None
     speed: float | None
     changes: float | None
-    flags: tuple[str, ...]
+    flags: tuple[str, ...] = ()
 
 
 def habits_of_raters(rated: RatedItems, *, seed: int = 0) -> list[Habits]:
@@ -79,48 +76,38 @@ def _habits(rated: RatedItems, rater: int, median: float | None, sliders: bool, 
     own = rated.rater == rater
     values = rated.values[own]
     known = values[~np.isnan(values)]
-    run = max(
-        (_longest_run(rated.values[own & (rated.task == task)]) for task in np.unique(rated.task[own])), default=0
-    )
-    share = float(np.unique(known, return_counts=True)[1].max() / len(known)) if len(known) else None
     full = values[~np.isnan(values).any(axis=1)]
-    alike = float((np.ptp(full, axis=1) == 0).mean()) if len(full) and full.shape[1] > 1 else None
-    spread = float(known.std(ddof=1)) if len(known) > 1 else None
     timed = rated.seconds[own & (rated.seconds > 0)]
     seconds = float(np.median(timed)) if len(timed) else None
-    speed = median / seconds if median and seconds else None
     changed = rated.changes[own & ~np.isnan(rated.changes)]
-    changes = float(changed.sum() / max(1, len(known))) if len(changed) else None
-    repeated = _repeats(rated, own, rng)
-    flags = []
-    if spread is not None and spread <= 1e-9:
-        flags.append("all values equal")
-    elif sliders and run > LONG_RUN:
-        flags.append(f"{run} equal values on end")
-    elif sliders and share is not None and share > MOSTLY and len(known) > LONG_RUN:
-        flags.append(f"{share:.0%} of values equal")
-    if speed is not None and speed > FAST:
-        flags.append(f"{speed:.1f} times as fast as the median")
-    if repeated[3] is not None and repeated[0] >= FEWEST_REPEATS and repeated[3] > 0.5:
-        flags.append("repeats no more alike than other questions")
-    return Habits(
+    runs = (_longest_run(rated.values[own & (rated.task == task)]) for task in np.unique(rated.task[own]))
+    habits = Habits(
         rater=rated.raters[rater],
         ratings=len(known),
         missing=int(np.isnan(values).sum()),
-        repeats=repeated[0],
-        repeat_difference=repeated[1],
-        chance_difference=repeated[2],
-        p_repeats=repeated[3],
-        repeat_r=repeated[4],
-        longest_run=run,
-        most_frequent=share,
-        alike=alike,
-        spread=spread,
+        **_repeats(rated, own, rng),
+        longest_run=max(runs, default=0),
+        most_frequent=float(np.unique(known, return_counts=True)[1].max() / len(known)) if len(known) else None,
+        alike=float((np.ptp(full, axis=1) == 0).mean()) if len(full) and full.shape[1] > 1 else None,
+        spread=float(known.std(ddof=1)) if len(known) > 1 else None,
         seconds=seconds,
-        speed=speed,
-        changes=changes,
-        flags=tuple(flags),
+        speed=median / seconds if median and seconds else None,
+        changes=float(changed.sum() / max(1, len(known))) if len(changed) else None,
     )
+    return replace(habits, flags=tuple(_flags(habits, sliders)))
+
+
+def _flags(one: Habits, sliders: bool) -> Iterator[str]:
+    if one.spread is not None and one.spread <= 1e-9:
+        yield "all values equal"
+    elif sliders and one.longest_run > LONG_RUN:
+        yield f"{one.longest_run} equal values on end"
+    elif sliders and one.ratings > LONG_RUN and one.most_frequent is not None and one.most_frequent > MOSTLY:
+        yield f"{one.most_frequent:.0%} of values equal"
+    if one.speed is not None and one.speed > FAST:
+        yield f"{one.speed:.1f} times as fast as the median"
+    if one.p_repeats is not None and one.repeats >= FEWEST_REPEATS and one.p_repeats > 0.5:
+        yield "repeats no more alike than other questions"
 
 
 def _longest_run(values: Floats) -> int:
@@ -133,33 +120,34 @@ def _longest_run(values: Floats) -> int:
     return int(np.diff(np.concatenate([[-1], ends])).max())
 
 
-def _repeats(
-    rated: RatedItems, own: np.ndarray, rng: np.random.Generator
-) -> tuple[int, float | None, float | None, float | None, float | None]:
-    """Repeats of a rater against pairs of the rater's own questions: how many, mean |difference| of both and by
-    chance, the share of draws that is as small, and the correlation.
-    """
+def _repeats(rated: RatedItems, own: NDArray[np.bool_], rng: np.random.Generator) -> dict[str, Any]:
+    """The fields of `Habits` about questions that the rater saw twice."""
+    found: dict[str, Any] = {"repeats": 0, "repeat_difference": None, "chance_difference": None}
+    found |= {"p_repeats": None, "repeat_r": None}
     rows = np.flatnonzero(own & rated.is_kind(REPEAT) & (rated.original != NO_ORIGINAL))
     first, second = rated.values[rated.original[rows]], rated.values[rows]
     known = ~np.isnan(first) & ~np.isnan(second)
     if not known.any():
-        return 0, None, None, None, None
-    difference = float(np.abs(first - second)[known].mean())
+        return found
     a, b = first[known], second[known]
-    r = float(np.corrcoef(a, b)[0, 1]) if len(a) > 2 and np.ptp(a) > 0 and np.ptp(b) > 0 else None
+    difference = float(np.abs(a - b).mean())
+    found |= {"repeats": len(rows), "repeat_difference": difference}
+    if len(a) > 2 and np.ptp(a) > 0 and np.ptp(b) > 0:
+        found["repeat_r"] = float(np.corrcoef(a, b)[0, 1])
     others = np.flatnonzero(own & ~rated.is_kind(REPEAT))
     if len(others) < 2:
-        return len(rows), difference, None, None, r
+        return found
+    # As many pairs of two different questions of the rater as there are repeats, drawn again and again.
     left = rng.integers(len(others), size=(_DRAWS, len(rows)))
-    right = (left + rng.integers(1, len(others), size=left.shape)) % len(others)  # another one
+    right = (left + rng.integers(1, len(others), size=left.shape)) % len(others)
     gaps = np.abs(rated.values[others[left]] - rated.values[others[right]])  # (draws, repeats, criteria)
     means = np.nanmean(gaps.reshape(_DRAWS, -1), axis=1) if not np.isnan(gaps).all() else np.zeros(_DRAWS)
     p = float((np.count_nonzero(means <= difference + 1e-9) + 1) / (_DRAWS + 1))
-    return len(rows), difference, float(np.nanmean(means)), p, r
+    return found | {"chance_difference": float(np.nanmean(means)), "p_repeats": p}
 
 
-SIGNED_RANK, RANK_SUM = "signed_rank", "rank_sum"
-ITEM_MEANS, RATINGS = "item_means", "ratings"
+# --- The control ---
+
 PASSED, FAILED, UNDECIDED, UNTESTED = "passed", "failed", "undecided", "untested"
 NOT_FAILED, EVERYBODY = "not_failed", "all"
 
@@ -307,7 +295,7 @@ def _verdict(test: RankTest, tasks: int, control: Control) -> tuple[str, str]:
     return FAILED, ""
 
 
-# Tables of raters: who counts and why, and how many passed, in how many minutes (QAScore, table 4).
+# --- Tables of raters (QAScore, table 4) ---
 
 
 Rows = list[dict[str, Any]]
@@ -363,14 +351,7 @@ def rater_rows(
             of_tasks.setdefault(rated.raters[rater], []).append(minutes[rated.tasks[task]])
     rows = []
     for one, habit in zip(controls, habits, strict=True):
-        cells = {name: value for name, value in vars(habit).items() if name not in ("rater", "flags")}
         times = of_tasks.get(one.rater)
-        rows.append(
-            {
-                **vars(one),
-                "minutes": float(np.mean(times)) if times else None,
-                **cells,
-                "flags": "; ".join(habit.flags),
-            }
-        )
+        minute = float(np.mean(times)) if times else None
+        rows.append({**vars(one), "minutes": minute, **vars(habit), "flags": "; ".join(habit.flags)})
     return rows

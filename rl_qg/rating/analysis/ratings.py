@@ -91,7 +91,9 @@ class RatedItems:
         original = np.where(self.original == NO_ORIGINAL, NO_ORIGINAL, place[self.original])[rows]
         columns: dict[str, Any] = {"original": original}
         for names, index in _INDEXED.items():
-            columns |= _without_unused(names, getattr(self, names), index, getattr(self, index)[rows])
+            left, place = np.unique(getattr(self, index)[rows], return_inverse=True)
+            columns[names] = tuple(getattr(self, names)[at] for at in left)
+            columns[index] = place.reshape(-1).astype(np.int64)
         for name in ("question", "kind", "position", "values", "seconds", "changes"):
             columns[name] = getattr(self, name)[rows]
         columns["systems"] = tuple(one for one, there in zip(self.systems, rows, strict=True) if there)
@@ -333,8 +335,3 @@ def _originals(rows: Sequence[_Item]) -> Ints:
         ],
         dtype=np.int64,
     )
-
-
-def _without_unused(names: str, known: Sequence[str], index: str, used: Ints) -> dict[str, Any]:
-    left, place = np.unique(used, return_inverse=True)
-    return {names: tuple(known[at] for at in left), index: place.reshape(-1).astype(np.int64)}

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,6 @@ import numpy as np
 
 from rl_qg.judging.raters import OVERALL
 from rl_qg.rating.analysis.quality import (
-    ITEM_MEANS,
-    SIGNED_RANK,
     RaterControl,
     control_of_raters,
     controlled,
@@ -32,7 +31,7 @@ from rl_qg.rating.analysis.scores import (
     z_scores,
 )
 from rl_qg.rating.planning.questions import HUMAN
-from rl_qg.rating.protocol import DEGRADED, Control, Protocol
+from rl_qg.rating.protocol import DEGRADED, ITEM_MEANS, SIGNED_RANK, Control, Protocol
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, read_json_lines
 from rl_qg.settings.web import RateAnalyseSettings
@@ -42,9 +41,6 @@ from rl_qg.stats.intervals import CORRELATION, Floats, PassageDraws, estimate, h
 from rl_qg.stats.mixed_model import fit_mixed_model
 from rl_qg.stats.rank_tests import rank_sum, signed_rank
 from rl_qg.text.words import counted
-
-# What `rl-qg rate analyse` reads: an export folder, or a file of ratings alone.
-
 
 FILES = ("ratings.jsonl", "ratings.jsonl.gz", "ratings.csv", "ratings.csv.gz")
 
@@ -169,8 +165,7 @@ def _questions(path: Path) -> dict[tuple[str, int], Question]:
     return questions
 
 
-# Two studies of the same systems: how far their scores agree (QAScore, section 4.3.4 and table 7).
-
+# --- Two studies of the same systems (QAScore, section 4.3.4 and table 7) ---
 
 Rows = list[dict[str, Any]]
 
@@ -217,15 +212,12 @@ def _shared(first: SystemScores, second: SystemScores, criterion: str) -> tuple[
     return x, y, counts
 
 
-# Whom people prefer, and how certain that is: every two systems, by draws and by rank tests, corrected by Holm.
+# --- Whom people prefer: three tests of every two systems, from the most to the least that they take into account ---
 #
-# Three tests of the same two systems, from the most to the least that they take into account:
-#
-# - the difference of their scores in draws of raters and passages (`crossed_draws`), two-sided; the conclusion is
-# drawn from this one; - Wilcoxon's signed-rank test of pairs, two-sided: what one rater gave to both about one passage
-# and answer; - the rank-sum test of all questions of one against all of the other, one-sided in the direction of their
-# means, as Ji et al. (ACL 2022) published it: it takes every question as independent.
-
+# 1. The difference of their scores in draws of raters and passages, two-sided: the conclusion is drawn from this one.
+# 2. Wilcoxon's signed-rank test of pairs, two-sided: what one rater gave to both about one passage and answer.
+# 3. The rank-sum test of all questions of one against all of the other, one-sided in the direction of their means, as
+#    Ji et al. (ACL 2022) published it: it takes every question as independent.
 
 CERTAIN = 0.05
 
@@ -237,15 +229,17 @@ def pair_rows(scores: QuestionScores, systems: SystemScores, *, of: str = OVERAL
     order = [at for at in order if np.isfinite(systems.data[at, column])]
     values = scores.with_overall()[:, column]
     of_pairs = _paired_means(scores, values)
-    rows = []
-    for place, first in enumerate(order):
-        for second in order[place + 1 :]:
-            rows.append(_pair(scores, systems, values, of_pairs, first, second, column))
+    rows = [_pair(scores, systems, values, of_pairs, pair, column) for pair in combinations(order, 2)]
     for key in ("p", "p_rank_sum", "p_paired"):
-        tested = [row for row in rows if row[key] is not None]
-        for row, corrected in zip(tested, holm([row[key] for row in tested]), strict=True):
-            row[f"{key}_holm"] = corrected
+        _correct(rows, key)
     return rows
+
+
+def _correct(rows: Rows, key: str) -> None:
+    """Add Holm's correction over all rows that have a p-value."""
+    tested = [row for row in rows if row.get(key) is not None]
+    for row, corrected in zip(tested, holm([row[key] for row in tested]), strict=True):
+        row[f"{key}_holm"] = corrected
 
 
 def _pair(
@@ -253,15 +247,15 @@ def _pair(
     systems: SystemScores,
     values: Floats,
     of_pairs: Floats,
-    first: int,
-    second: int,
+    pair: tuple[int, int],
     column: int,
 ) -> dict[str, Any]:
+    first, second = pair
     gap = systems.values.map(lambda part: part[:, first, column] - part[:, second, column])
-    questions = [values[(scores.member[:, at] > 0) & ~np.isnan(values)] for at in (first, second)]
-    cells = gap.estimate(int(systems.questions[[first, second]].sum())).to_dict()
+    questions = [values[(scores.member[:, at] > 0) & ~np.isnan(values)] for at in pair]
+    cells = gap.estimate(int(systems.questions[[*pair]].sum())).to_dict()
     ranks = rank_sum(*questions)
-    both = of_pairs[:, [first, second]]
+    both = of_pairs[:, [*pair]]
     both = both[~np.isnan(both).any(axis=1)]
     gaps = both[:, 0] - both[:, 1]
     sides = [test.p for a, b in ((0, 1), (1, 0)) if (test := signed_rank(both[:, a], both[:, b])) is not None]
@@ -323,8 +317,7 @@ def certain_pairs(rows: Sequence[Mapping[str, Any]], key: str = "p_holm") -> int
     return sum(row.get(key) is not None and row[key] < CERTAIN for row in rows)
 
 
-# Ratings by question: agreement of raters, and `judgements.jsonl` for `rl-qg correlate`.
-
+# --- Ratings by question: agreement of raters, and `judgements.jsonl` for `rl-qg correlate` ---
 
 FEW_VALUES = 10  # distinct values of a criterion, up to which κ, which knows equal or not, means something
 
@@ -362,22 +355,17 @@ def judgement_lines(
     """Records in the format of `rl_qg.judging.judgements`, one for each question in words, and how many have
     no score and are left out.
 
-    Args:
-        rated: the ratings that count.
-        z: their z-scores, as `RatedItems.values`.
-        questions: by HIT and position.
-        raw: `human` are means of ratings, not of z.
-
     `ratings` are as given, reversed ones turned, with the mean of both for a question that a rater saw twice. With z,
-    ratings without one (of a rater whose ratings are all equal) are null: they would count on another scale.
+    ratings without one (of a rater whose ratings are all equal) are null: they would count on another scale; with
+    `raw`, `human` are means of ratings. `questions`: by HIT and position.
     """
-    records: dict[tuple[Any, ...], _Rated] = {}
+    given: dict[tuple[Any, ...], list[tuple[int, Floats, Floats]]] = {}
     for row, values, standard in _rows(rated, z):
         known = questions[rated.hits[rated.hit[row]], int(rated.position[row])]
         control = bool(rated.is_kind(DEGRADED)[row])
         key = (control, rated.passages[rated.passage[row]], rated.items[rated.item[row]], known)
-        records.setdefault(key, _Rated(row, known)).add(row, values, standard)
-    lines = [one.line(rated, raw=raw) for one in records.values()]
+        given.setdefault(key, []).append((row, values, standard))
+    lines = [_line(rated, key[-1], of_question, raw=raw) for key, of_question in given.items()]
     kept = [line for line in lines if line["human"]]
     return kept, len(lines) - len(kept)
 
@@ -403,39 +391,32 @@ def _rows(rated: RatedItems, z: Floats) -> Iterator[tuple[int, Floats, Floats]]:
         yield row, rated.values[row], z[row]
 
 
-class _Rated:
-    """One question and what raters gave it."""
-
-    def __init__(self, row: int, known: Question) -> None:
-        self.first, self.known = row, known
-        self.given: list[tuple[int, Floats, Floats]] = []
-
-    def add(self, row: int, values: Floats, standard: Floats) -> None:
-        self.given.append((row, values, standard))
-
-    def line(self, rated: RatedItems, *, raw: bool) -> dict[str, Any]:
-        human, ratings = {}, {}
-        for column, criterion in enumerate(rated.criteria):
-            scores = [(values if raw else standard)[column] for _, values, standard in self.given]
-            ratings[criterion] = [
-                None if np.isnan(score) else float(values[column])
-                for score, (_, values, _) in zip(scores, self.given, strict=True)
-            ]
-            if present := [float(score) for score in scores if not np.isnan(score)]:
-                human[criterion] = float(np.mean(present))
-        systems: Sequence[str] = list(dict.fromkeys(name for row, _, _ in self.given for name in rated.systems[row]))
-        return {
-            "question": self.known.question,
-            "context": self.known.context,
-            "answer": self.known.answer,
-            "system": systems,
-            "item": rated.items[rated.item[self.first]],
-            "group": rated.passages[rated.passage[self.first]],
-            "human": human,
-            "ratings": ratings,
-            "raters": [rated.raters[rated.rater[row]] for row, _, _ in self.given],
-            **({"control": True} if rated.is_kind(DEGRADED)[self.first] else {}),
-        }
+def _line(
+    rated: RatedItems, known: Question, given: Sequence[tuple[int, Floats, Floats]], *, raw: bool
+) -> dict[str, Any]:
+    """One question and what raters gave it: row, ratings and z of each."""
+    human, ratings = {}, {}
+    for column, criterion in enumerate(rated.criteria):
+        scores = [(values if raw else standard)[column] for _, values, standard in given]
+        ratings[criterion] = [
+            None if np.isnan(score) else float(values[column])
+            for score, (_, values, _) in zip(scores, given, strict=True)
+        ]
+        if present := [float(score) for score in scores if not np.isnan(score)]:
+            human[criterion] = float(np.mean(present))
+    first = given[0][0]
+    return {
+        "question": known.question,
+        "context": known.context,
+        "answer": known.answer,
+        "system": list(dict.fromkeys(name for row, _, _ in given for name in rated.systems[row])),
+        "item": rated.items[rated.item[first]],
+        "group": rated.passages[rated.passage[first]],
+        "human": human,
+        "ratings": ratings,
+        "raters": [rated.raters[rated.rater[row]] for row, _, _ in given],
+        **({"control": True} if rated.is_kind(DEGRADED)[first] else {}),
+    }
 
 
 NO_FILTER = "none"
@@ -490,7 +471,9 @@ def tables_of(study: RatedStudy, scores: StudyScores, settings: RateAnalyseSetti
     if scores.systems is not None:
         tables["systems"] = system_rows(scores.systems, scores)
         tables["mixed_model"], contrasts = mixed_rows(scores)
-        tables["pairs"] = _with_contrasts(pair_rows(scores.questions, scores.systems), contrasts)
+        pairs = pair_rows(scores.questions, scores.systems)
+        tables["pairs"] = [{**row, **contrasts.get((row["preferred"], row["to"]), {})} for row in pairs]
+        _correct(tables["pairs"], "p_mixed")
         tables["pairs_by_criterion"] = [
             {"criterion": name, **row}
             for name in scores.systems.criteria
@@ -513,17 +496,14 @@ def system_rows(systems: SystemScores, scores: StudyScores) -> Rows:
     z = scores.z.values[scores.counted.is_kind(DEGRADED)]
     z = z[~np.isnan(z).all(axis=1)]
     if len(z):
-        means = _column_means(np.column_stack([z, z.mean(axis=1)]))
+        columns = np.column_stack([z, z.mean(axis=1)]).T
+        means = [float(np.nanmean(column)) if not np.isnan(column).all() else None for column in columns]
         rows += [
             {"system": DEGRADED_ROW, "criterion": criterion, "value": value, "low": None, "high": None, "n": len(z),
              "shown": len(z), "ratings": int(np.count_nonzero(~np.isnan(z)))}
             for criterion, value in zip(criteria, means, strict=True)
         ]  # fmt: skip
     return rows
-
-
-def _column_means(values: Floats) -> list[float | None]:
-    return [float(np.nanmean(column)) if not np.isnan(column).all() else None for column in values.T]
 
 
 def mixed_rows(scores: StudyScores) -> tuple[Rows, Mapping[tuple[str, str], dict[str, Any]]]:
@@ -545,21 +525,11 @@ def mixed_rows(scores: StudyScores) -> tuple[Rows, Mapping[tuple[str, str], dict
                 rows.append({"system": name, "criterion": criterion, **cells, **spread})
         if criterion == OVERALL:
             known = [at for at in range(len(model.systems)) if np.isfinite(model.means[at])]
-            for first in known:
-                for second in known:
-                    if first != second:
-                        value, error, p = model.contrast(first, second)
-                        pair = model.systems[first], model.systems[second]
-                        contrasts[pair] = {"mixed_difference": value, "mixed_error": error, "p_mixed": p}
+            for first, second in permutations(known, 2):
+                value, error, p = model.contrast(first, second)
+                pair = model.systems[first], model.systems[second]
+                contrasts[pair] = {"mixed_difference": value, "mixed_error": error, "p_mixed": p}
     return rows, contrasts
-
-
-def _with_contrasts(rows: Rows, contrasts: Mapping[tuple[str, str], Mapping[str, Any]]) -> Rows:
-    found = [{**row, **contrasts.get((row["preferred"], row["to"]), {})} for row in rows]
-    tested = [row for row in found if "p_mixed" in row]
-    for row, corrected in zip(tested, holm([row["p_mixed"] for row in tested]), strict=True):
-        row["p_mixed_holm"] = corrected
-    return found
 
 
 def left_out(study: RatedStudy, scores: StudyScores) -> dict[str, int]:

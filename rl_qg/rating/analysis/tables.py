@@ -6,9 +6,8 @@ from typing import Any
 from rl_qg.judging.raters import OVERALL
 from rl_qg.judging.tables import SYMBOLS
 from rl_qg.pages.results import MINUS, NONE, Plot, Table, estimate_text, p_text
-from rl_qg.rating.analysis.quality import RATINGS, SIGNED_RANK
 from rl_qg.rating.analysis.study import DEGRADED_ROW
-from rl_qg.rating.protocol import Control
+from rl_qg.rating.protocol import RATINGS, SIGNED_RANK, Control
 
 Rows = Sequence[Mapping[str, Any]]
 MOST_RATERS = 400  # rows of the table of raters; all are in tables/raters.csv

@@ -29,12 +29,7 @@ SAID = {
 
 
 class AdminPages:
-    """Sign in by the token, progress, and the buttons.
-
-    Args:
-        endpoints: of handlers; has the store.
-        sessions: know the token.
-    """
+    """Sign in by the token, progress, and the buttons."""
 
     def __init__(self, endpoints: Endpoints, sessions: AdminSessions) -> None:
         self._endpoints, self._sessions = endpoints, sessions
@@ -76,7 +71,8 @@ class AdminPages:
         if not self._sessions.is_valid(cookie):
             return self._renderer.page("admin_login", LANGUAGE)
         status = study_status(self._store)
-        shown = [(one, _minute(one.lease_until)) for one in self._store.open_assignments()]
+        open_now = self._store.open_assignments()
+        shown = [(one, (utc(one.lease_until) or "").replace("T", " ")[:16]) for one in open_now]
         present = {kind for kinds in status["systems"].values() for kind in kinds}
         return self._renderer.page(
             "admin",
@@ -133,7 +129,3 @@ class AdminPages:
             return handler(visit)
 
         return checked
-
-
-def _minute(seconds: float) -> str:
-    return (utc(seconds) or "").replace("T", " ")[:16]

@@ -17,8 +17,7 @@ from rl_qg.rating.study.store import Store
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.web import RateServeSettings
 
-# What raters get when they are done: a code, the way back to the panel, or a page that says why it ends here.
-
+# --- What raters get when they are done: a code, the way back to the panel, or why it ends here ---
 
 PAGES = {COMPLETED: "done", NO_CONSENT: "declined", SCREENED_OUT: "screened", FULL: "full"}
 OWN_CODES = (COMPLETED,)  # of each assignment; the others are of the whole study, since nobody has a task
@@ -34,13 +33,7 @@ class Outcome:
 
 
 class Outcomes:
-    """Codes and ways back, by kind.
-
-    Args:
-        store: makes the codes that the settings do not name.
-        settings: codes, addresses, and the panel whose people they are for.
-        renderer: of pages.
-    """
+    """Codes and ways back, by kind."""
 
     def __init__(self, store: Store, settings: RateServeSettings, renderer: Renderer) -> None:
         self._store, self._settings, self._renderer = store, settings, renderer
@@ -81,12 +74,7 @@ NOT_FILLED_IN = re.compile(r"\{\{|\$\{|^%\w+%$")  # placeholders of panels, whic
 
 
 class ArrivalPages:
-    """Landing, consent, instructions and practice.
-
-    Args:
-        endpoints: of handlers; has the store.
-        outcomes: what raters see at an end.
-    """
+    """Landing, consent, instructions and practice."""
 
     def __init__(self, endpoints: Endpoints, outcomes: Outcomes) -> None:
         self._endpoints, self._outcomes = endpoints, outcomes

@@ -24,13 +24,7 @@ from rl_qg.rating.study.records import (
 
 
 class ItemPages:
-    """Items, feedback and the end.
-
-    Args:
-        endpoints: of handlers; has the store.
-        arrival: says where a rater who may not rate has to go.
-        outcomes: what raters see at an end.
-    """
+    """Items, feedback and the end."""
 
     def __init__(self, endpoints: Endpoints, arrival: ArrivalPages, outcomes: Outcomes) -> None:
         self._endpoints, self._arrival, self._outcomes = endpoints, arrival, outcomes

@@ -18,8 +18,7 @@ from rl_qg.rating.plan_files import Hit, Item, StudyPlan
 from rl_qg.rating.protocol import SLIDER, Criterion, Practice, Texts
 from rl_qg.runtime.errors import InputError
 
-# The language of the pages: texts from catalogues, which language a visitor gets, and texts with their language.
-
+# --- The language of the pages, and texts with their language ---
 
 RIGHT_TO_LEFT = frozenset({"ar", "arc", "ckb", "dv", "fa", "he", "ks", "ps", "sd", "ug", "ur", "yi"})
 FIRST = "en"  # the catalogue that the others are compared with
@@ -136,6 +135,8 @@ def _check(where: str, catalogue: Catalogue, first: Catalogue) -> None:
             raise InputError(f"{where}: the text {key} must have these places: {needed}")
 
 
+# --- Pages ---
+
 TEMPLATES = (
     *("shared", "base", "landing", "consent", "instructions", "item", "feedback", "done", "message"),
     *("admin", "admin_login"),
@@ -185,15 +186,7 @@ class Statement:
 
 
 class Renderer:
-    """The pages of a study.
-
-    Args:
-        plan: of the study.
-        default: the language where a browser asks for none that there is.
-
-    Raises:
-        InputError: a catalogue is incomplete.
-    """
+    """The pages of a study. `default`: the language where a browser asks for none that there is."""
 
     def __init__(self, plan: StudyPlan, default: str) -> None:
         self.protocol, self.default = plan.protocol, default

@@ -42,13 +42,7 @@ Refusal = Callable[[Scope, str, int, Mapping[str, Any]], Response]  # the page t
 
 
 class RequestGate:
-    """Refuses what comes too often, is too long or was meant for another host; hands on the rest with whole bodies.
-
-    Args:
-        app: gets the requests.
-        settings: rates, and where the pages are.
-        refusal: makes the page for whoever is refused.
-    """
+    """Refuses what comes too often, is too long or was meant for another host; hands on the rest with whole bodies."""
 
     def __init__(self, app: ASGIApp, settings: RateServeSettings, refusal: Refusal) -> None:
         self._app, self._refusal = app, refusal
@@ -136,12 +130,8 @@ class Cookies:
 class AdminSessions:
     """Who has shown the admin token: a cookie that says until when, signed with a key that follows from the token.
 
-    Nothing is kept, so that a restart with the same token, or another process, knows the cookie too.
-
-    Args:
-        token: of the owner of the study.
-        clock: seconds since 1970.
-        seconds: how long a session lasts.
+    Nothing is kept, so that a restart with the same token, or another process, knows the cookie too. `seconds`: how
+    long a session lasts.
     """
 
     def __init__(self, token: str, clock: Callable[[], float] = time.time, seconds: int = 8 * 3600) -> None:

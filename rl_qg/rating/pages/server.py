@@ -30,17 +30,9 @@ from rl_qg.settings.web import RateServeSettings
 from rl_qg.web.requests import LOOPBACK, check_secret, read_secrets
 from rl_qg.web.server import OrderlyServer, address_of, configuration, listen
 
-# The web application of a study: its pages behind their limits, for uvicorn or any other ASGI host.
-
 
 def create_app(store: Store, settings: RateServeSettings, admin_token: str) -> Starlette:
-    """The application.
-
-    Args:
-        store: of the study; stays open when the application ends.
-        settings: what is shown to whom, and the limits.
-        admin_token: opens `/admin`.
-    """
+    """The application. The store stays open when it ends."""
     renderer = Renderer(store.plan, settings.language)
     if settings.language not in renderer.catalogues:
         raise InputError(f"language={settings.language}: there is {', '.join(renderer.catalogues)}")

@@ -62,24 +62,15 @@ Handler = Callable[[Visit], Response]
 
 
 class Endpoints:
-    """Makes visits of requests, calls handlers in threads, and answers what they raise.
-
-    Args:
-        store: of the study.
-        settings: of the application.
-        renderer: of pages.
-    """
+    """Makes visits of requests, calls handlers in threads, and answers what they raise."""
 
     def __init__(self, store: Store, settings: RateServeSettings, renderer: Renderer) -> None:
         self.store, self.settings, self.renderer = store, settings, renderer
         self.cookies = Cookies(settings)
 
     def of(self, handler: Handler, *, checks_form: bool = True) -> Callable[[Request], Awaitable[Response]]:
-        """The endpoint of a handler, for Starlette.
-
-        Args:
-            handler: of a visit.
-            checks_form: a form must send back the secret of its session; else its origin alone is checked.
+        """The endpoint of a handler, for Starlette. With `checks_form` a form must send back the secret of its
+        session; else its origin alone is checked.
         """
 
         async def answer(request: Request) -> Response:

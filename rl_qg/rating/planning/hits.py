@@ -20,7 +20,7 @@ from rl_qg.rating.planning.questions import HUMAN, Degrader, StudyQuestions, Sub
 from rl_qg.rating.protocol import BLOCK, BLOCKS, DEGRADED, ONE_PASSAGE, ORDINARY, REFERENCE, REPEAT, TaskRecipe
 from rl_qg.runtime.errors import InputError
 
-# The order of the items of a task: drawn at random, with a least distance between the forms of one question.
+# --- The order of the items of a task: drawn at random, with a least distance between the forms of one question ---
 #
 # A question has one form (it is asked once) or more (again, or degraded). An order is a list of numbers of questions,
 # each of them as often as it has forms.
@@ -32,9 +32,7 @@ SWAPS = 20  # for each item of such an order
 
 def longest_distance(forms: Sequence[int]) -> int:
     """The greatest distance that the forms of every question can have; no limit (their number) where each has one.
-
-    Args:
-        forms: of each question.
+    `forms`: of each question.
     """
     return nearest(_spread(forms, [*range(len(forms))]))
 
@@ -133,15 +131,7 @@ class Tasks:
 def make_tasks(
     study: StudyQuestions, recipe: TaskRecipe, *, language: str, seed: int, items: int | None = None
 ) -> Tasks:
-    """The tasks of a study.
-
-    Args:
-        study: questions by passage and answer.
-        recipe: of the protocol.
-        language: of passages and questions.
-        seed: of all draws.
-        items: so many passages with their answer are drawn; None: all.
-    """
+    """The tasks of a study. `items`: so many passages with their answer are drawn; None: all."""
     check_distance(recipe)
     maker = _Maker(study, recipe, language, seed)
     subjects = sorted(study.subjects, key=lambda subject: seeded_rank(seed, subject.item))
@@ -210,8 +200,7 @@ def roles(systems: int, recipe: TaskRecipe) -> list[tuple[str, ...]]:
         return abs(both - systems / 11)
 
     shift = min(range(systems), key=distance_from_paper)
-    kinds = [(REPEAT,) * again[place - shift] + (DEGRADED,) * worse[place] for place in range(systems)]
-    return kinds
+    return [(REPEAT,) * again[place - shift] + (DEGRADED,) * worse[place] for place in range(systems)]
 
 
 def _spread_evenly(count: int, places: int) -> list[bool]:
@@ -358,7 +347,8 @@ class _Maker:
         return ItemDraft(kind, of, Asked(subject, text, systems))
 
     def _add(self, drafts: Sequence[ItemDraft], rng: random.Random) -> None:
-        forms = _forms(drafts)
+        counts = Counter(draft.of for draft in drafts)
+        forms = [counts[of] for of in range(len(counts))]
         distance = min(self.recipe.distance, longest_distance(forms))
         if distance < self.recipe.distance:
             self.tasks.nearer[distance] += 1
@@ -391,11 +381,6 @@ class _Maker:
             )
         name = f"h{len(self.tasks.hits) + 1:04}"
         self.tasks.hits.append(Hit(name, self.language, tuple(passages.values()), tuple(items)))
-
-
-def _forms(drafts: Sequence[ItemDraft]) -> list[int]:
-    counts = Counter(draft.of for draft in drafts)
-    return [counts[of] for of in range(len(counts))]
 
 
 def _repeats_last(drafts: Sequence[ItemDraft]) -> list[ItemDraft]:

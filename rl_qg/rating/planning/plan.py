@@ -27,7 +27,7 @@ from rl_qg.stats.rank_tests import rank_sum, signed_rank
 from rl_qg.text.languages import code_of
 from rl_qg.text.words import counted
 
-# What a plan takes, and what it can show: minutes and pay, and the smallest difference between systems that it finds.
+# --- Minutes and pay, and the smallest difference between systems that a plan finds ---
 #
 # A rating is taken in units of its rater's spread (z), and is the mean over the criteria. It is the sum of the
 # system's score, what the passage adds for every system, what the question adds, and what the rater adds. The passage
@@ -70,12 +70,9 @@ def effort_of(hits: Sequence[Hit], protocol: Protocol, raters: int, pay_per_hour
 
 
 def tasks_for_control(hits: Sequence[Hit], control: Control, criteria: int) -> int | None:
-    """How many tasks one rater has to rate before the control can pass anybody; None where that is one.
-
-    Args:
-        hits: the tasks; each counts with as many ordinary and degraded questions as they have on average.
-        control: of the protocol.
-        criteria: how many enter it.
+    """How many tasks one rater has to rate before the control can pass anybody; None where that is one. Each task
+    counts with as many ordinary and degraded questions as they have on average; `criteria`: how many enter the
+    control.
     """
     kinds = [item.kind for hit in hits for item in hit.items]
     ordinary, degraded = kinds.count(ORDINARY), kinds.count(DEGRADED)
@@ -131,14 +128,8 @@ class _Place:
 def detectable_difference(
     hits: Sequence[Hit], systems: Sequence[str], raters: int, noise: Noise, seed: int
 ) -> Detectable | None:
-    """Simulate the studies of a plan; None where two systems share too few passages, or one alone is rated.
-
-    Args:
-        hits: the tasks.
-        systems: all of them; those without an ordinary question are not compared.
-        raters: of each task.
-        noise: standard deviations and the share of tasks that count.
-        seed: of the simulation.
+    """Simulate the studies of a plan; None where two systems share too few passages, or one alone is rated. Systems
+    without an ordinary question are not compared; `raters`: of each task.
     """
     places = _places(hits)
     common = {

@@ -22,7 +22,7 @@ from rl_qg.rating.plan_files import TaskPassage
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.words import normalised_words, occurrences
 
-# Questions made worse on purpose, to test raters: a run of their words is replaced by words of another passage.
+# --- Questions made worse on purpose: a run of their words is replaced by words of another passage ---
 #
 # How many words depends on the length of the question, by one of three published tables: that of the QAScore paper
 # (section 4), that of Appraise (its script for WMT17, which takes twice as many characters in Chinese and Japanese),
@@ -38,12 +38,7 @@ _UP_TO = ((3, 1), (5, 2), (8, 3), (15, 4), (20, 5))  # words of the question, wo
 
 
 def replaced_words(count: int, table: str) -> int:
-    """How many of the words of a question are replaced (crowd_alone: left out).
-
-    Args:
-        count: words of the question.
-        table: qascore, appraise or crowd_alone.
-    """
+    """How many of the words of a question are replaced (crowd_alone: left out). `count`: words of the question."""
     if table == "appraise" and count in (2, 3):
         return 2
     if table == "crowd_alone" and count < 2:
@@ -55,12 +50,7 @@ def replaced_words(count: int, table: str) -> int:
 
 
 class Degrader:
-    """Degrades questions with words of the passages of a study.
-
-    Args:
-        passages: texts by the name of the passage.
-        table: qascore, appraise or crowd_alone.
-    """
+    """Degrades questions with words of the passages of a study. `passages`: texts by the name of the passage."""
 
     def __init__(self, passages: Mapping[str, str], table: str) -> None:
         self._passages = passages
@@ -70,12 +60,8 @@ class Degrader:
     def degraded(self, question: str, passage: str, rng: random.Random) -> str | None:
         """The question made worse, or None where that cannot be done in `DRAWS` draws.
 
-        Its words differ from those of the question, case and punctuation aside.
-
-        Args:
-            question: as asked.
-            passage: the name of its own passage, from which no words are taken.
-            rng: draws the run and the words.
+        Its words differ from those of the question, case and punctuation aside. `passage`: the name of its own
+        passage, from which no words are taken.
         """
         start = len(question) - len(question.lstrip(_OPENING))
         end = max(start, len(question.rstrip(_CLOSING)))
@@ -137,6 +123,8 @@ def _joined(before: str, words: str, after: str) -> str:
         return before + words + after
     return before.rstrip() + after if before[-1:].isspace() and (not after or after[0].isspace()) else before + after
 
+
+# --- The questions of the files ---
 
 HUMAN = "human"
 EMPTY = "empty questions"

@@ -11,10 +11,11 @@ their raters go on in the same way. Order is that of numbers, not of times; no d
 """
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from rl_qg.rating.protocol import Criterion
-from rl_qg.rating.study.database import Database, Row, Transaction
+from rl_qg.rating.study.database import Database, Transaction
 from rl_qg.rating.study.records import (
     CODE_KINDS,
     COMPLETED,
@@ -35,12 +36,31 @@ from rl_qg.runtime.errors import InputError
 LEAST_LEASE_S = 1800.0
 LONGEST_FEEDBACK = 5000
 ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"  # of codes: no 0 or O, 1 or I
-COLUMNS = "id, hit, rater, state, lease_until, started, submitted"
 LIVE = "(SELECT count(*) FROM assignment AS live WHERE live.hit = hit.id AND live.state IN ('open', 'submitted'))"
 
 
+class _Row(NamedTuple):
+    """A row of the table assignment."""
+
+    id: int
+    hit: str
+    rater: int
+    state: str
+    lease_until: float
+    started: float
+    submitted: float | None
+
+
+COLUMNS = ", ".join(_Row._fields)
+
+
 class AssignmentTables(StudyTables):
-    """Tables assignment, shown, rating, feedback and code."""
+    """Tables assignment, shown, rating, feedback and code.
+
+    A method that is given an assignment raises `NotYours` where it is another rater's, or there is none; one that
+    changes it `Closed` where it was submitted or given back; one that is given an item or values `InputError` where
+    the task has no such item, or the protocol no such criterion or value.
+    """
 
     def __init__(self, database: Database, clock: Callable[[], float]) -> None:
         super().__init__(database, clock)
@@ -51,15 +71,10 @@ class AssignmentTables(StudyTables):
 
     def assignment_of(self, rater: str) -> Assignment | None:
         with self._database.read() as sql:
-            number, _ = self._rater(sql, rater)
-            return self._open(sql, number)
+            return self._open(sql, self._rater(sql, rater)[0])
 
     def assignment(self, assignment_id: str, rater: str) -> Assignment:
-        """An assignment of a rater, in whatever state.
-
-        Raises:
-            NotYours: it is another rater's, or there is none.
-        """
+        """An assignment of a rater, in whatever state."""
         with self._database.read() as sql:
             return self._record(sql, self._own(sql, assignment_id, rater))
 
@@ -74,12 +89,11 @@ class AssignmentTables(StudyTables):
         """The open assignment of a rater, else one that expired and that nobody else has taken, else a new one.
 
         None: nothing is left for this rater, or the study is paused.
-
-        Raises:
-            NotAllowed: the rater has not agreed, has failed the practice, or is unknown.
         """
         with self._database.write() as sql:
-            number = self._allowed(sql, rater)
+            number, record = self._rater(sql, rater)
+            if record.state != "consented":
+                raise NotAllowed(f"{rater}: may not rate ({record.state})")
             now = self._clock()
             self._expire_leases(sql, now)
             if found := self._open(sql, number):
@@ -91,12 +105,6 @@ class AssignmentTables(StudyTables):
     def is_paused(self) -> bool:
         with self._database.read() as sql:
             return self._paused(sql)
-
-    def _allowed(self, sql: Transaction, rater: str) -> int:
-        number, record = self._rater(sql, rater)
-        if record.state != "consented":
-            raise NotAllowed(f"{rater}: may not rate ({record.state})")
-        return number
 
     def _paused(self, sql: Transaction) -> bool:
         row = sql.row("SELECT paused FROM study")
@@ -151,63 +159,47 @@ class AssignmentTables(StudyTables):
     # --- Rating ---
 
     def shown(self, assignment_id: str, rater: str, position: int) -> None:
-        """An item was shown; the first time counts.
-
-        Raises:
-            NotYours: the assignment is another rater's, or there is none.
-            InputError: there is no such item.
-        """
+        """An item was shown; the first time counts."""
         with self._database.write() as sql:
             row = self._own(sql, assignment_id, rater)
             self._check_position(row, position)
-            if row[3] in (OPEN, EXPIRED):
-                self._show(sql, row[0], position, self._clock())
+            if row.state in (OPEN, EXPIRED):
+                self._show(sql, row.id, position, self._clock())
 
     def ratings_of(self, assignment_id: str, rater: str) -> dict[tuple[int, str], int]:
-        """What a rater has said so far: (position, criterion) to value.
-
-        Raises:
-            NotYours: the assignment is another rater's, or there is none.
-        """
+        """What a rater has said so far: (position, criterion) to value."""
         with self._database.read() as sql:
             row = self._own(sql, assignment_id, rater)
-            found = sql.rows("SELECT position, criterion, value FROM rating WHERE assignment = ?", row[0])
+            found = sql.rows("SELECT position, criterion, value FROM rating WHERE assignment = ?", row.id)
         return {(position, criterion): value for position, criterion, value in found}
 
     def save(self, assignment_id: str, rater: str, position: int, values: Mapping[str, int]) -> None:
-        """Keep ratings of one item, all of them or none, and renew the lease. The same ratings again change nothing.
-
-        Raises:
-            NotYours: the assignment is another rater's, or there is none.
-            Closed: it was submitted or given back.
-            InputError: no such item or criterion, or a value that is none of the criterion's.
-            StoreFailed: the database could not keep them.
-        """
+        """Keep ratings of one item, all or none, and renew the lease. The same ratings again change nothing."""
         self.check_values(values)
         with self._database.write() as sql:
             row = self._own(sql, assignment_id, rater)
-            if row[3] not in (OPEN, EXPIRED):
-                raise Closed(f"{assignment_id}: was {row[3]}")
+            if row.state not in (OPEN, EXPIRED):
+                raise Closed(f"{assignment_id}: was {row.state}")
             self._check_position(row, position)
             now = self._clock()
-            self._show(sql, row[0], position, now)
+            self._show(sql, row.id, position, now)
             for criterion, value in values.items():
                 sql.run(
                     "INSERT INTO rating (assignment, position, criterion, value, first_at, last_at, changes) "
                     "VALUES (?, ?, ?, ?, ?, ?, 0) ON CONFLICT (assignment, position, criterion) DO UPDATE "
                     "SET value = excluded.value, last_at = excluded.last_at, changes = rating.changes + 1 "
                     "WHERE rating.value <> excluded.value",
-                    *(row[0], position, criterion, value, now, now),
+                    *(row.id, position, criterion, value, now, now),
                 )
             self._renew(sql, row, now)
 
-    def _renew(self, sql: Transaction, row: Row, now: float) -> None:
+    def _renew(self, sql: Transaction, row: _Row, now: float) -> None:
         """A sign of life: a longer lease, and an expired assignment is open again where its task lacks somebody."""
         sql.run(
             "UPDATE assignment SET lease_until = ?, state = 'open' WHERE id = ? AND (state = 'open' OR "
             f"state = 'expired' AND (SELECT {LIVE} < need FROM hit WHERE hit.id = assignment.hit) AND NOT EXISTS "
             "(SELECT 1 FROM assignment AS other WHERE other.rater = assignment.rater AND other.state = 'open'))",
-            *(now + self.lease_s, row[0]),
+            *(now + self.lease_s, row.id),
         )
 
     def _show(self, sql: Transaction, assignment: int, position: int, now: float) -> None:
@@ -216,8 +208,8 @@ class AssignmentTables(StudyTables):
             *(assignment, position, now),
         )
 
-    def _check_position(self, row: Row, position: int) -> None:
-        items = len(self._hits[row[1]].items)
+    def _check_position(self, row: _Row, position: int) -> None:
+        items = len(self._hits[row.hit].items)
         if isinstance(position, bool) or not isinstance(position, int) or not 1 <= position <= items:
             raise InputError(f"item {position!r:.20}: the task has items 1 to {items}")
 
@@ -238,47 +230,38 @@ class AssignmentTables(StudyTables):
 
         The state is `submitted` while the task lacks a finished rater, also after the lease has expired; else
         `surplus`: somebody else was first; it is paid, kept and marked.
-
-        Raises:
-            NotYours: it is another rater's, or there is none.
-            Closed: it was given back.
         """
         with self._database.write() as sql:
             row = self._own(sql, assignment_id, rater)
-            if row[3] in (SUBMITTED, SURPLUS):
-                return Submitted(row[3], COMPLETED)
-            if row[3] == RETURNED:
+            if row.state in (SUBMITTED, SURPLUS):
+                return Submitted(row.state, COMPLETED)
+            if row.state == RETURNED:
                 raise Closed(f"{assignment_id}: was given back")
             if missing := self._missing(sql, row):
-                return Submitted(row[3], COMPLETED, missing)
-            counted = sql.row(
+                return Submitted(row.state, COMPLETED, missing)
+            lacking = sql.row(
                 "SELECT need - (SELECT count(*) FROM assignment WHERE assignment.hit = hit.id "
                 "AND state = 'submitted') FROM hit WHERE id = ?",
-                row[1],
+                row.hit,
             )
-            state = SUBMITTED if counted is not None and counted[0] > 0 else SURPLUS
-            sql.run("UPDATE assignment SET state = ?, submitted = ? WHERE id = ?", state, self._clock(), row[0])
-            self._note(sql, state, row[2], row[0])
+            state = SUBMITTED if lacking is not None and lacking[0] > 0 else SURPLUS
+            sql.run("UPDATE assignment SET state = ?, submitted = ? WHERE id = ?", state, self._clock(), row.id)
+            self._note(sql, state, row.rater, row.id)
             return Submitted(state, COMPLETED)
 
-    def _missing(self, sql: Transaction, row: Row) -> tuple[tuple[int, str], ...]:
-        rated = set(sql.rows("SELECT position, criterion FROM rating WHERE assignment = ?", row[0]))
-        wanted = [(item.position, name) for item in self._hits[row[1]].items for name in self._criteria]
+    def _missing(self, sql: Transaction, row: _Row) -> tuple[tuple[int, str], ...]:
+        rated = set(sql.rows("SELECT position, criterion FROM rating WHERE assignment = ?", row.id))
+        wanted = [(item.position, name) for item in self._hits[row.hit].items for name in self._criteria]
         return tuple(pair for pair in wanted if pair not in rated)
 
     def give_back(self, assignment_id: str, rater: str) -> None:
-        """The rater stops here: the task goes to somebody else, and never again to this rater.
-
-        Raises:
-            NotYours: it is another rater's, or there is none.
-            Closed: it was submitted.
-        """
+        """The rater stops here: the task goes to somebody else, and never again to this rater."""
         with self._database.write() as sql:
             row = self._own(sql, assignment_id, rater)
-            if row[3] in (SUBMITTED, SURPLUS):
+            if row.state in (SUBMITTED, SURPLUS):
                 raise Closed(f"{assignment_id}: was submitted")
-            sql.run("UPDATE assignment SET state = 'returned' WHERE id = ?", row[0])
-            self._note(sql, RETURNED, row[2], row[0])
+            sql.run("UPDATE assignment SET state = 'returned' WHERE id = ?", row.id)
+            self._note(sql, RETURNED, row.rater, row.id)
 
     def expire(self, assignment_id: str) -> bool:
         """End a lease now, so that the task is given out again; False: no assignment of this name is open."""
@@ -296,21 +279,18 @@ class AssignmentTables(StudyTables):
             sql.run(
                 "INSERT INTO feedback (assignment, rater, text, at) VALUES (?, ?, ?, ?) "
                 "ON CONFLICT (assignment) DO UPDATE SET text = excluded.text, at = excluded.at",
-                *(row[0], row[2], storable(text)[:LONGEST_FEEDBACK], self._clock()),
+                *(row.id, row.rater, storable(text)[:LONGEST_FEEDBACK], self._clock()),
             )
 
     def feedback_of(self, assignment_id: str, rater: str) -> str:
         with self._database.read() as sql:
             row = self._own(sql, assignment_id, rater)
-            found = sql.row("SELECT text FROM feedback WHERE assignment = ?", row[0])
+            found = sql.row("SELECT text FROM feedback WHERE assignment = ?", row.id)
         return str(found[0]) if found else ""
 
     def code(self, assignment_id: str | None, kind: str) -> str:
-        """The code that a rater shows to be paid, the same each time.
-
-        Args:
-            assignment_id: whose; None: one code for all of the study, as a panel asks for.
-            kind: completed, no_consent, screened_out, failed or full.
+        """The code that a rater shows to be paid, the same each time. Of an assignment, or where it is None of the
+        whole study, as a panel asks for.
         """
         if kind not in CODE_KINDS:
             raise ValueError(f"{kind}: not one of {', '.join(CODE_KINDS)}")
@@ -326,14 +306,15 @@ class AssignmentTables(StudyTables):
 
     # --- Rows ---
 
-    def _own(self, sql: Transaction, assignment_id: str, rater: str) -> Row:
+    def _own(self, sql: Transaction, assignment_id: str, rater: str) -> _Row:
         """The row of an assignment, if it is this rater's."""
-        row = sql.row(f"SELECT {COLUMNS} FROM assignment WHERE id = ?", assignment_number(assignment_id))
-        if row is None or rater_name(row[2]) != rater:
+        found = sql.row(f"SELECT {COLUMNS} FROM assignment WHERE id = ?", assignment_number(assignment_id))
+        if found is None or rater_name((row := _Row(*found)).rater) != rater:
             raise NotYours(f"{assignment_id[:20]!r}: no assignment of yours")
         return row
 
-    def _record(self, sql: Transaction, row: Row) -> Assignment:
-        shown: dict[int, float] = dict(sql.rows("SELECT position, at FROM shown WHERE assignment = ?", row[0]))
-        name, rater = assignment_name(row[0]) or "", rater_name(row[2]) or ""
-        return Assignment(name, self._hits[row[1]], rater, row[3], row[4], row[5], row[6], shown)
+    def _record(self, sql: Transaction, row: Sequence[Any]) -> Assignment:
+        one = _Row(*row)
+        shown: dict[int, float] = dict(sql.rows("SELECT position, at FROM shown WHERE assignment = ?", one.id))
+        names = assignment_name(one.id) or "", self._hits[one.hit], rater_name(one.rater) or ""
+        return Assignment(*names, one.state, one.lease_until, one.started, one.submitted, shown)

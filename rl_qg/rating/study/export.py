@@ -1,4 +1,4 @@
-"""`rl-qg rate status`: how far a study is."""
+"""`rl-qg rate export`, `forget` and `status`: what leaves a study, what is deleted of it, and how far it is."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from rl_qg.rating.analysis.quality import PassRates, pass_rates
+from rl_qg.rating.analysis.quality import pass_rates
 from rl_qg.rating.plan_files import PLAN, StudyPlan
 from rl_qg.rating.protocol import KINDS
 from rl_qg.rating.study.progress import Snapshot
@@ -21,22 +21,14 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_json
 from rl_qg.settings.web import RateExportSettings, RateForgetSettings, RateStatusSettings
 
-# Who is to be paid: the one file that holds identities of raters, apart from every export.
-
+# --- Who is to be paid: the one file that holds identities of raters, apart from every export ---
 
 PAYMENT_COLUMNS = ("rater", "panel", "identity", "state", "submitted", "surplus", "codes", "extra")
 
 
 def write_payments(store: Store, path: Path, export: Path) -> int:
-    """Write a table of the raters whose identity is known, readable by its owner alone.
-
-    Args:
-        store: of the study.
-        path: of the table (CSV).
-        export: the folder of the export, which must not hold it.
-
-    Returns:
-        how many raters there are.
+    """Write a table of the raters whose identity is known, readable by its owner alone. `export`: the folder of the
+    export, which must not hold it. Returns how many raters there are.
     """
     if export.resolve() in path.resolve().parents or path.is_dir():
         raise InputError(f"payments={path}: identities must not be among the ratings; name a file elsewhere")
@@ -57,8 +49,7 @@ def _no_formula(text: str) -> str:
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
-# `rl-qg rate export`: the ratings of a study as files, also while raters are at work.
-
+# --- The ratings of a study as files, also while raters are at work ---
 
 RATINGS, TABLE, ITEMS = "ratings.jsonl", "ratings.csv", "items.jsonl"
 ASSIGNMENTS, FEEDBACK = "assignments.jsonl", "feedback.jsonl"
@@ -168,7 +159,7 @@ def _check_folder(folder: Path, store: Store) -> None:
         raise InputError(f"output={folder}: has the ratings of another study; name another folder")
 
 
-# `rl-qg rate forget`: what a study knows of a rater is deleted, or of all of them once the study's time is over.
+# --- What a study knows of a rater is deleted, or of all of them once the study's time is over ---
 
 
 def forget_rater(settings: RateForgetSettings) -> None:
@@ -207,6 +198,9 @@ def _sentence(done: Forgotten) -> str:
     return f"raters forgotten: {done.raters}. Deleted: {deleted}{kept}"
 
 
+# --- How far a study is ---
+
+
 def print_status(settings: RateStatusSettings) -> None:
     """Print how far a study is, as text or JSON."""
     store = open_store(settings.study)
@@ -217,14 +211,10 @@ def print_status(settings: RateStatusSettings) -> None:
     print(json.dumps(status, ensure_ascii=False, indent=2) if settings.json else status_text(status))
 
 
-def pass_rates_so_far(store: Store) -> PassRates:
-    """The control of every rater who has submitted a task (`rl_qg.rating.analysis.quality`)."""
-    with store.snapshot() as snapshot:
-        return pass_rates(snapshot.ratings(), store.plan.protocol)
-
-
 def study_status(store: Store) -> dict[str, Any]:
-    progress, passed = asdict(store.progress()), asdict(pass_rates_so_far(store))
+    progress = asdict(store.progress())
+    with store.snapshot() as snapshot:
+        passed = asdict(pass_rates(snapshot.ratings(), store.plan.protocol))
     times = {name: utc(progress[name]) for name in ("created", "retention_until", "next_expiry")}
     over = store.now() >= store.retention_until
     return progress | times | {"retention_over": over, "control": passed}

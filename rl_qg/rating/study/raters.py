@@ -80,11 +80,7 @@ class RaterTables(StudyTables):
     # --- Sessions ---
 
     def new_session(self, rater: str) -> str:
-        """A token for a browser; it is valid for `SESSION_S`.
-
-        Raises:
-            NotAllowed: there is no such rater.
-        """
+        """A token for a browser; it is valid for `SESSION_S`."""
         token, now = secrets.token_urlsafe(32), self._clock()
         with self._database.write() as sql:
             number, _ = self._rater(sql, rater)
@@ -155,13 +151,7 @@ class RaterTables(StudyTables):
 
     def forget(self, rater: str, ratings: bool = False) -> Forgotten:
         """Delete identity, sessions, invitation, feedback and events of a rater; the row stays, empty, as a tombstone.
-
-        Args:
-            rater: the pseudonym.
-            ratings: delete the ratings too, and the assignments: their tasks are given out again.
-
-        Raises:
-            NotAllowed: there is no such rater.
+        With `ratings` they are deleted too, and the assignments: their tasks are given out again.
         """
         with self._database.write() as sql:
             number, _ = self._rater(sql, rater)

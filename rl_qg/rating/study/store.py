@@ -1,6 +1,6 @@
 """The store of a study: everything that raters do, in one database (SQLite, or PostgreSQL for several hosts).
 
-SQL is in this room's `database.py`, `schema.py` and the files `*_tables.py`, and nowhere else.
+SQL is in this room alone.
 """
 
 import json
@@ -22,12 +22,8 @@ class Store(RaterTables, AssignmentTables, ProgressTables):
 
 
 def open_store(url: str, plan: StudyPlan | None = None, clock: Callable[[], float] = time.time) -> Store:
-    """Open a study.
-
-    Args:
-        url: a file (SQLite), or `postgresql://USER@HOST/NAME`.
-        plan: the study is made if there is none; None: there must be one.
-        clock: seconds since 1970.
+    """Open a study. `url`: a file (SQLite), or `postgresql://USER@HOST/NAME`. With a plan the study is made if there
+    is none; without one there must be one.
     """
     database = open_database(url, create=plan is not None)
     try:

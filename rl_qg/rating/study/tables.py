@@ -13,11 +13,8 @@ from rl_qg.rating.study.database import Database, Transaction
 from rl_qg.rating.study.records import Event, NotAllowed, NotYours, Rater
 from rl_qg.runtime.errors import InputError
 
-# The tables of a study. `{numbered}` is the database's type of a column that numbers its rows.
-#
-# Times are seconds since 1970. Who somebody is stands in `identity` alone; tokens are stored as SHA-256.
-
-
+# The tables of a study. `{numbered}` is the database's type of a column that numbers its rows. Times are seconds since
+# 1970. Who somebody is stands in `identity` alone; tokens are stored as SHA-256.
 FORMAT = 1  # of the tables
 
 TABLES = (
@@ -62,7 +59,7 @@ RATER = "id, panel, consent_version, declined, practice, language, forgotten"
 
 
 class StudyTables:
-    """A study in a database.
+    """A study in a database. A method that is given a rater raises `NotAllowed` where there is none of this name.
 
     Args:
         database: with the tables of a study.
@@ -162,11 +159,7 @@ class StudyTables:
     # --- Raters ---
 
     def rater(self, rater: str) -> Rater:
-        """A rater.
-
-        Raises:
-            NotAllowed: there is none of this name.
-        """
+        """A rater."""
         with self._database.read() as sql:
             return self._rater(sql, rater)[1]
 

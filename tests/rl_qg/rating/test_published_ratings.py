@@ -18,7 +18,7 @@ import pytest
 
 from rl_qg.judging.raters import OVERALL
 from rl_qg.rating.analysis.analyse import write_analysis
-from rl_qg.rating.analysis.quality import PASSED, RANK_SUM, RATINGS, RaterControl, control_of_raters, summary_rows
+from rl_qg.rating.analysis.quality import PASSED, RaterControl, control_of_raters, summary_rows
 from rl_qg.rating.analysis.ratings import NO_ORIGINAL, RatedItems
 from rl_qg.rating.analysis.scores import (
     DIALOGUE_EVAL,
@@ -29,7 +29,7 @@ from rl_qg.rating.analysis.scores import (
     z_scores,
 )
 from rl_qg.rating.analysis.study import agreement_rows, certain_pairs, pair_rows, replication_of_scores
-from rl_qg.rating.protocol import KINDS, Control
+from rl_qg.rating.protocol import KINDS, RANK_SUM, RATINGS, Control
 from rl_qg.settings.web import RateAnalyseSettings
 from rl_qg.stats.correlation import row_correlations
 from tests.rl_qg.judging.test_published_tables import (

@@ -7,11 +7,7 @@ from scipy.stats import binom
 from experiments.rating.simulated_raters import HALO, HONEST, RANDOM, STRAIGHT_LINE, simulated_values
 from rl_qg.rating.analysis.quality import (
     FAILED,
-    ITEM_MEANS,
     PASSED,
-    RANK_SUM,
-    RATINGS,
-    SIGNED_RANK,
     UNDECIDED,
     UNTESTED,
     RaterControl,
@@ -20,7 +16,7 @@ from rl_qg.rating.analysis.quality import (
     pass_rates,
 )
 from rl_qg.rating.analysis.ratings import RatedItems
-from rl_qg.rating.protocol import Control, Criterion, Protocol, TaskRecipe
+from rl_qg.rating.protocol import ITEM_MEANS, RANK_SUM, RATINGS, SIGNED_RANK, Control, Criterion, Protocol, TaskRecipe
 from tests.rl_qg.rating.rating_rows import columns, pairs_of, rating
 from tests.rl_qg.stats.test_rank_tests import B, Q
 
