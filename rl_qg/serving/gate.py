@@ -57,7 +57,12 @@ class Gate:
             await self._app(scope, receive, send)
             return
         try:
-            self._check_host(scope)
+            if self._hosts is not None and not is_answered(scope, self._hosts):
+                # A page of another site may have a name that leads to this machine (DNS rebinding).
+                names = ", ".join(sorted(self._hosts))
+                raise ProblemError(
+                    421, f"this server answers to {names} alone; with another Host, set trusted_proxies"
+                )
             if self._keys and is_form(scope):
                 whole = await self._form(scope, receive)
             else:
@@ -69,25 +74,19 @@ class Gate:
         if whole is not None:
             await self._app(scope, once(whole, receive), send)
 
-    def _check_host(self, scope: Scope) -> None:
-        """Refuse a page of another site whose name leads to this machine (DNS rebinding)."""
-        if self._hosts is not None and not is_answered(scope, self._hosts):
-            names = ", ".join(sorted(self._hosts))
-            raise ProblemError(421, f"this server answers to {names} alone; with another Host, set trusted_proxies")
-
     def _client(self, scope: Scope) -> str:
-        """The number of the key, or the address where none is asked for.
-
-        Raises:
-            ProblemError: 401 for no key, or an unknown one.
-        """
+        """The number of the key, or the address where none is asked for."""
         path = scope["path"]
         is_open = scope["method"] in ("GET", "HEAD") and (path in OPEN or path.startswith(OPEN_FOLDER))
         if not self._keys or is_open:
             return f"address {address_of(scope)}"
         number = self._keys.number_of(given_key(Headers(scope=scope)))
         if number is None:
-            raise no_key()
+            raise ProblemError(
+                401,
+                "this server asks for a key; send it as Authorization: Bearer KEY",
+                headers={"WWW-Authenticate": 'Bearer realm="rl-qg"'},
+            )
         scope.setdefault("state", {})["key"] = number
         return f"key {number}"
 
@@ -96,9 +95,6 @@ class Gate:
 
         A form without a known key is handed on without `state["key"]`: the page says so beside what was typed, and
         makes nothing (`rl_qg.serving.page`). Its rate is that of its address.
-
-        Raises:
-            ProblemError: as for `_body`; 401 for a wrong key in the headers; 429.
         """
         state = scope.setdefault("state", {})
         state["has_key_field"] = True  # the log must not show the body
@@ -127,11 +123,7 @@ class Gate:
             )
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The whole body, or None when the client has left before its end.
-
-        Raises:
-            ProblemError: 413 for a long one, whatever its header says; 400 for a slow one.
-        """
+        """The whole body, or None when the client has left before its end."""
         longest, seconds = self._settings.max_body_bytes, self._settings.body_seconds
         try:
             return await whole_body(scope, receive, longest, seconds)
@@ -154,14 +146,6 @@ def hosts_of(settings: ServeSettings) -> frozenset[str] | None:
 def is_form(scope: Scope) -> bool:
     kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
     return scope["method"] == "POST" and scope["path"] in FORMS and kind in FORM_TYPES
-
-
-def no_key() -> ProblemError:
-    return ProblemError(
-        401,
-        "this server asks for a key; send it as Authorization: Bearer KEY",
-        headers={"WWW-Authenticate": 'Bearer realm="rl-qg"'},
-    )
 
 
 async def _key_field(scope: Scope, body: bytes, receive: Receive) -> str:

@@ -92,12 +92,7 @@ def lmqg_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
 
 
 def lmqg_request(body: GenerationRequest, service: AskingService, settings: ServeSettings) -> AskRequest:
-    """What a client of lmqg asks: a question for each highlight, else for each sentence.
-
-    Raises:
-        ProblemError: 413 for a long text; 422 for an unknown language, a highlight that is not in the text, or a type
-            that the model cannot.
-    """
+    """What a client of lmqg asks: a question for each highlight, else for each sentence."""
     check_text(body.input_text, settings)
     highlights = [body.highlight] if isinstance(body.highlight, str) else body.highlight or []
     given = [GivenAnswer(text=text) for text in highlights if text.strip()]

@@ -4,7 +4,6 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from importlib import resources
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +24,7 @@ from rl_qg.serving.problems import ProblemError
 from rl_qg.serving.requests import ClientLeftError, ask_request, check_text, until_client_leaves
 from rl_qg.serving.service import AskingService
 from rl_qg.settings.web import ServeSettings
-from rl_qg.web.requests import described, is_of_own_page
+from rl_qg.web.requests import described, is_of_own_page, page_files
 
 log = logging.getLogger(__name__)
 HEADERS = {
@@ -34,7 +33,6 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",  # with no-referrer, browsers send `Origin: null` with a form
 }
-MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 WAY_NAMES = {"pipeline": "answers, then questions", "multitask": "one model for both", "end2end": "all pairs at once"}
 LANGUAGES = {
     **{"ar": "Arabic", "zh": "Chinese", "en": "English", "fr": "French", "de": "German", "he": "Hebrew"},
@@ -114,7 +112,7 @@ class _Page:
         self._service, self._settings, self._asks_key = service, settings, asks_key
         environment = page_environment("rl_qg.serving", "page_files/page.html", "page_files/question.html")
         self._template = environment.get_template("page_files/page.html")
-        self._assets = _assets()
+        self._assets = page_files("rl_qg.serving")
         self._faults = {
             "text": "Give a text: paste it, or open a text file.",
             "number": f"Questions: a whole number from 1 to {settings.max_questions}.",
@@ -261,23 +259,9 @@ class _Page:
 
 
 def check_origin(request: Request) -> None:
-    """Refuse a form that another site's page has sent (cross-site request forgery).
-
-    Raises:
-        ProblemError: 403.
-    """
+    """Refuse a form that another site's page has sent (cross-site request forgery)."""
     if not is_of_own_page(request.headers):
         raise ProblemError(403, "this form was sent by a page of another site; open the page of this server")
-
-
-def _assets() -> dict[str, tuple[bytes, str]]:
-    """The content and the media type of each file that a browser may load, by its name."""
-    files = [
-        resources.files("rl_qg.pages").joinpath("page_style.css"),
-        *resources.files("rl_qg.serving").joinpath("page_files").iterdir(),
-    ]
-    types = {file.name: MEDIA_TYPES.get(file.name[file.name.rfind(".") :]) for file in files}
-    return {file.name: (file.read_bytes(), f"{kind}; charset=utf-8") for file in files if (kind := types[file.name])}
 
 
 def _typed(form: FormData) -> FormValues:

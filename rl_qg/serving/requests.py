@@ -18,12 +18,7 @@ Result = TypeVar("Result")
 
 
 def ask_request(body: PairsRequest, service: AskingService, settings: ServeSettings) -> AskRequest:
-    """What a client asks of the model.
-
-    Raises:
-        ProblemError: 413 for a long text, 422 for too many pairs, an answer that is not in the text, or a way that the
-            model cannot.
-    """
+    """What a client asks of the model."""
     check_text(body.text, settings)
     spans = given_answers(body.text, body.answers, settings) if body.answers else None
     number = len(spans) if spans else body.number
@@ -33,11 +28,7 @@ def ask_request(body: PairsRequest, service: AskingService, settings: ServeSetti
 
 
 def questions_request(body: QuestionsRequest, service: AskingService, settings: ServeSettings) -> AskRequest:
-    """One question for each answer.
-
-    Raises:
-        ProblemError: as for `ask_request`.
-    """
+    """One question for each answer."""
     check_text(body.text, settings)
     spans = given_answers(body.text, body.answers, settings)
     check_way(body.way, service)
@@ -74,9 +65,6 @@ def given_answers(
         answers: of the client.
         settings: of the server.
         field: of the request that has the answers; None: `answers/0` and so on.
-
-    Raises:
-        ProblemError: 422 for too many, or for one that is not where it should be.
     """
     check_number(len(answers), field or "answers", settings)
     spans = []
@@ -94,11 +82,7 @@ def given_answers(
 
 
 async def until_client_leaves(request: Request, work: Awaitable[Result], service: AskingService) -> Result:
-    """Await `work`; cancel it when the client closes its connection.
-
-    Raises:
-        ClientLeftError: the client has left, and nobody waits for an answer.
-    """
+    """Await `work`; cancel it when the client closes its connection."""
     doing = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(_client_left(request))
     try:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from threading import Condition, Event, Thread
@@ -70,7 +70,7 @@ class QueuedRequest:
     """A request that waits.
 
     Args:
-        kind: jobs of one kind may share a batch.
+        kind: jobs of one kind may share a batch; its first part is the name.
         payload: what is asked.
         rows: how much of a batch it takes.
         length: of its text in characters, by which batches are sorted.
@@ -78,7 +78,7 @@ class QueuedRequest:
         future: gets the result. Who cancels it takes the job out of the queue, if it has not begun.
     """
 
-    kind: Hashable
+    kind: tuple[Any, ...]
     payload: Any
     rows: int
     length: int
@@ -446,17 +446,17 @@ class AskingService:
             return
         seconds = time.monotonic() - begun
         self.metrics.batch_rows.observe(rows)
-        self.metrics.batch_seconds.labels(_name(jobs[0].kind)).observe(seconds)
+        self.metrics.batch_seconds.labels(jobs[0].kind[0]).observe(seconds)
         self._seconds_per_row += 0.2 * (seconds / max(1, rows) - self._seconds_per_row)
         for job, result in zip(jobs, results, strict=True):
             if isinstance(result, QAPairs):
                 self.metrics.pairs.inc(len(result))
             job.future.set_result(result)
 
-    def _run(self, kind: Hashable, payloads: Sequence[Any]) -> list[Any]:
+    def _run(self, kind: tuple[Any, ...], payloads: Sequence[Any]) -> list[Any]:
         """One result for each payload, in as few calls of the model as fit into memory."""
         model = self._model
-        assert model is not None and isinstance(kind, tuple)
+        assert model is not None
         calls: dict[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
             "pairs": model.ask_many,
             "answers": lambda texts: model.answers(texts, number=kind[1], language=kind[2]),
@@ -496,11 +496,6 @@ def _scores(
         )
     )
     return [[next(scores) for _ in requests] for requests in lists]
-
-
-def _name(kind: Hashable) -> str:
-    assert isinstance(kind, tuple)
-    return str(kind[0])
 
 
 def _retry() -> OutOfMemoryRetry:

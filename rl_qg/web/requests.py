@@ -10,6 +10,7 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
+from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -231,3 +232,14 @@ class TokenBuckets:
         while len(self._buckets) > MOST_BUCKETS:
             self._buckets.popitem(last=False)
         return 0.0 if tokens >= 1 else (1 - tokens) / self._rate
+
+
+MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+def page_files(room: str) -> dict[str, tuple[bytes, str]]:
+    """The content and the media type of each file that the pages of a room load, by its name."""
+    style = resources.files("rl_qg.pages").joinpath("page_style.css")
+    files = [style, *resources.files(room).joinpath("page_files").iterdir()]
+    types = {file.name: MEDIA_TYPES.get(file.name[file.name.rfind(".") :]) for file in files}
+    return {file.name: (file.read_bytes(), f"{kind}; charset=utf-8") for file in files if (kind := types[file.name])}

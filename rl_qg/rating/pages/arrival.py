@@ -59,7 +59,7 @@ class Outcomes:
         self, rater: Rater, kind: str, language: str, assignment: str | None = None, *, more: bool = False
     ) -> Response:
         """The last page: what it ends with, the code, and a link back."""
-        texts, name = self._renderer.catalogue(language), PAGES[kind]
+        texts, name = self._renderer.catalogues[language], PAGES[kind]
         return self._renderer.page(
             "done",
             language,
@@ -275,7 +275,7 @@ class ArrivalPages:
         moved: Mapping[int, int] | None = None,
     ) -> Response:
         statements = self._renderer.statements(visit.language, values or {}, missing=missing, fixed=fixed, moved=moved)
-        total, texts = len(self._protocol.practice), self._renderer.catalogue(visit.language)
+        total, texts = len(self._protocol.practice), self._renderer.catalogues[visit.language]
         end = "/screened" if visit.known.practice == "failed" else "/task"
         return self._renderer.page(
             "item",

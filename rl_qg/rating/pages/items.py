@@ -149,7 +149,7 @@ class ItemPages:
             csrf=visit.csrf,
             form="rating",
             fault=bool(missing),
-            heading=self._renderer.catalogue(visit.language)("item_progress", position=position, total=total),
+            heading=self._renderer.catalogues[visit.language]("item_progress", position=position, total=total),
             total=total,
             done=sum(rated),
             is_practice=False,

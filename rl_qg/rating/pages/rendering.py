@@ -17,6 +17,7 @@ from rl_qg.pages.results import page_environment
 from rl_qg.rating.plan_files import Hit, Item, StudyPlan
 from rl_qg.rating.protocol import SLIDER, Criterion, Practice, Texts
 from rl_qg.runtime.errors import InputError
+from rl_qg.web.requests import page_files
 
 # --- The language of the pages, and texts with their language ---
 
@@ -141,7 +142,6 @@ TEMPLATES = (
     *("shared", "base", "landing", "consent", "instructions", "item", "feedback", "done", "message"),
     *("admin", "admin_login"),
 )
-MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 @dataclass(frozen=True)
@@ -202,9 +202,6 @@ class Renderer:
     def language(self, asked: Iterable[str | None], accepts: str) -> str:
         return chosen_language(self.catalogues, asked, accepts, self.default)
 
-    def catalogue(self, language: str) -> Catalogue:
-        return self.catalogues[language]
-
     def local(self, texts: Mapping[str, str], language: str) -> LocalText:
         """A text of the protocol in a language of the interface, or in the protocol's own.
 
@@ -239,7 +236,7 @@ class Renderer:
         """
         page = {"title": self.local(self.protocol.title, language), "languages": self._languages}
         page |= {"csrf": csrf, "form": form, "fault": fault}
-        content = self._templates[template].render(t=self.catalogue(language), page=page, **values)
+        content = self._templates[template].render(t=self.catalogues[language], page=page, **values)
         return HTMLResponse(content, status)
 
     def message(
@@ -255,7 +252,7 @@ class Renderer:
             again: path and fields of a form that is sent again by a button.
             values: of places in the text.
         """
-        texts = self.catalogue(language)
+        texts = self.catalogues[language]
         shown = {"heading": texts(f"{name}_heading"), "text": texts(f"{name}_text", **values)}
         return self.page("message", language, status, fault=status >= 400, link=link, again=again, **shown)
 
@@ -332,13 +329,5 @@ def _templates() -> dict[str, Template]:
 @cache
 def _assets() -> dict[str, tuple[bytes, str, str]]:
     """Content, media type and entity tag of each file that pages load, by its name."""
-    files = [
-        resources.files("rl_qg.pages").joinpath("page_style.css"),
-        *resources.files("rl_qg.rating.pages").joinpath("page_files").iterdir(),
-    ]
-    found = {}
-    for file in files:
-        if kind := MEDIA_TYPES.get(file.name[file.name.rfind(".") :]):
-            content = file.read_bytes()
-            found[file.name] = (content, f"{kind}; charset=utf-8", f'"{sha256(content).hexdigest()[:16]}"')
-    return found
+    files = page_files("rl_qg.rating.pages")
+    return {name: (file, kind, f'"{sha256(file).hexdigest()[:16]}"') for name, (file, kind) in files.items()}

@@ -69,7 +69,12 @@ class RequestGate:
             if entry["status"] is None:
                 await self._refusal(scope, "failure", 500, {})(scope, receive, send)
         finally:
-            _write_line(scope, entry, time.monotonic() - begun)
+            route = getattr(scope.get("route"), "path", "none")
+            level = logging.ERROR if "error" in entry else logging.INFO
+            if route in ("/healthz", "/files/{name}") and (entry["status"] or 500) < 400:
+                level = logging.DEBUG
+            fields = {"route": route, **entry, "seconds": round(time.monotonic() - begun, 4)}
+            log.log(level, "request", extra={"fields": fields})
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._hosts is not None and not is_answered(scope, self._hosts):
@@ -188,11 +193,3 @@ def hosts_of(settings: RateServeSettings) -> frozenset[str] | None:
         return None
     public = name_in(urlsplit(settings.public_url).netloc) if settings.public_url else ""
     return LOOPBACK | ({public} if public else set())
-
-
-def _write_line(scope: Scope, entry: dict[str, Any], seconds: float) -> None:
-    route = getattr(scope.get("route"), "path", "none")
-    level = logging.ERROR if "error" in entry else logging.INFO
-    if route in ("/healthz", "/files/{name}") and (entry["status"] or 500) < 400:
-        level = logging.DEBUG
-    log.log(level, "request", extra={"fields": {"route": route, **entry, "seconds": round(seconds, 4)}})

@@ -109,11 +109,6 @@ def admin_token(path: str, environment: Mapping[str, str] = os.environ) -> tuple
     return given, False
 
 
-def public_address(settings: RateServeSettings, bound: socket.socket) -> str:
-    """What raters type, without a slash at the end."""
-    return settings.public_url.rstrip("/") or address_of(bound)
-
-
 def panel_path(settings: RateServeSettings, study: str) -> str:
     """Where people of a panel come, with the panel's placeholders for who they are."""
     names = [settings.panel_parameter, *settings.panel_extra]
@@ -121,7 +116,7 @@ def panel_path(settings: RateServeSettings, study: str) -> str:
 
 
 def _print_addresses(store: Store, settings: RateServeSettings, bound: socket.socket, token: str) -> None:
-    address, study = public_address(settings, bound), store.plan.study
+    address, study = settings.public_url.rstrip("/") or address_of(bound), store.plan.study
     lines = [f"rl-qg rate serve: study {study} at {address}"]
     if settings.panel_parameter:
         lines.append(f"panel {settings.panel}: {address}{panel_path(settings, study)}")

@@ -238,7 +238,9 @@ def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:
     study = read_questions(settings.questions, settings.gold)
     tasks = make_tasks(study, protocol.recipe, language=language, seed=settings.seed, items=settings.items)
     effort = effort_of(tasks.hits, protocol, raters, settings.pay_per_hour, settings.currency)
-    noise = noise_of(settings, tasks)
+    are_tested = any(item.kind == DEGRADED for hit in tasks.hits for item in hit.items)
+    pass_rate = settings.pass_rate or (PASS_RATE if are_tested else 1.0)
+    noise = Noise(settings.question_sd, settings.rating_sd, pass_rate)
     found = detectable_difference(tasks.hits, study.systems, raters, noise, settings.seed)
     protocol = with_numbers(replace(protocol, raters_per_hit=raters), effort.minutes, settings.retention_days)
     record = {
@@ -257,13 +259,6 @@ def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:
         raise InputError(f"output={folder}: cannot be written ({error.strerror}); name another folder") from None
     print("\n".join(summary(record, protocol, needed)))
     print(f"done: {folder / PLAN}; next: rl-qg rate serve plan={folder}")
-
-
-def noise_of(settings: RatePlanSettings, tasks: Tasks) -> Noise:
-    """How much ratings will vary; without degraded questions no rater is tested."""
-    tested = any(item.kind == DEGRADED for hit in tasks.hits for item in hit.items)
-    pass_rate = settings.pass_rate or (PASS_RATE if tested else 1.0)
-    return Noise(settings.question_sd, settings.rating_sd, pass_rate)
 
 
 def with_numbers(protocol: Protocol, minutes: float, days: int) -> Protocol:

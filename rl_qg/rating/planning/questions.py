@@ -68,7 +68,9 @@ class Degrader:
         body = question[start:end]
         characters = _is_unspaced(body)
         places = _pieces(body, characters)
-        first, last = self._changeable(len(places))
+        first, last = (1, len(places) - 1) if len(places) > 2 else (0, len(places))  # what may change, end excluded
+        if self._table == "crowd_alone":
+            first, last = 1, len(places)
         count = replaced_words(len(places), self._table) * (2 if characters and self._table == "appraise" else 1)
         count = min(count, last - first)
         if count < 1:
@@ -83,12 +85,6 @@ class Degrader:
             if normalised_words(text) != normalised_words(body):
                 return question[:start] + text + question[end:]
         return None
-
-    def _changeable(self, count: int) -> tuple[int, int]:
-        """The first word that may change, and one past the last."""
-        if self._table == "crowd_alone":
-            return 1, count
-        return (1, count - 1) if count > 2 else (0, count)
 
     def _words(self, count: int, passage: str, characters: bool, rng: random.Random) -> str | None:
         """So many words in a row of another passage; None where the one that is drawn will not do."""
@@ -182,7 +178,7 @@ def read_questions(questions: Any, gold: str = "") -> StudyQuestions:
         gold: QA data whose questions are those of the system `human`; "": none.
     """
     left_out = Counter[str]()
-    rows = [row for file in _files(questions) for row in _rows(file, left_out)]
+    rows = [row for file in _files(questions) for row in _rows(*file, left_out)]
     if not rows:
         raise InputError("questions: the files hold no question that can be rated; check them")
     systems = list(dict.fromkeys(row.system for row in rows))
@@ -195,18 +191,10 @@ def read_questions(questions: Any, gold: str = "") -> StudyQuestions:
     return StudyQuestions(systems, [subject for subject, _ in found.values()], left_out)
 
 
-@dataclass(frozen=True)
-class _File:
-    """A file of questions; where it was given without a name, its rows may name their system."""
-
-    name: str
-    source: Any
-    named: bool
-
-
-def _files(questions: Any) -> list[_File]:
+def _files(questions: Any) -> list[tuple[str, Any, bool]]:
+    """The name and source of each file, and whether the name was given; else its rows may name their system."""
     if isinstance(questions, Mapping) and questions:
-        return [_File(_system_name("questions", str(name)), source, True) for name, source in questions.items()]
+        return [(_system_name("questions", str(name)), source, True) for name, source in questions.items()]
     paths = questions if isinstance(questions, list) else [questions]
     if not paths or not all(isinstance(path, str) and path for path in paths):
         raise InputError(
@@ -216,11 +204,11 @@ def _files(questions: Any) -> list[_File]:
     for name, count in Counter(names).items():
         if count > 1:
             raise InputError(f"questions: {count} files are called {name}; give names: questions={{ce: …, scst: …}}")
-    return [_File(name, path, False) for name, path in zip(names, paths, strict=True)]
+    return [(name, path, False) for name, path in zip(names, paths, strict=True)]
 
 
-def _rows(file: _File, left_out: Counter[str]) -> Iterator[_Row]:
-    table = QuestionTable(file.source)
+def _rows(name: str, source: Any, named: bool, left_out: Counter[str]) -> Iterator[_Row]:
+    table = QuestionTable(source)
     for row in table:
         question, context = table.value(row, "question"), table.value(row, "context")
         if question is None or not context or not context.strip():
@@ -239,8 +227,8 @@ def _rows(file: _File, left_out: Counter[str]) -> Iterator[_Row]:
         title = row.fields.get("title")
         title = title if isinstance(title, str) else ""
         system = row.fields.get("system")
-        name = file.name if file.named or system is None else _system_name(row.where, system)
-        yield _Row(name, row.fields.get("id"), title, context, answer, start, question)
+        who = name if named or system is None else _system_name(row.where, system)
+        yield _Row(who, row.fields.get("id"), title, context, answer, start, question)
 
 
 def _one_line(text: str) -> str:

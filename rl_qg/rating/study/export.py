@@ -15,7 +15,7 @@ from rl_qg.rating.analysis.quality import pass_rates
 from rl_qg.rating.plan_files import PLAN, StudyPlan
 from rl_qg.rating.protocol import KINDS
 from rl_qg.rating.study.progress import Snapshot
-from rl_qg.rating.study.records import Forgotten, NotAllowed
+from rl_qg.rating.study.records import NotAllowed
 from rl_qg.rating.study.store import Store, open_store
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_json
@@ -169,33 +169,22 @@ def forget_rater(settings: RateForgetSettings) -> None:
     store = open_store(settings.study)
     try:
         if not settings.expired:
-            forgotten = store.forget(settings.rater, settings.ratings)
+            done = store.forget(settings.rater, settings.ratings)
         elif store.now() < store.retention_until:
             raise InputError(
                 f"expired: {store.place} keeps its raters until {utc(store.retention_until)}, as its plan says"
             )
         else:
-            forgotten = store.forget_all(settings.ratings)
+            done = store.forget_all(settings.ratings)
     except NotAllowed:
         raise InputError(f"rater={settings.rater}: the study has no such rater; exports name them, as r0007") from None
     finally:
         store.close()
-    print(_sentence(forgotten))
-
-
-def _sentence(done: Forgotten) -> str:
-    deleted = ", ".join(
-        f"{count} {name}"
-        for name, count in (
-            ("identities", done.identities),
-            ("sessions", done.sessions),
-            ("texts of feedback", done.feedback),
-            ("events", done.events),
-            ("ratings", done.ratings),
-        )
-    )
     kept = f"; {done.kept_ratings} ratings stay, under a pseudonym that leads nowhere" if done.kept_ratings else ""
-    return f"raters forgotten: {done.raters}. Deleted: {deleted}{kept}"
+    print(
+        f"raters forgotten: {done.raters}. Deleted: {done.identities} identities, {done.sessions} sessions, "
+        f"{done.feedback} texts of feedback, {done.events} events, {done.ratings} ratings{kept}"
+    )
 
 
 # --- How far a study is ---

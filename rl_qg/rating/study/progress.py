@@ -26,49 +26,34 @@ class Snapshot:
         them.
         """
         ranks = " ".join(f"WHEN ? THEN {number}" for number in self._order.values())
-        for row in self._sql.stream(
+        for number, name, rater, state, position, criterion, value, shown, first, last, changes in self._sql.stream(
             "SELECT assignment.id, hit, rater, state, rating.position, criterion, value, at, first_at, last_at, "
             "changes FROM rating JOIN assignment ON assignment.id = rating.assignment JOIN shown "
             "ON shown.assignment = rating.assignment AND shown.position = rating.position "
             f"ORDER BY assignment.id, rating.position, CASE criterion {ranks} END",
             *self._order,
         ):
-            yield self._rating(*row)
-
-    def _rating(
-        self,
-        number: int,
-        hit: str,
-        rater: int,
-        state: str,
-        position: int,
-        criterion: str,
-        value: int,
-        shown: float,
-        first: float,
-        last: float,
-        changes: int,
-    ) -> dict[str, Any]:
-        item = self._hits[hit].items[position - 1]
-        first_ms = max(0, round(1000 * (first - shown)))  # a clock that went back makes no negative time
-        return {
-            "study": self._plan.study,
-            "hit": hit,
-            "assignment": assignment_name(number),
-            "rater": rater_name(rater),
-            "position": position,
-            "kind": item.kind,
-            "systems": [*item.systems],
-            "item": item.item,
-            "passage": self._hits[hit].passages[item.passage].passage,
-            "original": item.original,
-            "criterion": criterion,
-            "value": value,
-            "first_ms": first_ms,
-            "last_ms": max(first_ms, round(1000 * (last - shown))),
-            "changes": changes,
-            "state": state,
-        }
+            hit = self._hits[name]
+            item = hit.items[position - 1]
+            first_ms = max(0, round(1000 * (first - shown)))  # a clock that went back makes no negative time
+            yield {
+                "study": self._plan.study,
+                "hit": name,
+                "assignment": assignment_name(number),
+                "rater": rater_name(rater),
+                "position": position,
+                "kind": item.kind,
+                "systems": [*item.systems],
+                "item": item.item,
+                "passage": hit.passages[item.passage].passage,
+                "original": item.original,
+                "criterion": criterion,
+                "value": value,
+                "first_ms": first_ms,
+                "last_ms": max(first_ms, round(1000 * (last - shown))),
+                "changes": changes,
+                "state": state,
+            }
 
     def assignments(self) -> Iterator[dict[str, Any]]:
         """Every assignment, with times in seconds since 1970."""
