@@ -30,28 +30,17 @@ class TaskPassage:
 
 @dataclass(frozen=True)
 class Item:
-    """One question of a task.
+    """One question of a task."""
 
-    Args:
-        position: from 1, in the order shown.
-        kind: ordinary, repeat, degraded or reference.
-        passage: its place among the passages of the task, from 0.
-        answer: what the question should ask for; "" where there is none.
-        answer_start: of the answer, in characters of the context; None where nothing is marked.
-        systems: who asked this very question.
-        item: the id of passage and answer.
-        original: the position of the ordinary item that this one repeats, degrades, or is the human question to.
-    """
-
-    position: int
-    kind: str
-    passage: int
+    position: int  # from 1, in the order shown
+    kind: str  # ordinary, repeat, degraded or reference
+    passage: int  # its place among the passages of the task, from 0
     question: str
-    answer: str
-    answer_start: int | None
-    systems: tuple[str, ...]
-    item: str
-    original: int | None = None
+    answer: str  # what the question should ask for; "" where there is none
+    answer_start: int | None  # in characters of the context; None where nothing is marked
+    systems: tuple[str, ...]  # who asked this very question
+    item: str  # the id of passage and answer
+    original: int | None = None  # position of the ordinary item that it repeats, degrades, or is the human question to
 
 
 @dataclass(frozen=True)

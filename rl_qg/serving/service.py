@@ -67,23 +67,14 @@ class QueueClosedError(Exception):
 
 @dataclass(eq=False)
 class QueuedRequest:
-    """A request that waits.
+    """A request that waits."""
 
-    Args:
-        kind: jobs of one kind may share a batch; its first part is the name.
-        payload: what is asked.
-        rows: how much of a batch it takes.
-        length: of its text in characters, by which batches are sorted.
-        arrived: on the clock of `time.monotonic`, in seconds.
-        future: gets the result. Who cancels it takes the job out of the queue, if it has not begun.
-    """
-
-    kind: tuple[Any, ...]
-    payload: Any
-    rows: int
-    length: int
+    kind: tuple[Any, ...]  # jobs of one kind may share a batch; its first part is the name
+    payload: Any  # what is asked
+    rows: int  # how much of a batch it takes
+    length: int  # of its text in characters, by which batches are sorted
     arrived: float = field(default_factory=time.monotonic)
-    future: Future[Any] = field(default_factory=Future)
+    future: Future[Any] = field(default_factory=Future)  # gets the result; cancelled, the job leaves the queue
 
 
 class BatchQueue:

@@ -30,37 +30,24 @@ _DRAWS = 1000
 
 @dataclass(frozen=True)
 class Habits:
-    """Of one rater; None where there is nothing to compute it from.
-
-    Attributes:
-        rater: the name.
-        ratings: how many values; missing: how many of the items' criteria have none.
-        repeats: items seen twice; repeat_difference: mean |difference| of both ratings, in points; chance_difference:
-            the same for two of the rater's own questions, drawn at random; p_repeats: how often such a draw is as
-            consistent; repeat_r: correlation of first and second rating.
-        longest_run: of equal values, in the order shown; most_frequent: share of the most frequent value; alike: share
-            of items whose criteria all have one value; spread: standard deviation of all values.
-        seconds: median of an item; speed: the study's median over it, compared on the log scale.
-        changes: values set per rating.
-        flags: what is unusual.
-    """
+    """Of one rater; None where there is nothing to compute it from."""
 
     rater: str
-    ratings: int
-    missing: int
-    repeats: int
-    repeat_difference: float | None
-    chance_difference: float | None
-    p_repeats: float | None
-    repeat_r: float | None
-    longest_run: int
-    most_frequent: float | None
-    alike: float | None
-    spread: float | None
-    seconds: float | None
-    speed: float | None
-    changes: float | None
-    flags: tuple[str, ...] = ()
+    ratings: int  # how many values
+    missing: int  # criteria of items that have none
+    repeats: int  # items seen twice
+    repeat_difference: float | None  # mean |difference| of both ratings, in points
+    chance_difference: float | None  # the same for two of the rater's own questions, drawn at random
+    p_repeats: float | None  # how often such a draw is as consistent
+    repeat_r: float | None  # correlation of first and second rating
+    longest_run: int  # of equal values, in the order shown
+    most_frequent: float | None  # share of the most frequent value
+    alike: float | None  # share of items whose criteria all have one value
+    spread: float | None  # standard deviation of all values
+    seconds: float | None  # median of an item
+    speed: float | None  # the study's median time over it, on the log scale
+    changes: float | None  # values set per rating
+    flags: tuple[str, ...] = ()  # what is unusual
 
 
 def habits_of_raters(rated: RatedItems, *, seed: int = 0) -> list[Habits]:

@@ -38,19 +38,7 @@ class Scale:
 class RatedItems:
     """Items as raters saw them: n rows by task and position, each with a value for each of c criteria.
 
-    Attributes:
-        criteria: names, (c,).
-        raters, tasks, hits, items, passages: names; `rater`, `task`, `hit`, `item` and `passage` (n,) index them.
-            A task is what one rater did of one HIT.
-        question: a number of the item, the same for all raters who saw it, (n,).
-        kind: indices of `KINDS`, (n,).
-        position: in the order shown, (n,).
-        original: the row of the ordinary item that a repeat or degraded one belongs to, else -1, (n,).
-        systems: who asked the question, (n,).
-        values: (n, c), higher for better: reversed criteria are turned. NaN: not rated.
-        seconds: from first sight of the item to its last change, (n,), NaN: unknown.
-        changes: how often the values of an item were set, (n,), NaN: unknown.
-        left_out: how many ratings do not count, by reason.
+    `rater`, `task`, `hit`, `item` and `passage` index the names; a task is what one rater did of one HIT.
     """
 
     criteria: tuple[str, ...]
@@ -64,14 +52,14 @@ class RatedItems:
     hit: Ints
     item: Ints
     passage: Ints
-    question: Ints
-    kind: Ints
-    position: Ints
-    original: Ints
-    systems: tuple[tuple[str, ...], ...]
-    values: Floats
-    seconds: Floats
-    changes: Floats
+    question: Ints  # a number of the item, the same for all raters who saw it, (n,)
+    kind: Ints  # indices of `KINDS`, (n,)
+    position: Ints  # in the order shown, (n,)
+    original: Ints  # the row of the ordinary item of a repeat or degraded one, else -1, (n,)
+    systems: tuple[tuple[str, ...], ...]  # who asked the question, (n,)
+    values: Floats  # (n, c), higher for better: reversed criteria are turned; NaN: not rated
+    seconds: Floats  # from first sight of the item to its last change, (n,), NaN: unknown
+    changes: Floats  # how often the values of an item were set, (n,), NaN: unknown
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:

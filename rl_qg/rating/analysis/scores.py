@@ -55,25 +55,18 @@ def z_scores(rated: RatedItems, variant: str = WITHOUT_DEGRADED) -> ZScores:
 class QuestionScores:
     """What raters gave to questions: a row for each question and rater, without degraded ones; a repeat is in the row
     of its question, whose values are the mean of both.
-
-    Attributes:
-        criteria: names, (c,); values: (q, c), NaN: none.
-        rows: of each question in `RatedItems`, (q,).
-        rater, task, item, passage: as there, (q,).
-        shown: how often the rater saw it, (q,).
-        systems: names, (s,); member: who asked the question, (q, s), 1 or 0: a shared one is everybody's who asked it.
     """
 
-    criteria: tuple[str, ...]
-    values: Floats
-    rows: Ints
+    criteria: tuple[str, ...]  # names, (c,)
+    values: Floats  # (q, c), NaN: none
+    rows: Ints  # of each question in `RatedItems`, (q,), as rater, task, item and passage
     rater: Ints
     task: Ints
     item: Ints
     passage: Ints
-    shown: Ints
-    systems: tuple[str, ...]
-    member: Floats
+    shown: Ints  # how often the rater saw it, (q,)
+    systems: tuple[str, ...]  # names, (s,)
+    member: Floats  # who asked it, (q, s), 1 or 0: a shared one is everybody's who asked it
 
     @cached_property
     def overall(self) -> Floats:

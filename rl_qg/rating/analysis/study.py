@@ -56,28 +56,17 @@ class Question:
 
 @dataclass(frozen=True)
 class RatedStudy:
-    """Ratings, and what else is known of them.
+    """Ratings, and what else is known of them; of a file alone the ratings."""
 
-    Attributes:
-        name: of the study, or of the file.
-        path: of the file of ratings.
-        rated: the ratings that count.
-        control, control_criteria: how raters are tested.
-        minutes: of each task, where known.
-        questions: by HIT and position; empty for a file alone.
-        states: how many assignments there are of each state; empty for a file alone.
-        feedback: how many raters' comments there are.
-    """
-
-    name: str
-    path: Path
-    rated: RatedItems
-    control: Control
+    name: str  # of the study, or of the file
+    path: Path  # of the file of ratings
+    rated: RatedItems  # the ratings that count
+    control: Control  # how raters are tested
     control_criteria: list[str]
-    minutes: Mapping[str, float] = field(default_factory=dict)
-    questions: Mapping[tuple[str, int], Question] = field(default_factory=dict)
-    states: Mapping[str, int] = field(default_factory=dict)
-    feedback: int = 0
+    minutes: Mapping[str, float] = field(default_factory=dict)  # of each task, where known
+    questions: Mapping[tuple[str, int], Question] = field(default_factory=dict)  # by HIT and position
+    states: Mapping[str, int] = field(default_factory=dict)  # assignments by state
+    feedback: int = 0  # comments of raters
 
 
 def read_study(source: str, settings: RateAnalyseSettings, *, key: str = "ratings") -> RatedStudy:

@@ -99,21 +99,13 @@ class Noise:
 
 @dataclass(frozen=True)
 class Detectable:
-    """The smallest difference that is found with probability `POWER`, by a two-sided paired t test at `LEVEL`.
+    """The smallest difference that is found with probability `POWER`, by a two-sided paired t test at `LEVEL`."""
 
-    Args:
-        pair: of the systems that share the fewest passages with their answer.
-        shared: how many those are.
-        pairs: of systems, for Holm's correction.
-        one: in z, for this pair alone.
-        holm: with the level of the first step of Holm's correction over all pairs.
-    """
-
-    pair: tuple[str, str]
-    shared: int
-    pairs: int
-    one: float
-    holm: float
+    pair: tuple[str, str]  # of the systems that share the fewest passages with their answer
+    shared: int  # how many those are
+    pairs: int  # of systems, for Holm's correction
+    one: float  # in z, for this pair alone
+    holm: float  # with the level of the first step of Holm's correction over all pairs
 
 
 @dataclass(frozen=True)
