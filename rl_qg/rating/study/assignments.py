@@ -39,7 +39,7 @@ ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"  # of codes: no 0 or O, 1 or I
 LIVE = "(SELECT count(*) FROM assignment AS live WHERE live.hit = hit.id AND live.state IN ('open', 'submitted'))"
 
 
-class _Row(NamedTuple):
+class _AssignmentRow(NamedTuple):
     """A row of the table assignment."""
 
     id: int
@@ -51,7 +51,7 @@ class _Row(NamedTuple):
     submitted: float | None
 
 
-COLUMNS = ", ".join(_Row._fields)
+COLUMNS = ", ".join(_AssignmentRow._fields)
 
 
 class AssignmentTables(StudyTables):
@@ -193,7 +193,7 @@ class AssignmentTables(StudyTables):
                 )
             self._renew(sql, row, now)
 
-    def _renew(self, sql: Transaction, row: _Row, now: float) -> None:
+    def _renew(self, sql: Transaction, row: _AssignmentRow, now: float) -> None:
         """A sign of life: a longer lease, and an expired assignment is open again where its task lacks somebody."""
         sql.run(
             "UPDATE assignment SET lease_until = ?, state = 'open' WHERE id = ? AND (state = 'open' OR "
@@ -208,7 +208,7 @@ class AssignmentTables(StudyTables):
             *(assignment, position, now),
         )
 
-    def _check_position(self, row: _Row, position: int) -> None:
+    def _check_position(self, row: _AssignmentRow, position: int) -> None:
         items = len(self._hits[row.hit].items)
         if isinstance(position, bool) or not isinstance(position, int) or not 1 <= position <= items:
             raise InputError(f"item {position!r:.20}: the task has items 1 to {items}")
@@ -249,7 +249,7 @@ class AssignmentTables(StudyTables):
             self._note(sql, state, row.rater, row.id)
             return Submitted(state, COMPLETED)
 
-    def _missing(self, sql: Transaction, row: _Row) -> tuple[tuple[int, str], ...]:
+    def _missing(self, sql: Transaction, row: _AssignmentRow) -> tuple[tuple[int, str], ...]:
         rated = set(sql.rows("SELECT position, criterion FROM rating WHERE assignment = ?", row.id))
         wanted = [(item.position, name) for item in self._hits[row.hit].items for name in self._criteria]
         return tuple(pair for pair in wanted if pair not in rated)
@@ -306,15 +306,15 @@ class AssignmentTables(StudyTables):
 
     # --- Rows ---
 
-    def _own(self, sql: Transaction, assignment_id: str, rater: str) -> _Row:
+    def _own(self, sql: Transaction, assignment_id: str, rater: str) -> _AssignmentRow:
         """The row of an assignment, if it is this rater's."""
         found = sql.row(f"SELECT {COLUMNS} FROM assignment WHERE id = ?", assignment_number(assignment_id))
-        if found is None or rater_name((row := _Row(*found)).rater) != rater:
+        if found is None or rater_name((row := _AssignmentRow(*found)).rater) != rater:
             raise NotYours(f"{assignment_id[:20]!r}: no assignment of yours")
         return row
 
     def _record(self, sql: Transaction, row: Sequence[Any]) -> Assignment:
-        one = _Row(*row)
+        one = _AssignmentRow(*row)
         shown: dict[int, float] = dict(sql.rows("SELECT position, at FROM shown WHERE assignment = ?", one.id))
         names = assignment_name(one.id) or "", self._hits[one.hit], rater_name(one.rater) or ""
         return Assignment(*names, one.state, one.lease_until, one.started, one.submitted, shown)
