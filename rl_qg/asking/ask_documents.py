@@ -72,7 +72,7 @@ class DocumentOutput:
     def __init__(self, path: Path, form: str, content: str, made_by: Mapping[str, Any]) -> None:
         self.path, self.form, self.made_by = path, form, made_by
         lines = path if form == "jsonl" else path.with_name(f".{path.name}.jsonl")
-        self.lines = ResumableLines(lines, note_path(lines), content=content)
+        self.lines = ResumableLines(lines, note_path(lines), content=content, section="ask")
 
     def write(
         self,

@@ -169,7 +169,7 @@ def generate(
     examples = ByLength(examples)
     count = settings.candidates
     written = count if settings.keep is None else settings.keep
-    lines = ResumableLines(output, note_path(output), content="questions")
+    lines = ResumableLines(output, note_path(output), content="questions", section="generate")
     work = Work[QAExample](
         lines,
         settings.batch_size,

@@ -191,7 +191,7 @@ def propose_answers(
     propose, made_by = method(settings, state)
     excluded = hashlib.sha256(b"".join(sorted(passages.excluded))).hexdigest() if passages.excluded else ""
     made_by |= {"input": list(passages.sources), "passages": passages.form, "excluded": excluded}
-    lines = ResumableLines(output, note_path(output), content="answers")
+    lines = ResumableLines(output, note_path(output), content="answers", section="answers")
     work = Work[Passage](lines, settings.batch_size, "answers", "passage", _is_about)
     position, counts = from_main(state, partial(_begin, work, passages, made_by, accept_changed_data))
     if position is not None:

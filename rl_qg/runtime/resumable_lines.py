@@ -20,6 +20,7 @@ from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import check_unchanged, read_json, write_json
 from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.run_folder import RETIRED
 
 Row = TypeVar("Row")
 
@@ -155,12 +156,14 @@ class ResumableLines:
         path: the file of lines.
         note: the JSON file of the note; None where the first line of `path` is the note.
         content: what the lines are, for error messages, such as "questions".
+        section: of the settings, whose retired keys must have had their defaults.
     """
 
-    def __init__(self, path: Path, note: Path | None = None, *, content: str = "lines") -> None:
+    def __init__(self, path: Path, note: Path | None = None, *, content: str = "lines", section: str = "") -> None:
         self.path = path
         self.note = note
         self.content = content
+        self.section = section
 
     @property
     def begun(self) -> bool:
@@ -202,6 +205,8 @@ class ResumableLines:
             for key, value in settings.items()
             if earlier.get(key) != value
         ]
+        retired = {key: RETIRED[name] for key in earlier if (name := f"{self.section}.{key}") in RETIRED}
+        changed += [f"{key}: {_shown(earlier[key])} -> None" for key in retired if earlier[key] != retired[key]]
         if changed:
             raise InputError(
                 f"output={self.path}: holds {self.content} made with other settings ({'; '.join(changed)}); name "

@@ -191,8 +191,10 @@ TRAINED = "trained.json"  # written last: all training stages are complete
 MEASURES = "measures.json"  # in the folder of a stop (`training.stop_after`), written last: it is measured
 
 
-# Keys of earlier versions, with their defaults: a run whose `config.yaml` has them so is the same run.
+# Keys of earlier versions, with their defaults: a run whose `config.yaml` has them so is the same run, and so are
+# lines whose note (`….settings.json`) has them so.
 RETIRED: dict[str, Any] = {
+    "training.eval_batch_size": 32,
     "reward.aggregation": "max",
     "reward.layers": "all",
     "reward.power": 1.0,

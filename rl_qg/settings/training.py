@@ -172,7 +172,6 @@ class TrainingSettings(Section):
     """What both stages share; passed to `transformers.TrainingArguments`."""
 
     batch_size: int = key(16, "examples per device", limits=COUNT)
-    eval_batch_size: int = key(32, "examples per device", limits=COUNT)
     gradient_accumulation_steps: int = key(1, "batches per update", limits=COUNT)
     rate_schedule: str = key(
         "linear",

@@ -43,6 +43,7 @@ from rl_qg.training.run_files import RunFiles, StopAfter, check_stop, replace_fo
 from rl_qg.training.trainer import SelfCriticalTrainer
 
 TRAINER_OPTIONS = {field.name for field in fields(SelfCriticalOptions)}  # settings of `scst` that the trainer has too
+EVALUATION_BATCH = 32  # examples per device
 BEST = "best"  # the folder in which the trainer saves the best model by `scst.stop_on`
 log = logging.getLogger(__name__)
 
@@ -297,7 +298,7 @@ def common_arguments(settings: Settings) -> dict[str, Any]:
     """Arguments of `transformers.TrainingArguments` that are alike for every algorithm."""
     common = settings.training
     return {
-        "per_device_eval_batch_size": common.eval_batch_size,
+        "per_device_eval_batch_size": EVALUATION_BATCH,
         "gradient_accumulation_steps": common.gradient_accumulation_steps,
         "weight_decay": common.weight_decay,
         "max_grad_norm": common.max_grad_norm,

@@ -1,12 +1,14 @@
 """A run folder holds one run: it is continued with the same settings and refused with others."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.run_folder import check_run_folder, claim_run_folder
+from rl_qg.settings import Settings
 
 
 def test_a_run_folder_is_claimed_continued_or_refused(tmp_path: Path) -> None:
@@ -46,3 +48,16 @@ def test_keys_of_earlier_versions_do_not_make_another_run(tmp_path: Path) -> Non
         else:
             with pytest.raises(InputError, match=r"reward\.layers: 'last' -> None"):
                 check_run_folder(folder, now)
+
+
+def test_a_key_that_is_gone_is_ignored_at_its_default_alone(tmp_path: Path) -> None:
+    """`training.eval_batch_size` was a key, with 32 as its default."""
+    now = asdict(Settings())
+    for size in (32, 16):
+        folder = tmp_path / str(size)
+        claim_run_folder(folder, {**now, "training": {**now["training"], "eval_batch_size": size}})
+        (folder / "metrics.jsonl").touch()
+    assert check_run_folder(tmp_path / "32", now)
+    with pytest.raises(InputError, match=r"other settings \(training\.eval_batch_size: 16 -> None\)") as caught:
+        check_run_folder(tmp_path / "16", now)
+    assert "\n" not in str(caught.value)

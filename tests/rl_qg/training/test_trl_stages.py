@@ -75,7 +75,6 @@ def settings(folder: Path, path: str, algorithm: str = "rloo", **scst: Any) -> S
         model=ModelSettings(path, max_source_length=24, max_target_length=6),
         training=TrainingSettings(
             batch_size=4,
-            eval_batch_size=4,
             use_cpu=True,
             logging_steps=1,
             eval_steps=4,
