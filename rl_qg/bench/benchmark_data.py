@@ -45,7 +45,6 @@ _SPACE = re.compile(r"\s+")
 
 
 def clean_text(text: str) -> str:
-    """A text without marks such as `[12]`, and with single spaces."""
     return _without_marks(text).strip()
 
 
@@ -107,7 +106,6 @@ def split_statistics(examples: Sequence[QAExample]) -> dict[str, Any]:
 
 
 def statistics_table(splits: Mapping[str, Mapping[str, Any]]) -> str:
-    """The statistics of all splits as a Markdown table."""
     columns = ["split", "questions", "paragraphs", "articles", *(f"{name} (mean characters)" for name in TEXTS)]
     rows = [
         [
@@ -174,12 +172,7 @@ log = logging.getLogger(__name__)
 
 
 def write_bench_data(settings: BenchSettings, folder: Path) -> dict[str, Any]:
-    """Write all files to a folder and return what `statistics.json` holds.
-
-    Raises:
-        InputError: no source, one that cannot be read or holds nothing usable, a source too small to be divided, or a
-            folder with files of somebody else.
-    """
+    """Write all files to a folder and return what `statistics.json` holds."""
     sources = _sources(settings)
     _check_folder(folder, sources)
     parts, record = bench_splits(settings)
@@ -228,7 +221,6 @@ def bench_splits(settings: BenchSettings) -> tuple[dict[str, list[QAExample]], d
 
 
 def _sources(settings: BenchSettings) -> dict[Role, Any]:
-    """The source of each split that has one."""
     named: dict[Role, Any] = {"train": settings.data, "validation": settings.validation, "test": settings.test}
     given = {role: source for role, source in named.items() if source_names(source)}
     if not given:
@@ -251,7 +243,6 @@ def _wanted_sizes(settings: BenchSettings, sizes: dict[str, int]) -> dict[str, i
 
 
 def _clean(examples: Iterable[QAExample], how: str) -> tuple[list[QAExample], Counter[str]]:
-    """The examples as they are written, and how many were dropped for what reason."""
     if how == "none":
         return list(examples), Counter()
     results = [clean_example(example) for example in examples]

@@ -57,17 +57,12 @@ class ModelScore:
 
     @property
     def column(self) -> tuple[str, str, str, str]:
-        """What the models in one column of the leaderboard share."""
         return self.data, self.metric, self.form, self.signature
 
 
 def read_results(sources: Sequence[tuple[str | None, Path]]) -> list[ModelScore]:
     """The results of files, or of folders that hold one; each with the name of its data, or None: that of the file of
     human questions, with its folder's where it is called train, validation, dev or test.
-
-    Raises:
-        InputError: a file is missing or no result, one score stands in two files with other values, or two files of
-            human questions have one name.
     """
     found: dict[tuple[str, ...], ModelScore] = {}
     hashes: dict[tuple[str, str], ModelScore] = {}
@@ -190,9 +185,6 @@ NOTE = (
 def write_leaderboard(sources: Sequence[tuple[str | None, Path]], folder: Path) -> dict[str, Any]:
     """Read results, test them, write `leaderboard.html`, `.csv`, `.json`, `.txt` and `tables/tests.csv` to `folder`;
     return the record.
-
-    Raises:
-        InputError: as of `read_results`; the folder cannot be written.
     """
     results = read_results(sources)
     rows, tests = compared(results)

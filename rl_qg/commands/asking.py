@@ -87,7 +87,6 @@ def _ask_sets(settings: Settings, documents: Sequence["Document"], output: Path,
 
 
 def train_selector(settings: Settings) -> None:
-    """What chooses the questions of a set (`rl_qg.asking.ask_sets`)."""
     from rl_qg.asking.ask_sets import train_set_selector
     from rl_qg.asking.sets import SetGenerator
     from rl_qg.data.splits import read_role

@@ -284,7 +284,6 @@ def section_of(command: str) -> str:
 
 
 def choices(group: str) -> list[str]:
-    """The files of a config group; those in a folder of it with the folder's name, as `qg-bench/bart-base`."""
     folder = CONFIGS / group
     return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
 
@@ -295,7 +294,6 @@ def metrics_without_file() -> list[str]:
 
 
 def offered(group: str) -> str:
-    """The valid choices of a group, as text."""
     return ", ".join([*choices(group), *(metrics_without_file() if group == "reward" else [])])
 
 
@@ -312,7 +310,6 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def overview() -> str:
-    """The text of `rl-qg --help`."""
     width = max(map(len, COMMANDS))
     lines = ["rl-qg: train question generators by reinforcement, with evaluation metrics as rewards", "", "Commands:"]
     lines += [f"  {name:<{width}}  {command.purpose}" for name, command in COMMANDS.items()]

@@ -88,7 +88,6 @@ def _cases(words: Mapping[str, list[str]], indent: int) -> list[str]:
 
 
 def _inner(first: str, words: Mapping[str, list[str]]) -> list[str]:
-    """The case of a first word that several commands share: the second word, or what may follow that."""
     opening = f'      {first}) (( COMP_CWORD == 2 )) && words="{" ".join(words)}" || case "${{COMP_WORDS[2]}}" in'
     return [opening, *_cases(words, 8), "      esac ;;"]
 
@@ -160,11 +159,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def run_command(name: str, arguments: Sequence[str]) -> None:
-    """Compose the settings of one command and run it.
-
-    Raises:
-        InputError: unknown command, group, key or value, or whatever the command finds wrong.
-    """
+    """Compose the settings of one command and run it."""
     if name == "--version":
         print(f"rl-qg {version('rl-qg')}")
         return
@@ -223,7 +218,6 @@ def _terminate(number: int, frame: object) -> None:
 
 
 def _disk_full(error: Exception) -> str:
-    """The line for a full disk where the code that wrote has not caught it."""
     name = getattr(error, "filename", None)
     where = f"{name}: " if name else ""
     return (

@@ -64,11 +64,7 @@ _OVERRIDE = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[^=]+)(?P<rest>=.*)?$", re
 
 
 def compose(command: str, overrides: Sequence[str]) -> Settings:
-    """The checked settings of a command.
-
-    Raises:
-        InputError: a group, key or value is wrong.
-    """
+    """The checked settings of a command."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -90,7 +86,6 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
 
 
 def resolved_yaml(command: str, overrides: Sequence[str]) -> str:
-    """The composed settings as YAML (`--cfg job`)."""
     return yaml.safe_dump(asdict(compose(command, overrides)), sort_keys=False, allow_unicode=True)
 
 
@@ -99,9 +94,6 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
 
     A key below `filters` is changed where there is one, and added where there is none. A switch of the command's own
     section may be written as a flag: `--json` is `json=true`.
-
-    Raises:
-        InputError: an argument is not of the form `key=value`, or a group is null.
     """
     section = Settings.__dataclass_fields__.get(section_of(command))
     section_fields = section.type.__dataclass_fields__ if section else {}  # type: ignore[union-attr]
@@ -169,9 +161,6 @@ def file_options(name: str, models: Mapping[str, str]) -> dict[str, Any]:
 def complete_parts(reward: Any, models: Mapping[str, str]) -> Any:
     """Add to each part of a combined reward, and to the metric of a reward of sets, the defaults of the metric's file
     in `configs/reward/`; the given options win.
-
-    Raises:
-        InputError: a part has a key that neither every part nor its metric's file has.
     """
 
     def complete_part(label: str, part: Any) -> Any:
@@ -267,11 +256,7 @@ def _quoted(text: str) -> str:
 
 
 def _quoted_items(key: str, value: str) -> str:
-    """A list of file names with characters that Hydra reserves.
-
-    Raises:
-        InputError: it is another list, or a mapping, that cannot be read.
-    """
+    """A list of file names with characters that Hydra reserves."""
     inner = value[1:-1]
     if value[0] == "[" and value[-1] == "]" and not set(inner) & set("[]{}'\""):
         return f"[{','.join(_quoted(item.strip()) for item in inner.split(','))}]"

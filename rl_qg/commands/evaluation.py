@@ -49,7 +49,6 @@ log = logging.getLogger(__name__)
 
 
 def score(settings: Settings) -> None:
-    """Scores for a file of questions (`rl_qg.scoring.score_file`)."""
     from rl_qg.data.question_tables import QuestionTable
     from rl_qg.scoring.score_file import score_file
 
@@ -102,7 +101,6 @@ def evaluate(settings: Settings) -> None:
 
 
 def correlate(settings: Settings) -> None:
-    """Metrics compared with human ratings (`rl_qg.judging.correlate`)."""
     from rl_qg.judging.correlate import correlate as run_correlation
     from rl_qg.judging.tables import judgement_plots
 
@@ -112,7 +110,6 @@ def correlate(settings: Settings) -> None:
 
 
 def robustness(settings: Settings) -> None:
-    """Metrics under perturbed questions (`rl_qg.judging.robustness`)."""
     from rl_qg.judging.robustness import robustness as run_robustness
 
     options = settings.robustness
@@ -131,7 +128,6 @@ def _metrics(
 
 
 def separate(settings: Settings) -> None:
-    """A reward on right and wrong questions (`rl_qg.scoring.separation`)."""
     from rl_qg.scoring.separation import separation, write_separation
 
     options = settings.separate
@@ -243,7 +239,6 @@ def _reward(settings: Settings) -> Any:
 
 
 def report(arguments: Sequence[str]) -> None:
-    """One HTML page of run folders (`rl_qg.reports.report`)."""
     from rl_qg.reports.report import write_report
 
     runs, output = list(arguments), "report.html"
@@ -265,7 +260,6 @@ Files = dict[str, dict[str, QAData]]  # by generator and by file
 
 
 def qa_evaluate(settings: Settings) -> None:
-    """Train, score, compare, and write the results."""
     options = settings.qa_evaluate
     output = required(options.output, "output", "qa.json")
     if output.suffix != ".json":
@@ -300,11 +294,7 @@ def qa_evaluate(settings: Settings) -> None:
 
 
 def named_files(questions: Any) -> dict[str, list[str]]:
-    """The files of each generator; those without names are named by their stems.
-
-    Raises:
-        InputError: no file, something else than paths, or one name for two generators.
-    """
+    """The files of each generator; those without names are named by their stems."""
     given = questions
     if isinstance(given, str | list) and given:
         paths = [given] if isinstance(given, str) else given
@@ -338,11 +328,7 @@ def _gold(options: QAEvaluateSettings) -> QAData:
 
 
 def _synthetic(path: str, options: QAEvaluateSettings, gold: Sequence[QAExample]) -> QAData:
-    """The questions of a file that are used; says how many are not, and how many share a passage with gold ones.
-
-    Raises:
-        InputError: no question is left.
-    """
+    """The questions of a file that are used; says how many are not, and how many share a passage with gold ones."""
     data = read_examples(path, role="train")
     log.info("%s: %s", path, data.summary())
     examples, what = data.examples, f"questions of {path} are used"

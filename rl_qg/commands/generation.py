@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 
 
 def answers(settings: Settings) -> None:
-    """Candidate answers of passages without questions (`rl_qg.generation.propose_answers`)."""
     from rl_qg.data.passages import Passages, passage_keys
     from rl_qg.generation.propose_answers import propose_answers, report_line
 
@@ -45,7 +44,6 @@ def answers(settings: Settings) -> None:
 
 
 def generate(settings: Settings) -> None:
-    """Candidate questions (`rl_qg.generation.generate`)."""
     from rl_qg.generation.generate import generate as run_generation
 
     output = json_lines(settings.generate.output, "questions.jsonl")
@@ -75,7 +73,6 @@ def generate(settings: Settings) -> None:
 
 
 def trim(settings: Settings) -> None:
-    """A smaller vocabulary (`rl_qg.generation.trim`)."""
     from rl_qg.asking.models import generator_path
     from rl_qg.generation.trim import report_line
     from rl_qg.generation.trim import trim as run_trimming
@@ -87,7 +84,6 @@ def trim(settings: Settings) -> None:
 
 
 def augment(settings: Settings) -> None:
-    """Filter, sample, merge (`rl_qg.augmentation.augment`)."""
     from rl_qg.augmentation.augment import augment as run_augmentation
     from rl_qg.augmentation.augment import check_inputs
 

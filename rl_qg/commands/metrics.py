@@ -46,11 +46,7 @@ _LABEL = re.compile(r"[\w.+-]+")
 
 
 def load_reward(options: Mapping[str, Any], state: PartialState, placement: str | float = "device") -> Reward:
-    """The metric that `_target_` names, built with the other options, its models where `placement` says.
-
-    Raises:
-        InputError: it cannot be found, or does not take these options.
-    """
+    """The metric that `_target_` names, built with the other options, its models where `placement` says."""
     arguments = {key: value for key, value in options.items() if key != "_target_"}
     target = str(options.get("_target_", ""))
     load_unsharded()
@@ -119,11 +115,7 @@ def load_metrics(entries: Any, settings: Settings, state: PartialState, *, langu
 
 
 def metric_options(entries: Any, models: Mapping[str, str], *, key: str = "metrics") -> dict[str, dict[str, Any]]:
-    """The options of each metric by its label, in order; `key` is the setting that errors name.
-
-    Raises:
-        InputError: an empty list, an entry without a metric, or a label that is used twice or cannot be a file name.
-    """
+    """The options of each metric by its label, in order; `key` is the setting that errors name."""
     if isinstance(entries, str | Mapping) and entries:
         entries = [entries]
     if not isinstance(entries, list) or not entries:
@@ -160,11 +152,7 @@ def published_options(entries: Any, published: Mapping[str, tuple[str, Mapping[s
 
 
 class PartOf:
-    """A part of a metric, used as a metric, such as the local relevance `lrm` of QRelScore.
-
-    Raises:
-        InputError: the metric has no such part of one number a question.
-    """
+    """A part of a metric, used as a metric, such as the local relevance `lrm` of QRelScore."""
 
     def __init__(self, metric: Any, part: str, label: str) -> None:
         names = getattr(metric, "part_names", ())
@@ -175,11 +163,9 @@ class PartOf:
         self.signature = f"{metric.signature}|part:{part}"
 
     def reset_cache(self) -> None:
-        """Clear the metric's cache of earlier calls."""
         self.metric.reset_cache()
 
     def score(self, *columns: Any, **named: Any) -> MetricResult:
-        """The values of the part, as scores."""
         values = self.metric.score(*columns, **named).parts[self.part]
         if not all(isinstance(value, float | int) for value in values):
             raise InputError(f"metric {self.label}: part {self.part!r} is not a single number for each question")
@@ -187,7 +173,6 @@ class PartOf:
 
 
 def _entry(entry: Any, where: str, models: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """The label and the options of one entry."""
     if isinstance(entry, str):
         entry = {"metric": entry}
     if not isinstance(entry, Mapping):
@@ -248,7 +233,6 @@ def check_numbers(settings: Settings) -> None:
 
 
 def needs_models(settings: Settings) -> bool:
-    """Whether a filter runs a model."""
     return any(_takes_measure(name, options) for name, options in settings.augment.filters.items())
 
 
@@ -275,7 +259,6 @@ def _takes_measure(name: str, options: Any) -> bool:
 
 
 def _metric_options(name: str, options: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    """The options of a reward filter's metric: those of the settings, of the filter, or of a file in `reward`."""
     metric, models = options.get("metric"), settings.reward_models
     if metric is None:
         return settings.reward
@@ -305,9 +288,6 @@ def load_reranker(settings: Settings, examples: Iterable[QAExample], state: Part
         settings: those of the command.
         examples: passages, on which missing miniatures are pretrained.
         state: the processes; all of them call this.
-
-    Raises:
-        InputError: not one entry as in `metrics=[…]`; the metric cannot be loaded.
     """
     if settings.generate.rerank is None:
         return None
@@ -324,11 +304,7 @@ def check_pair_reward(entry: object, settings: Settings, key: str) -> None:
 
 
 def load_pair_reward(entry: object, settings: Settings, state: PartialState, key: str) -> Reward | None:
-    """The metric of an entry of `key`, which orders pairs; None without one.
-
-    Raises:
-        InputError: as for `load_reranker`.
-    """
+    """The metric of an entry of `key`, which orders pairs; None without one."""
     if entry is None:
         return None
     check_pair_reward(entry, settings, key)
@@ -337,7 +313,6 @@ def load_pair_reward(entry: object, settings: Settings, state: PartialState, key
 
 
 def _options(entry: object, settings: Settings, key: str) -> dict[str, Any]:
-    """The options of the one metric of an entry; a list may hold one."""
     if isinstance(entry, list) and len(entry) != 1:
         raise InputError(f"{key}={entry}: give one metric; reward=weighted and reward=product combine several")
     (options,) = metric_options(entry, settings.reward_models, key=key).values()

@@ -52,7 +52,6 @@ def reward_with_miniatures(settings: Settings) -> dict[str, Any]:
 
 
 def _training_examples(data: DataSettings) -> list[QAExample]:
-    """The examples of a run's training data; the command may have no validation data."""
     if not data.validation:
         return load_training(data)
     splits = load_splits(data)
@@ -102,11 +101,7 @@ def pretraining_passages(examples: Iterable[QAExample]) -> list[PretrainingPassa
 
 
 def _folders(paths: Sequence[str], settings: Settings, examples: Iterable[QAExample]) -> dict[str, str]:
-    """The folder of each miniature, pretrained if it is not in the cache.
-
-    Raises:
-        InputError: `miniature:reader` for other data than the embedded corpus: a reader has to be taught by questions.
-    """
+    """The folder of each miniature, pretrained if it is not in the cache."""
     if READER in paths and settings.data.train != WORLD:
         raise InputError(
             f"{READER} knows the embedded corpus alone; train a reader (rl-qg qa) and set reward_models.reader=FOLDER"
@@ -120,7 +115,6 @@ def _folders(paths: Sequence[str], settings: Settings, examples: Iterable[QAExam
 
 
 def _texts(options: Any) -> list[str]:
-    """Every text in nested options: each may name a model."""
     if isinstance(options, dict):
         return [text for value in options.values() for text in _texts(value)]
     return [options] if isinstance(options, str) else []

@@ -212,7 +212,6 @@ def filters_use_reader(run: OpenRun) -> bool:
 
 
 def _texts(value: Any) -> list[str]:
-    """All texts in nested options."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list):

@@ -11,7 +11,6 @@ PACKAGES = ("starlette", "uvicorn", "python_multipart")
 
 
 def rate_plan(settings: Settings) -> None:
-    """Tasks for raters (`rl_qg.rating.planning.plan`)."""
     from rl_qg.rating.planning.plan import write_plan
     from rl_qg.rating.protocol import load_protocol
 
@@ -27,35 +26,30 @@ def rate_serve(settings: Settings) -> None:
 
 
 def rate_status(settings: Settings) -> None:
-    """How far a study is (`rl_qg.rating.study.export`)."""
     from rl_qg.rating.study.export import print_status
 
     print_status(settings.rate_status)
 
 
 def rate_export(settings: Settings) -> None:
-    """Ratings as files (`rl_qg.rating.study.export`)."""
     from rl_qg.rating.study.export import write_export
 
     write_export(settings.rate_export)
 
 
 def rate_forget(settings: Settings) -> None:
-    """One rater's data deleted (`rl_qg.rating.study.export`)."""
     from rl_qg.rating.study.export import forget_rater
 
     forget_rater(settings.rate_forget)
 
 
 def rate_analyse(settings: Settings) -> None:
-    """The statistics (`rl_qg.rating.analysis.analyse`)."""
     from rl_qg.rating.analysis.analyse import write_analysis
 
     write_analysis(settings.rate_analyse)
 
 
 def rate_demo(settings: Settings) -> None:
-    """A study to try (`rl_qg.rating.demo`)."""
     check_packages("rate demo")
     from rl_qg.rating.demo import run_demo
     from rl_qg.rating.protocol import load_protocol
@@ -64,6 +58,5 @@ def rate_demo(settings: Settings) -> None:
 
 
 def check_packages(command: str) -> None:
-    """Refuse at once where the packages of the web application are not installed."""
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         raise InputError(f'{command}: {missing[0]} is not installed; install it: pip install "rl-qg[rate]"')

@@ -82,11 +82,7 @@ def with_choice(settings: Settings, splits: Splits, begun: bool, stored: Mapping
 
 
 def check_unlabelled(settings: Settings, state: PartialState) -> None:
-    """Read the files of `data.unlabelled` completely, and load what proposes answers if one of them needs answers.
-
-    Raises:
-        InputError: a file is missing or malformed, or the method of `answers.method` is not available.
-    """
+    """Read the files of `data.unlabelled` completely, and load what proposes answers if one of them needs answers."""
 
     def reads_passages() -> bool:
         sources = source_names(settings.data.unlabelled)
@@ -108,9 +104,6 @@ def with_unlabelled(settings: Settings, splits: Splits, state: PartialState) -> 
     Passages without answers get proposed ones, which are written to `answers.jsonl` in the run folder; a complete
     file is used again. Questions in the files are not used. Passages of the validation data are left out, and so are
     answers that the training data have already.
-
-    Raises:
-        InputError: as `propose_answers` and `with_additional_spans`.
     """
     sources = source_names(settings.data.unlabelled)
     if not sources:
@@ -140,7 +133,6 @@ def with_unlabelled(settings: Settings, splits: Splits, state: PartialState) -> 
 
 
 def _with_shared_texts(examples: list[QAExample]) -> list[QAExample]:
-    """The same examples with one copy of each passage in memory."""
     texts: dict[str, str] = {}
     return [replace(example, context=texts.setdefault(example.context, example.context)) for example in examples]
 
@@ -159,7 +151,6 @@ class OpenRun:
 
     @property
     def folder(self) -> Path:
-        """The run folder."""
         return Path(self.settings.output_dir)
 
     def reward(self) -> Reward:
@@ -217,9 +208,6 @@ def claim_run(
         unused: sections of `relevant` that may differ.
         read: reads the data.
         extra: further fields of the run record.
-
-    Raises:
-        InputError: the folder holds something else, its data have changed, or the data cannot be read.
     """
     folder, state = Path(settings.output_dir), processes(settings.training.use_cpu)
     begun = check_run_folder(folder, relevant, unused)
@@ -243,7 +231,6 @@ def claim_run(
 
 
 def _data_counts(splits: Splits) -> dict[str, Any]:
-    """Fields of the run record that describe the data."""
     return {
         "data_report": splits.report,
         "examples": {

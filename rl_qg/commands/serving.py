@@ -11,7 +11,6 @@ log = logging.getLogger(__name__)
 
 
 def serve(settings: Settings) -> None:
-    """Questions over HTTP until SIGTERM (`rl_qg.serving`)."""
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         raise InputError(f'serve: {missing[0]} is not installed; install it: pip install "rl-qg[serve]"')
     import torch

@@ -21,7 +21,6 @@ log = logging.getLogger(__name__)
 
 
 def train(settings: Settings) -> None:
-    """Cross-entropy, then learning from the reward (`rl_qg.training.stages` and `rl_qg.training.trl_stages`)."""
     check_generator(settings)
     check_unlabelled(settings, processes(settings.training.use_cpu))
     log.info("done: the generator is in %s", train_generator(open_run(settings, reader=False)))
@@ -101,7 +100,6 @@ def _questions_to_try(splits: Splits) -> list[QAExample]:
 
 
 def best_of_n(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:
-    """Train on the best of n sampled questions, see `rl_qg.training.best_of_n`."""
     from rl_qg.training.best_of_n import train_best_of_n
 
     def write_picks(model_path: str, spans: Sequence[QAExample], output: Path) -> None:
@@ -149,7 +147,6 @@ def _best_of_samples(
 
 
 def train_answers(settings: Settings) -> None:
-    """The model that proposes answers (`rl_qg.readers.train_answers`)."""
     from rl_qg.readers.train_answers import METRICS, train_extractor
 
     _fine_tune(settings, "train_answers", METRICS, train_extractor)
@@ -157,7 +154,6 @@ def train_answers(settings: Settings) -> None:
 
 
 def train_kpqa(settings: Settings) -> None:
-    """The keyphrase predictor of KPQA (`rl_qg.readers.kpqa`)."""
     from rl_qg.readers.kpqa import METRICS, train_predictor
 
     read = partial(load_splits, development=settings.train_kpqa.development)
@@ -166,7 +162,6 @@ def train_kpqa(settings: Settings) -> None:
 
 
 def train_sentences(settings: Settings) -> None:
-    """Classifiers of sentences (`rl_qg.readers.train_sentences`)."""
     from rl_qg.readers.train_sentences import METRICS
     from rl_qg.readers.train_sentences import train_sentences as train_classifier
 
@@ -180,7 +175,6 @@ def train_sentences(settings: Settings) -> None:
 
 
 def qa(settings: Settings) -> None:
-    """The extractive reader (`rl_qg.readers.train_reader`)."""
     from rl_qg.readers.train_reader import train_reader
 
     check_precision(settings)

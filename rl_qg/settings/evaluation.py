@@ -105,15 +105,14 @@ class EvaluateSettings(Section):
         "auto",
         "that the questions should be in: a code such as de; auto (that of the passages, or references) or other; it "
         "decides how words are split, the types of questions, and which share of them is in it",
+        fault=code_fault,
     )
     lengths: list[int] = key([8, 12, 16], "numbers of words at which a new class of length begins")
     resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests", limits=COUNT)
     seed: int = key(0, "of the resamples", limits=SEED)
     batch_size: int = key(256, "rows scored and kept at a time", limits=COUNT)
 
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
+    def conflicts(self) -> Iterator[str]:
         if self.pairs and self.sets:
             yield "pairs=true and sets=true are two commands; choose one"
         for name, value in (("gap", self.gap), ("page", self.page)):
@@ -123,8 +122,6 @@ class EvaluateSettings(Section):
             yield f"page={self.page}: it is a page; give a name that ends in .html"
         if self.lengths != sorted({length for length in self.lengths if length > 0}):
             yield f"lengths={self.lengths} must rise, from 1 on"
-        if fault := code_fault(self.language):
-            yield f"language={fault}"
         if self.compat == "none" and self.level != "answer":
             yield f"level={self.level} is a way to score of compat=lmqg; add it, or leave level out"
         if self.level == "answer" and self.aggregation != "first":
@@ -181,7 +178,7 @@ class CorrelateSettings(Section):
     )
     overall: bool = key(False, "also the mean of all criteria, as the criterion overall")
     replication: str = key("", "a second file of ratings, whose systems' means are correlated with the first's")
-    language: str = key("en", LANGUAGE)
+    language: str = key("en", LANGUAGE, fault=language_fault)
     min_gap: float = key(
         0.0, "in pairs of questions about one item, ratings must differ by more than this", limits=NOT_NEGATIVE
     )
@@ -205,13 +202,9 @@ class CorrelateSettings(Section):
     seed: int = key(0, "of resamples and folds", limits=SEED)
     batch_size: int = key(256, "rows scored and kept at a time", limits=COUNT)
 
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
+    def conflicts(self) -> Iterator[str]:
         if self.select_on == "training" and self.folds < 3:
             yield f"folds={self.folds} must be at least 3 with select_on=training"
-        if fault := language_fault(self.language):
-            yield f"language={fault}"
 
 
 @dataclass
@@ -301,9 +294,7 @@ class SeparateSettings(Section):
     resamples: int = key(10000, "bootstrap resamples of passages, for intervals", limits=COUNT)
     seed: int = key(0, "of the sample, of the wrong and of the sampled questions", limits=SEED)
 
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
+    def conflicts(self) -> Iterator[str]:
         if self.reader and not self.model.path:
             yield f"reader={self.reader} reads what a generator samples; name one with model.path=RUN"
 
@@ -353,8 +344,6 @@ class BenchSettings(Section):
     )
     seed: int = key(0, "of the choice of paragraphs", limits=SEED)
 
-    def faults(self) -> Iterator[str]:
-        """Choices and limits, and shares that leave something to train on."""
-        yield from super().faults()
+    def conflicts(self) -> Iterator[str]:
         if self.validation_share + self.test_share >= 1:
             yield f"validation_share={self.validation_share} and test_share={self.test_share} leave nothing to train"

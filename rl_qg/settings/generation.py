@@ -31,6 +31,7 @@ class AnswersSettings(Section):
         "auto",
         "of the passages, for the rules: a code such as ko; auto (found in each passage) or other (rules for any "
         "language alone)",
+        fault=code_fault,
     )
     spacy_model: str = key("en_core_web_sm", "an installed pipeline, or its folder")
     extractor: str = key("", "the output folder of train-answers")
@@ -39,12 +40,6 @@ class AnswersSettings(Section):
         0.1, "smallest probability, by the extractor, that an answer begins at a word", limits=FRACTION
     )
     batch_size: int = key(32, "passages", limits=COUNT)
-
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
-        if fault := code_fault(self.language):
-            yield f"language={fault}"
 
 
 @dataclass
@@ -80,9 +75,7 @@ class GenerateSettings(Section):
         """Questions that are decoded for each answer."""
         return self.num_samples if self.do_sample else self.num_beams
 
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
+    def conflicts(self) -> Iterator[str]:
         if self.keep is not None and not 1 <= self.keep <= self.candidates:
             name = "num_samples" if self.do_sample else "num_beams"
             yield f"keep={self.keep} must be from 1 to {name}={self.candidates}, or null for all"
@@ -188,9 +181,7 @@ class AskSettings(Section):
         limits=COUNT,
     )
 
-    def faults(self) -> Iterator[str]:
-        """Choices and limits, and keys that mean nothing without or with a strategy."""
-        yield from super().faults()
+    def conflicts(self) -> Iterator[str]:
         whole = isinstance(self.number, int) and not isinstance(self.number, bool)
         if not (self.number is None or self.number == AUTO or (whole and self.number >= 1)):
             yield f"number={self.number} is neither a whole number from 1, auto nor null"

@@ -41,10 +41,26 @@ FINITE = Limits(-inf)
 FRACTION = Limits(0, 1)
 SHARE = Limits(0, 1, above=True)
 SEED = Limits(0, 2**32 - 1)  # what NumPy takes
-_LIMITS: dict[Any, Limits] = {}  # by field; not in its metadata, which HfArgumentParser hands on to argparse as it is
 
 
-def key(default: Default, comment: str, *, choices: Sequence[Any] = (), limits: Limits | None = None) -> Default:
+def fault_of_updates(number: int) -> str:
+    """A fault for a number of updates that is neither positive nor -1."""
+    return "" if number >= 1 or number == -1 else f"{number} must be at least 1, or -1 for as many as epochs say"
+
+
+# By field; not in its metadata, which HfArgumentParser hands on to argparse as it is.
+_LIMITS: dict[Any, Limits] = {}
+_FAULTS: dict[Any, Callable[[Any], str]] = {}
+
+
+def key(
+    default: Default,
+    comment: str,
+    *,
+    choices: Sequence[Any] = (),
+    limits: Limits | None = None,
+    fault: Callable[[Any], str] | None = None,
+) -> Default:
     """Declare a field of a settings dataclass.
 
     Args:
@@ -53,6 +69,7 @@ def key(default: Default, comment: str, *, choices: Sequence[Any] = (), limits: 
             which reads the same metadata.
         choices: the valid values, where only some texts are valid.
         limits: of a number; null is valid where the type has it.
+        fault: says what is wrong with a value, the value first; "" where nothing is.
     """
     metadata: dict[str, Any] = {"help": comment}
     if choices:
@@ -64,6 +81,8 @@ def key(default: Default, comment: str, *, choices: Sequence[Any] = (), limits: 
         declared = field(default_factory=factory, metadata=metadata)
     if limits is not None:
         _LIMITS[declared] = limits
+    if fault is not None:
+        _FAULTS[declared] = fault
     return declared
 
 
@@ -77,10 +96,7 @@ class Section:
             raise InputError("settings: " + "; ".join(faults))
 
     def faults(self) -> Iterator[str]:
-        """What is wrong with the values, one text for each fault, nested sections included.
-
-        This checks choices and limits of each key; a section in which they depend on one another extends the method.
-        """
+        """What is wrong with the values, one text for each fault, nested sections included."""
         for item in fields(self):
             value, choices = getattr(self, item.name), item.metadata.get("choices")
             if choices and value not in choices:
@@ -88,5 +104,12 @@ class Section:
                 yield f"{item.name}={value} is not one of {', '.join(known)}"
             if (limits := _LIMITS.get(item)) and (fault := limits.fault(item.name, value)):
                 yield fault
+            if (of_value := _FAULTS.get(item)) and (fault := of_value(value)):
+                yield f"{item.name}={fault}"
             if isinstance(value, Section):
                 yield from (f"{item.name}.{fault}" for fault in value.faults())
+        yield from self.conflicts()
+
+    def conflicts(self) -> Iterator[str]:
+        """What is wrong where keys depend on one another."""
+        yield from ()

@@ -4,7 +4,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rl_qg.settings.keys import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Limits, Section, key
+from rl_qg.settings.keys import (
+    COUNT,
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SEED,
+    SHARE,
+    Limits,
+    Section,
+    fault_of_updates,
+    key,
+)
 from rl_qg.settings.training import QAModelSettings
 
 
@@ -19,7 +30,7 @@ class QASettings(Section):
         choices=("softmax", "sigmoid"),
     )
     epochs: float = key(2.0, "passes over the data", limits=POSITIVE)
-    max_steps: int = key(-1, "updates; overrides epochs when positive")
+    max_steps: int = key(-1, "updates; overrides epochs when positive", fault=fault_of_updates)
     learning_rate: float = key(3e-5, "peak of the schedule", limits=POSITIVE)
     warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises", limits=FRACTION)
     batch_size: int = key(16, "windows per device", limits=COUNT)
@@ -45,14 +56,11 @@ class QASettings(Section):
         "pipeline and study: readers that are compared make as many updates as the one on most data; false: epochs",
     )
 
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
+    def conflicts(self) -> Iterator[str]:
         if not self.seeds:
             yield "seeds is empty: name at least one seed, such as qa.seeds=[0]"
         yield from (fault for seed in self.seeds if (fault := SEED.fault("seeds", seed)))
         yield from stride_faults(self.doc_stride, self.max_length)
-        yield from update_faults(self.max_steps)
 
 
 @dataclass
@@ -61,7 +69,7 @@ class TrainAnswersSettings(Section):
 
     model: QAModelSettings = key(QAModelSettings(), "the encoder")
     epochs: float = key(3.0, "passes over the data", limits=POSITIVE)
-    max_steps: int = key(-1, "updates; overrides epochs when positive")
+    max_steps: int = key(-1, "updates; overrides epochs when positive", fault=fault_of_updates)
     learning_rate: float = key(5e-5, "peak of the schedule", limits=POSITIVE)
     warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises", limits=FRACTION)
     batch_size: int = key(16, "windows per device", limits=COUNT)
@@ -69,11 +77,8 @@ class TrainAnswersSettings(Section):
     max_length: int = key(384, "tokens of a window", limits=COUNT)
     doc_stride: int = key(128, "tokens that neighbouring windows share")
 
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
+    def conflicts(self) -> Iterator[str]:
         yield from stride_faults(self.doc_stride, self.max_length)
-        yield from update_faults(self.max_steps)
 
 
 @dataclass
@@ -105,17 +110,12 @@ class TrainKPQASettings(Section):
         limits=SHARE,
     )
     epochs: float = key(5.0, "passes over the data", limits=POSITIVE)
-    max_steps: int = key(-1, "updates; overrides epochs when positive")
+    max_steps: int = key(-1, "updates; overrides epochs when positive", fault=fault_of_updates)
     learning_rate: float = key(5e-5, "peak of the schedule", limits=POSITIVE)
     warmup_fraction: float = key(0.0, "fraction of the training in which the learning rate rises", limits=FRACTION)
     batch_size: int = key(64, "sentences per device", limits=COUNT)
     save_steps: int = key(500, "updates between checkpoints (keep=best: one after each epoch)", limits=COUNT)
     max_length: int = key(96, "tokens of question and sentence; the question is cut first", limits=Limits(8))
-
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
-        yield from update_faults(self.max_steps)
 
 
 @dataclass
@@ -150,7 +150,7 @@ class TrainSentencesSettings(Section):
     )
     epochs: float = key(30.0, "at most so many passes over the data", limits=POSITIVE)
     patience: int = key(2, "stop after so many epochs that have not lowered the held-out loss", limits=COUNT)
-    max_steps: int = key(-1, "updates; overrides epochs when positive")
+    max_steps: int = key(-1, "updates; overrides epochs when positive", fault=fault_of_updates)
     learning_rate: float = key(2e-5, "of RAdam, constant", limits=POSITIVE)
     warmup_fraction: float = key(0.0, "fraction of the training in which the learning rate rises", limits=FRACTION)
     weight_decay: float = key(0.01, "of RAdam", limits=NOT_NEGATIVE)
@@ -158,22 +158,11 @@ class TrainSentencesSettings(Section):
     batch_size: int = key(64, "sentences (hierarchical: passages) per device", limits=COUNT)
     max_length: int = key(512, "tokens of a sentence", limits=Limits(8))
 
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
-        yield from update_faults(self.max_steps)
-
 
 def stride_faults(doc_stride: int, max_length: int) -> Iterator[str]:
     """A fault where neighbouring windows would share everything, or less than nothing."""
     if not 0 <= doc_stride < max_length:
         yield f"doc_stride={doc_stride} must be below max_length={max_length}, and not negative"
-
-
-def update_faults(max_steps: int) -> Iterator[str]:
-    """A fault for a number of updates that is neither positive nor -1."""
-    if max_steps < 1 and max_steps != -1:
-        yield f"max_steps={max_steps} must be at least 1, or -1 for as many as epochs say"
 
 
 # QA-based evaluation (`rl-qg qa-evaluate`): readers trained on synthetic questions alone, scored on human ones.
@@ -194,9 +183,7 @@ class ReaderTrials(Section):
     batch_sizes: list[int] = key([4, 8, 16, 32, 64], "numbers of windows that are drawn from")
     seed: int = key(42, "of the draws and of the questions", limits=SEED)
 
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
+    def conflicts(self) -> Iterator[str]:
         if self.lowest_rate > self.highest_rate:
             yield f"lowest_rate={self.lowest_rate} is above highest_rate={self.highest_rate}"
         for name in ("epochs", "batch_sizes"):

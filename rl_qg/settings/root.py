@@ -143,9 +143,7 @@ class Settings(Section):
         """What the generator writes: `model.task`, or sets where `ask.granularity` says of what."""
         return "sets" if self.ask.granularity is not None else self.model.task
 
-    def faults(self) -> Iterator[str]:
-        """Choices and limits, and a run folder."""
-        yield from super().faults()
+    def conflicts(self) -> Iterator[str]:
         if self.model.task == "sets" and self.ask.granularity is None:
             yield "model.task=sets: ask.granularity has no value; give paragraph, sentence or type"
         if self.task == "sets" and self.model.task not in ("questions", "sets"):
@@ -217,7 +215,6 @@ def _key(owner: Section, name: str, indent: str) -> Iterator[str]:
 
 
 def _scalar(value: Any) -> str:
-    """A value as YAML on one line."""
     if isinstance(value, float):
         return re.sub(r"e([+-])0+", r"e\1", repr(value))
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")

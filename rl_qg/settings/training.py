@@ -104,9 +104,7 @@ class ModelSettings(Section):
     )
     max_target_length: int = key(64, "tokens of a gold question, or of what another task writes", limits=Limits(2))
 
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
+    def conflicts(self) -> Iterator[str]:
         if self.task == "multitask" and self.prefix is not None:
             yield f"prefix={self.prefix!r}: set it to null; with task=multitask each input has that of its own task"
 
@@ -160,6 +158,12 @@ class QAModelSettings(Section):
     path: str = key("distilbert-base-uncased", "Hub name, local folder, or a miniature such as miniature:distilbert")
 
 
+def fault_of_placement(value: Any) -> str:
+    """A fault for a place that is no word of `reward_placement` and no fraction; YAML's true is not a number."""
+    is_fraction = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
+    return "" if value in ("device", "cpu") or is_fraction else f"{value} is not device, cpu, or a fraction in (0, 1]"
+
+
 BASELINES = ("greedy", "leave_one_out", "mean", "none")
 NORMALISATIONS = ("running", "group", "batch", "none")
 CREDITS = ("whole", "marginal", "to_go")
@@ -192,6 +196,7 @@ class TrainingSettings(Section):
     reward_placement: Any = key(
         "device",
         "of the reward's models: device, cpu, or a fraction of GPU memory, such as 0.2 (see the scaling guide)",
+        fault=fault_of_placement,
     )
     logging_steps: int = key(10, "updates between lines of metrics.jsonl", limits=COUNT)
     eval_steps: int = key(500, "updates between evaluations", limits=COUNT)
@@ -202,12 +207,6 @@ class TrainingSettings(Section):
     hub_model: str | None = key(
         None, "Hub repository for the final model and its card, such as me/bart-qg; null: not published"
     )
-
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
-        if not _is_placement(self.reward_placement):
-            yield f"reward_placement={self.reward_placement} is not device, cpu, or a fraction in (0, 1]"
 
 
 @dataclass
@@ -328,13 +327,7 @@ class SelfCriticalOptions(Section):
         switch = str(self.normalise_advantage).lower()
         self.normalise_advantage = {"true": "batch", "false": "none"}.get(switch, self.normalise_advantage)
 
-    def faults(self) -> Iterator[str]:
-        """Choices and limits."""
-        yield from super().faults()
-        yield from self._faults_of_objective()
-        yield from self._faults_of_sampling()
-
-    def _faults_of_objective(self) -> Iterator[str]:
+    def conflicts(self) -> Iterator[str]:
         needed = 2 if self.baseline in ("leave_one_out", "mean") else 1
         if self.num_samples is not None and self.num_samples < needed:
             yield f"num_samples={self.num_samples}: baseline={self.baseline} needs at least {needed}"
@@ -342,8 +335,6 @@ class SelfCriticalOptions(Section):
             yield f"lambda_max={self.lambda_max} must not be above 1 with ce_weight=rest"
         if self.kl_target is not None and self.kl_coefficient == 0:
             yield f"kl_target={self.kl_target}: kl_coefficient, from which it starts, must be above 0"
-
-    def _faults_of_sampling(self) -> Iterator[str]:
         if self.min_new_tokens > self.max_new_tokens:
             yield f"min_new_tokens={self.min_new_tokens} is above max_new_tokens={self.max_new_tokens}"
 
@@ -360,10 +351,3 @@ class RewardStage(Section):
 @dataclass
 class SCSTSettings(SelfCriticalOptions, RewardStage):
     """The stage that learns from the reward; `algorithm=rloo` and `algorithm=grpo` read it too."""
-
-
-def _is_placement(value: Any) -> bool:
-    """Whether a value of `reward_placement` is one of its words or a fraction; YAML's true is not a number."""
-    if isinstance(value, str):
-        return value in ("device", "cpu")
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1

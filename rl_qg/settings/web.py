@@ -45,9 +45,7 @@ class RatePlanSettings(Section):
     rating_sd: float = key(0.37, "spread of raters' values of one question, in the same unit", limits=POSITIVE)
     seed: int = key(13, "of draws, degraded questions and order", limits=SEED)
 
-    def faults(self) -> Iterator[str]:
-        """Choices and limits, and a language that passages can be in."""
-        yield from super().faults()
+    def conflicts(self) -> Iterator[str]:
         if code_fault(self.language) or self.language.casefold() in (AUTO, OTHER):
             yield f"language={self.language}: give the code of the language of passages and questions, such as en"
 
@@ -101,9 +99,7 @@ class RateServeSettings(Section):
         urls = dict.fromkeys(OUTCOMES, given) if isinstance(given, str) else dict(given or {})
         return {str(kind): str(url) for kind, url in urls.items() if url}
 
-    def faults(self) -> Iterator[str]:
-        """Choices and limits, addresses that can be, and kinds of outcomes that there are."""
-        yield from super().faults()
+    def conflicts(self) -> Iterator[str]:
         if not self.host.strip():
             yield "host has no value; give an address, such as host=127.0.0.1"
         yield from _faults_of_url("public_url", self.public_url, path=False)
@@ -277,9 +273,7 @@ class ServeSettings(Section):
     shutdown_seconds: float = key(60.0, "after SIGTERM requests under way get this long, in all", limits=NOT_NEGATIVE)
     log_texts: bool = key(False, "write the bodies of requests and the messages of errors to the log too")
 
-    def faults(self) -> Iterator[str]:
-        """Choices and limits, and addresses that can be."""
-        yield from super().faults()
+    def conflicts(self) -> Iterator[str]:
         if not self.host.strip():
             yield "host has no value; give an address, such as host=127.0.0.1"
         for origin in self.origins or ():

@@ -41,11 +41,7 @@ def foreign_imports(content: Any, where: str = "") -> Iterator[tuple[str, str]]:
 
 
 def check_imports(content: Any, file: Path, *, allowed: bool) -> None:
-    """Log what a study file imports, before anything is imported.
-
-    Raises:
-        InputError: something is imported, and that is not `allowed`.
-    """
+    """Log what a study file imports, before anything is imported."""
     found = [f"{path} ({_origin(path)}), named in {where}" for where, path in dict.fromkeys(foreign_imports(content))]
     if found and not allowed:
         raise InputError(
@@ -80,9 +76,6 @@ def read_content(path: Path, kind: str, *, keys: str, page: str, allow_imports: 
         keys: some of its keys, for the message about a file without any.
         page: the document that explains them.
         allow_imports: whether it may name code of other packages.
-
-    Raises:
-        InputError: in one line, with the file.
     """
     try:
         content = _read_yaml(path.read_text(encoding="utf-8"), str(path))
@@ -164,7 +157,6 @@ def _flat(mapping: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 
 def command_line_text(value: Any) -> str:
-    """A value of a YAML file as it is typed after `key=`."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -193,11 +185,7 @@ def listed_values(value: Any, where: str) -> list[Any]:
 def typed(
     content: Mapping[str, Any], form: type[Form], file: str, page: str, renamed: Sequence[tuple[str, str]] = ()
 ) -> Form:
-    """The content as the dataclass `form`; `renamed` has fields and what they are called in the file.
-
-    Raises:
-        InputError: an unknown key, a missing one, or a wrong type.
-    """
+    """The content as the dataclass `form`; `renamed` has fields and what they are called in the file."""
     config = OmegaConf.structured(form)
     for key, value in content.items():  # one at a time: not every error of a merge says its key
         try:

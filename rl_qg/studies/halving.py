@@ -31,7 +31,6 @@ class Trial:
 
     @property
     def key(self) -> tuple[int, int, int]:
-        """Its configuration's number, its seed, its epochs."""
         return self.configuration.number, self.seed, self.epochs
 
 
@@ -135,13 +134,11 @@ class Halving:
     winner: int | None = None
 
     def start(self, configurations: Iterable[Configuration]) -> None:
-        """Train new configurations to the first rung."""
         new = list(configurations)
         self.configurations |= {item.number: item for item in new}
         self._train([item.number for item in new], [self.plan.rungs[0][0]])
 
     def finish(self) -> None:
-        """Climb the rungs, then let the winner go on."""
         numbers, before = [*self.configurations], 0
         for epochs, keep in self.plan.rungs:
             if before:
@@ -182,7 +179,6 @@ class Halving:
         return order
 
     def _train(self, numbers: Sequence[int], stops: Sequence[int]) -> None:
-        """Train configurations to each of the epochs and note what was measured."""
         trials = [
             Trial(self.configurations[number], seed, epochs)
             for number in numbers

@@ -1,10 +1,15 @@
-"""Jobs on a cluster by its scheduler, with submitit: the jobs of one run are one job of the cluster, in their order.
+"""Jobs: commands of `rl-qg` in folders of their own, and the pool that runs those that are not done.
 
-The results are in the same folders as on one machine, which all nodes must see. A search that was killed waits for the
-jobs that its scheduler still runs.
+A job's folder is named by what it does and by a hash of its whole command, so a changed study file leads to new
+folders for what it changes, and finds the rest done. A job is recorded as done when its command has ended well. The
+same jobs given again go on after any interruption: what had begun is run by the same command in the same folder.
 """
 
+import hashlib
 import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -19,17 +24,107 @@ from typing import Any
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_json, write_json
-from rl_qg.studies.study_grid import Job, is_done, job_record
-
-# Runs the jobs of a study: each a process of its own, one at a time on each device, in their order as they are ready.
-#
-# A job is recorded as done when its command has ended well. The same jobs given again, after whatever interruption, go
-# on: what is done is not run again, and what had begun is run by the same command in the same folder.
-
+from rl_qg.settings import Settings
 
 GRACE = 60.0  # seconds that an interrupted job has to write a checkpoint
 CPU = "cpu"
 FAILED = "failed.json"  # in the folder of a job that failed when it was last tried
+Compose = Callable[[str, Sequence[str]], Settings]  # the settings of a command with its arguments
+RESULTS = "out"  # what the command writes, below the job's folder
+# Overrides of these sections go to these commands alone; all others go to every command.
+READ_BY = {
+    "ce": ("train",),
+    "scst": ("train",),
+    "model": ("train", "generate"),
+    "reward_models": ("train", "augment"),
+    "held_out": ("train",),
+    "evaluation": ("train",),
+    "peft": ("train",),
+    "generate": ("generate",),
+    "augment": ("augment",),
+    "filters": ("augment",),
+    "reward": ("train", "augment"),
+    "qa": ("qa", "augment"),
+}
+ALL_EXAMPLES = ("data.max_train=null", "data.max_validation=null", "data.labelled_fraction=1.0")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One command of `rl-qg`.
+
+    Args:
+        name: its folder below `jobs/`.
+        kind: one of `KINDS`.
+        needs: names of the jobs whose results it reads.
+        exclusive: jobs with the same text here never run at the same time.
+    """
+
+    name: str
+    kind: str
+    seed: int
+    command: str
+    arguments: tuple[str, ...]
+    folder: Path
+    needs: tuple[str, ...] = ()
+    exclusive: str = ""
+
+    @property
+    def results(self) -> Path:
+        return self.folder / RESULTS
+
+    def line(self) -> str:
+        return shlex.join(["rl-qg", self.command, *self.arguments])
+
+
+def section_of_key(text: str) -> str:
+    return text.lstrip("+~").partition("=")[0].partition(".")[0]
+
+
+def command_hash(command: str, arguments: Sequence[str], root: Path) -> str:
+    """Eight digits that name what a command does, wherever its folder `root` is."""
+    neutral = [text.replace(str(root), "{study}") for text in arguments]
+    return hashlib.sha256("\0".join([command, *neutral]).encode()).hexdigest()[:8]
+
+
+def is_done(job: Job) -> bool:
+    return (job.folder / "job.json").exists()
+
+
+def job_record(job: Job) -> dict[str, Any]:
+    """What is recorded of a job when it is done: command, kind, seconds, device, threads."""
+    record: dict[str, Any] = read_json(job.folder / "job.json")
+    return record
+
+
+def check_keys(jobs: Sequence[Job], compose: Compose) -> None:
+    """Compose the settings of each kind of job once, so that a wrong override ends the command before it begins.
+
+    Jobs are alike that differ in amount and seed alone.
+    """
+    checked = set()
+    for job in jobs:
+        kind = re.sub(r"(-x[^-]+)?-s\d+-\w+$", "", job.name)
+        if kind not in checked and not is_done(job):
+            compose(job.command, job.arguments)
+            checked.add(kind)
+
+
+def print_jobs(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        print(f"{'done' if is_done(job) else 'to do'}  {job.name}\n       {job.line()}")
+
+
+def count_jobs(jobs: Sequence[Job], kinds: Sequence[str]) -> str:
+    """How many jobs there are of each kind, and how many are done."""
+    counts = {kind: sum(job.kind == kind for job in jobs) for kind in kinds}
+    parts = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    return f"{len(jobs)} jobs ({parts}), {sum(map(is_done, jobs))} done"
+
+
+def delete_checkpoints(job: Job) -> None:
+    for checkpoint in [*job.results.rglob("checkpoint-*")]:
+        shutil.rmtree(checkpoint)
 
 
 @dataclass
@@ -42,7 +137,6 @@ class JobOutcomes:
 
 
 def job_outcomes(jobs: Sequence[Job]) -> JobOutcomes:
-    """What the folders of the jobs say."""
     outcomes = JobOutcomes()
     for job in jobs:
         if is_done(job):
@@ -197,6 +291,12 @@ def _stop(running: Mapping[Future[int], _RunningJob]) -> None:
             item.process.kill()
 
 
+# Jobs on a cluster by its scheduler, with submitit: the jobs of one run are one job of the cluster, in their order.
+#
+# The results are in the same folders as on one machine, which all nodes must see. A search that was killed waits for
+# the jobs that its scheduler still runs.
+
+
 MINUTES = 24 * 60  # of a job, where the parameters say nothing
 
 
@@ -222,9 +322,6 @@ def run_on_cluster(
         device: of every job on its node: `cpu`, or the number of a GPU.
         threads: of each job on the CPU.
         program: the module that is run with a job's command and arguments.
-
-    Raises:
-        InputError: submitit is not installed, or refuses the parameters.
     """
     try:
         import submitit

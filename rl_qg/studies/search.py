@@ -21,9 +21,8 @@ from rl_qg.scoring.held_out import DIRECTION, measure_signatures
 from rl_qg.settings.yaml_files import as_overrides, listed_values, override, read_content, typed
 from rl_qg.stats.intervals import mean_of_seeds
 from rl_qg.studies.halving import Configuration, Halving, Plan, Trial, TrialResult
-from rl_qg.studies.jobs import JobOutcomes
+from rl_qg.studies.jobs import Job, JobOutcomes, command_hash, is_done, job_record
 from rl_qg.studies.search_space import METHODS, Choice, Space, read_space
-from rl_qg.studies.study_grid import Job, command_hash, is_done, job_record
 
 # The search file: what is searched, on which data, and how long, read from YAML and checked whole.
 #
@@ -68,7 +67,6 @@ class Measure:
 
     @property
     def higher(self) -> bool:
-        """Whether larger values are better."""
         return DIRECTION[self.name] > 0 if self.better is None else self.better == "higher"
 
 
@@ -109,7 +107,6 @@ class SearchFile:
 
     @property
     def plan(self) -> Plan:
-        """Rungs and seeds."""
         rungs = tuple((epochs, keep) for epochs, keep in self.rungs)
         return Plan(rungs, self.every, self.go_on_to, tuple(self.seeds), self.measure.higher)
 
@@ -119,7 +116,6 @@ class SearchFile:
         return max(self.rungs[-1][0], self.go_on_to or 0)
 
     def dimensions(self) -> Space:
-        """The space, read."""
         return read_space(self.space, self.file)
 
 
@@ -128,9 +124,6 @@ def read_search(
 ) -> SearchFile:
     """Read a search file, or one that comes with the package by its name; `overrides` (`key=value`, nested keys with
     dots, values in YAML) replace its values.
-
-    Raises:
-        InputError: in one line, with the file and the key.
     """
     content = _with_base(name, shipped, allow_imports)
     for text in overrides:
@@ -168,7 +161,6 @@ def _with_base(name: str, shipped: Mapping[str, Path], allow_imports: bool, dept
 
 
 def _written_out(content: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """The content with every short form in full."""
     full = dict(content)
     for key in full.keys() & {"seeds", "devices"}:
         full[key] = listed_values(full[key], f"{file}: {key}")
@@ -298,7 +290,6 @@ class SearchRuns:
         return {trial.key: self._result(trial, chains[trial.key], outcomes) for trial in trials}
 
     def command(self, configuration: Configuration, seed: int) -> list[str]:
-        """The arguments of `rl-qg train` without folder and stop."""
         search = self.search
         return [
             f"preset={search.preset}",
@@ -312,16 +303,13 @@ class SearchRuns:
         ]
 
     def name(self, configuration: Configuration, seed: int) -> str:
-        """The name of a run."""
         arguments = [*self.command(configuration, seed), *(f"{key}={value}" for key, value in self.sources.items())]
         return f"{configuration.number}-s{seed}-{command_hash('train', arguments, self.search.output_dir)}"
 
     def folder(self, configuration: Configuration, seed: int) -> Path:
-        """The run folder."""
         return self.search.output_dir / "runs" / self.name(configuration, seed)
 
     def model(self, trial: Trial) -> Path:
-        """The folder of the model that is measured."""
         run, final = self.folder(trial.configuration, trial.seed), self.plan_of(trial.configuration).final
         return run / final if final else stop_folder(run, trial.epochs)
 
@@ -347,13 +335,11 @@ class SearchRuns:
         return jobs
 
     def measures(self, trial: Trial) -> dict[str, float]:
-        """Everything that training's own evaluation measured."""
         path = self.model(trial) / MEASURES
         measures: dict[str, float] = read_json(path)["measures"] if path.exists() else {}
         return measures
 
     def weights(self, trial: Trial) -> str | None:
-        """The hash of the model that was measured."""
         path = self.chain(trial)[0].folder / WEIGHTS
         return str(read_json(path)["weights"]) if path.exists() else None
 

@@ -48,11 +48,7 @@ Space = Mapping[str, Range | Choice]
 
 
 def read_space(content: Mapping[str, Any], file: str) -> Space:
-    """The space of a search file.
-
-    Raises:
-        InputError: naming the key.
-    """
+    """The space of a search file."""
     if not content:
         raise InputError(f"{file}: space: give at least one key of rl-qg train with its values")
     return {key: _dimension(key, value, f"{file}: space.{key}") for key, value in content.items()}
@@ -118,16 +114,11 @@ class Fixed:
     configurations: Sequence[Configuration]
 
     def next(self, scores: Mapping[int, float | None]) -> list[Configuration]:
-        """All of them, once."""
         return [item for item in self.configurations if item.number not in scores]
 
 
 def grid(space: Space, file: str) -> Fixed:
-    """Every combination; the last key changes first.
-
-    Raises:
-        InputError: a key has a range.
-    """
+    """Every combination; the last key changes first."""
     for key, dimension in space.items():
         if isinstance(dimension, Range):
             raise InputError(f"{file}: space.{key}: a grid needs a list of values; or give method: random")
@@ -180,9 +171,6 @@ class OptunaProposals:
         batch: configurations at a time.
         seed: of the sampler.
         higher: whether larger scores are better.
-
-    Raises:
-        InputError: Optuna is not installed.
     """
 
     def __init__(self, space: Space, count: int, batch: int, seed: int, *, higher: bool) -> None:
@@ -201,7 +189,6 @@ class OptunaProposals:
         self._numbers: dict[tuple[str, ...], int] = {}
 
     def next(self, scores: Mapping[int, float | None]) -> list[Configuration]:
-        """Tell the last batch and ask for the next."""
         proposed: list[Configuration] = []
         for _ in range(DRAWS):
             self._tell(scores)

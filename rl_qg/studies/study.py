@@ -124,12 +124,7 @@ class Study:
 
 
 def read_study(path: Path, overrides: Sequence[str] = (), *, allow_imports: bool = False) -> Study:
-    """Read a study file; `overrides` (`key=value`, nested keys with dots, values in YAML) replace its values.
-
-    Raises:
-        InputError: in one line, with the file and the key; also where the file names code of other packages and
-            `allow_imports` is false.
-    """
+    """Read a study file; `overrides` (`key=value`, nested keys with dots, values in YAML) replace its values."""
     content = read_content(path, "study", keys="data, generators, amounts", page=PAGE, allow_imports=allow_imports)
     for text in overrides:
         override(content, text, "study")
@@ -148,7 +143,6 @@ def read_study(path: Path, overrides: Sequence[str] = (), *, allow_imports: bool
 
 
 def _written_out(content: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """The content with every short form in full, for the dataclasses above."""
     full = dict(content)
     for key in full.keys() & {"amounts", "seeds", "devices"}:
         full[key] = listed_values(full[key], f"{file}: {key}")
@@ -319,11 +313,7 @@ class StudyExamples:
 
 
 def load_examples(study: Study, world: WorldSettings) -> StudyExamples:
-    """Read and split everything; writes nothing. Data folders are named by a hash of what they hold.
-
-    Raises:
-        InputError: a source is wrong, or leaves nothing for a role.
-    """
+    """Read and split everything; writes nothing. Data folders are named by a hash of what they hold."""
     data, root = study.data, study.output_dir / "data"
     held_out = _read_validation(study, world)
     train = read_role(DataSettings(train=data.train, world=world, hotpotqa_context=data.hotpotqa_context), "train")
@@ -347,7 +337,6 @@ def load_examples(study: Study, world: WorldSettings) -> StudyExamples:
 
 
 def write_examples(examples: StudyExamples) -> None:
-    """Write the data folders that are not there yet."""
     folder = examples.folder
     if not (folder / COMPLETE).exists():
         write_squad(folder / "validation.json", examples.validation)
@@ -492,7 +481,6 @@ def _write_spans(path: Path, spans: Sequence[QAExample]) -> None:
 
 
 def _hash(parts: Sequence[Any]) -> str:
-    """Eight hexadecimal digits that stand for the content."""
     digest = hashlib.sha256()
     for part in parts:
         examples = bool(part) and isinstance(part[0], QAExample)

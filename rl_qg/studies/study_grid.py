@@ -5,66 +5,17 @@ that it needs, so the hash covers everything it depends on: a changed study file
 changes, and finds the rest done.
 """
 
-import hashlib
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rl_qg.reports.study_view import NO_GENERATOR
 from rl_qg.runtime.files import file_hash, read_json
 from rl_qg.runtime.run_folder import TRAINED
+from rl_qg.studies.jobs import ALL_EXAMPLES, READ_BY, RESULTS, Job, command_hash, section_of_key
 from rl_qg.studies.study import Generator, Study, StudyExamples
 
 KINDS = ("ce", "scst", "generate", "augment", "reader")
-RESULTS = "out"  # what the command writes, below the job's folder
-# Overrides of these sections go to these commands alone; all others go to every command.
-READ_BY = {
-    "ce": ("train",),
-    "scst": ("train",),
-    "model": ("train", "generate"),
-    "reward_models": ("train", "augment"),
-    "held_out": ("train",),
-    "evaluation": ("train",),
-    "peft": ("train",),
-    "generate": ("generate",),
-    "augment": ("augment",),
-    "filters": ("augment",),
-    "reward": ("train", "augment"),
-    "qa": ("qa", "augment"),
-}
-ALL_EXAMPLES = ("data.max_train=null", "data.max_validation=null", "data.labelled_fraction=1.0")
-
-
-@dataclass(frozen=True)
-class Job:
-    """One command of `rl-qg`.
-
-    Args:
-        name: its folder below `jobs/`.
-        kind: one of `KINDS`.
-        needs: names of the jobs whose results it reads.
-        exclusive: jobs with the same text here never run at the same time.
-    """
-
-    name: str
-    kind: str
-    seed: int
-    command: str
-    arguments: tuple[str, ...]
-    folder: Path
-    needs: tuple[str, ...] = ()
-    exclusive: str = ""
-
-    @property
-    def results(self) -> Path:
-        """The folder of what its command writes."""
-        return self.folder / RESULTS
-
-    def line(self) -> str:
-        """The command as it is typed."""
-        return shlex.join(["rl-qg", self.command, *self.arguments])
 
 
 @dataclass(frozen=True)
@@ -128,7 +79,7 @@ class _GridBuilder:
     def settings(self, command: str, resource: str, *specific: Sequence[str]) -> list[str]:
         """What every job of a command gets, from general to specific."""
         texts = [*self.study.settings, *self.study.resources[resource].settings]
-        general = [text for text in texts if command in READ_BY.get(_section(text), (command,))]
+        general = [text for text in texts if command in READ_BY.get(section_of_key(text), (command,))]
         # Training pretrains every miniature that its settings name, read or not; `model.path` of qa is its reader's.
         read = {"train": ("",), "augment": ("qa.", "reward_models."), "qa": ("qa.",), "generate": ("model.",)}
         folders = [text for text in self.miniatures[resource] if text.startswith(read[command])]
@@ -267,30 +218,6 @@ def _reader(builder: _GridBuilder, resource: str, seed: int, label: str, train: 
         "output_dir={out}",
     ]
     return builder.add("reader", f"{resource}-{label}", seed, "qa", arguments, needs)
-
-
-def _section(text: str) -> str:
-    return text.lstrip("+~").partition("=")[0].partition(".")[0]
-
-
-def command_hash(command: str, arguments: Sequence[str], root: Path) -> str:
-    """Eight digits that name what a command does, wherever its folder `root` is."""
-    neutral = [text.replace(str(root), "{study}") for text in arguments]
-    return hashlib.sha256("\0".join([command, *neutral]).encode()).hexdigest()[:8]
-
-
-# --- Finished jobs ---
-
-
-def is_done(job: Job) -> bool:
-    """Whether a job's command has ended without an error."""
-    return (job.folder / "job.json").exists()
-
-
-def job_record(job: Job) -> dict[str, Any]:
-    """What is recorded of a job when it is done: command, kind, seconds, device, threads."""
-    record: dict[str, Any] = read_json(job.folder / "job.json")
-    return record
 
 
 def signature_of(run: Path | None) -> str | None:

@@ -18,8 +18,9 @@ from rl_qg.reports.study_view import FILE, NO_GENERATOR, study_markdown, tables,
 from rl_qg.runtime.files import atomic_writer, read_json, read_json_lines, write_json
 from rl_qg.runtime.run_folder import git_state, hardware, package_versions
 from rl_qg.stats.intervals import PERCENT, Interval, PassageDraws, difference_p, holm, seed_interval
+from rl_qg.studies.jobs import is_done, job_record
 from rl_qg.studies.study import ALL, Study, StudyExamples
-from rl_qg.studies.study_grid import Cell, Grid, is_done, job_record, signature_of
+from rl_qg.studies.study_grid import Cell, Grid, signature_of
 from rl_qg.text.question_types import question_type
 
 # What a study measured: scores of every cell with intervals, differences between cells, and tests of these.
@@ -50,12 +51,10 @@ class CellGroup:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds whose reader is done."""
         return tuple(cell.seed for cell in self.cells)
 
     @property
     def name(self) -> dict[str, Any]:
-        """The fields by which the tables name it."""
         return {
             "resource": self.resource,
             "generator": self.generator,
@@ -108,7 +107,6 @@ class StudyResults:
 
 
 def cell_rows(results: StudyResults) -> list[dict[str, Any]]:
-    """One row for each cell: questions requested and added, and each score on each set, over seeds and passages."""
     rows = []
     for group in results.groups:
         added = [_sampled(cell) for cell in group.cells]
@@ -182,7 +180,6 @@ def reward_gains(results: StudyResults, score: str) -> Iterator[tuple[CellGroup,
 
 
 def signatures(results: StudyResults) -> dict[str, str | None]:
-    """The reward that each generator learned from, as its metric prints it; None for those that learned from none."""
     return {
         group.generator: signature_of(group.cells[0].run)
         for group in results.groups
@@ -303,7 +300,6 @@ def _answer_length(example: QAExample) -> str:
 
 
 def _filter_row(group: CellGroup) -> dict[str, Any]:
-    """Fractions of the candidates, means over seeds: what was dropped for each reason and what was kept."""
     reports = [_augmentation_report(cell) for cell in group.cells]
     reasons = dict.fromkeys(reason for report in reports for reason in report["dropped"])
     dropped = {
@@ -399,7 +395,6 @@ def _reward_rows(results: StudyResults) -> Iterator[dict[str, Any]]:
 
 
 def _changes(run: Path) -> dict[str, tuple[float, float]]:
-    """Each measure at the start of the self-critical stage, and its last value."""
     metrics = read_metrics(run / "metrics.jsonl")
     series = {measure: metrics.self_critical(f"eval_{measure}") for measure in SHOWN_MEASURES}
     return {measure: (values[0], values[-1]) for measure, values in series.items() if values}
@@ -483,7 +478,6 @@ def write_study_output(
 
 
 def _seconds(grid: Grid) -> dict[str, float]:
-    """Seconds of all finished jobs, by kind."""
     totals: dict[str, float] = {}
     for job in grid.jobs:
         if is_done(job):

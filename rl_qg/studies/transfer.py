@@ -1,6 +1,7 @@
 """The table of a transfer file: every cell with its measures and their intervals, as Markdown, CSV and JSON."""
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,12 +12,27 @@ from rl_qg.data.formats import existing_file
 from rl_qg.data.passages import Passages, passage_keys
 from rl_qg.pages.results import as_csv, as_markdown
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, file_hash, read_json, write_json
+from rl_qg.runtime.files import atomic_writer, file_hash, locked, read_json, write_json
 from rl_qg.runtime.run_folder import git_state, hardware, package_versions
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.yaml_files import as_overrides, listed_values, override, read_content, typed
-from rl_qg.studies.jobs import JobOutcomes
-from rl_qg.studies.study_grid import ALL_EXAMPLES, READ_BY, RESULTS, Job, command_hash, is_done, job_record
+from rl_qg.studies.jobs import (
+    ALL_EXAMPLES,
+    READ_BY,
+    RESULTS,
+    Compose,
+    Job,
+    JobOutcomes,
+    check_keys,
+    command_hash,
+    count_jobs,
+    delete_checkpoints,
+    is_done,
+    job_record,
+    print_jobs,
+    run_jobs,
+    section_of_key,
+)
 from rl_qg.text.question_types import OTHER, language_fault
 
 # The transfer file: which generators are tested on which data, read from YAML and checked whole.
@@ -25,6 +41,7 @@ from rl_qg.text.question_types import OTHER, language_fault
 
 
 PAGE = "docs/reference/bench.md"
+log = logging.getLogger(__name__)
 SETTINGS = ("settings", "generate", "evaluate", "adapt")
 LISTS = ("sources", "targets", "cells", "seeds", "devices", "metrics")
 CELLS = ("in_domain", "zero_shot", "fine_tuned", "adapted")
@@ -76,12 +93,7 @@ class Transfer:
 
 
 def read_transfer(path: Path, overrides: Sequence[str] = (), *, allow_imports: bool = False) -> Transfer:
-    """Read a transfer file; `overrides` (`key=value`, nested keys with dots, values in YAML) replace its values.
-
-    Raises:
-        InputError: in one line, with the file and the key; also where the file names code of other packages and
-            `allow_imports` is false.
-    """
+    """Read a transfer file; `overrides` (`key=value`, nested keys with dots, values in YAML) replace its values."""
     content = read_content(path, "transfer", keys="domains, cells", page=PAGE, allow_imports=allow_imports)
     for text in overrides:
         override(content, text, "transfer")
@@ -96,12 +108,10 @@ def read_transfer(path: Path, overrides: Sequence[str] = (), *, allow_imports: b
 
 
 def split_file(transfer: Transfer, domain: str, split: str) -> Path:
-    """The file of a split of a domain."""
     return Path(transfer.domains[domain].data) / f"{split}.json"
 
 
 def has_file(transfer: Transfer, domain: str, split: str) -> bool:
-    """Whether a domain has a split."""
     return split_file(transfer, domain, split).is_file()
 
 
@@ -189,7 +199,6 @@ class TransferCell:
 
     @property
     def name(self) -> str:
-        """As messages have it."""
         return f"{self.cell} {self.source} -> {self.target}, seed {self.seed}"
 
 
@@ -202,11 +211,7 @@ class TransferPlan:
 
 
 def make_plan(transfer: Transfer) -> TransferPlan:
-    """Lay out all cells, seed by seed; writes the passages to adapt to, and nothing else.
-
-    Raises:
-        InputError: a file of passages is missing or cannot be read.
-    """
+    """Lay out all cells, seed by seed; writes the passages to adapt to, and nothing else."""
     planner, cells = _Planner(transfer), list[TransferCell]()
     for seed in transfer.seeds:
         for target in transfer.targets:
@@ -266,7 +271,6 @@ class _Planner:
         return f"{target} has no passages to adapt to" if cell == "adapted" and none else ""
 
     def _train(self, domain: str, seed: int, start: Job | None = None, name: str = "") -> Job:
-        """Training by cross-entropy, from the settings' model or from that of an earlier job."""
         train, validation = self._file(domain, "train"), self._file(domain, "validation")
         arguments = [*self._settings("train", self.transfer.domains[domain].settings)]
         arguments += [f"model.path={start.results / 'ce'}"] if start else []
@@ -305,7 +309,9 @@ class _Planner:
 
     def _settings(self, command: str, *specific: Sequence[str]) -> list[str]:
         """What every job of a command gets, from general to specific."""
-        general = [text for text in self.transfer.settings if command in SECTIONS.get(_section(text), (command,))]
+        general = [
+            text for text in self.transfer.settings if command in SECTIONS.get(section_of_key(text), (command,))
+        ]
         examples = ALL_EXAMPLES if command == "train" else ()
         return [f"preset={self.transfer.preset}", *examples, *general, *(text for part in specific for text in part)]
 
@@ -339,10 +345,6 @@ class _Planner:
         if path not in self.keys:
             self.keys[path] = passage_keys([str(path)])
         return self.keys[path]
-
-
-def _section(text: str) -> str:
-    return text.lstrip("+~").partition("=")[0].partition(".")[0]
 
 
 FILE = "transfer.json"
@@ -379,7 +381,6 @@ def write_transfer(transfer: Transfer, plan: TransferPlan, outcomes: JobOutcomes
 
 
 def _row(cell: TransferCell, outcomes: JobOutcomes) -> dict[str, Any]:
-    """One cell: its name, its state and why, and its measures by metric."""
     row: dict[str, Any] = {
         "cell": cell.cell,
         "source": cell.source,
@@ -402,7 +403,6 @@ def _row(cell: TransferCell, outcomes: JobOutcomes) -> dict[str, Any]:
 
 
 def _measures(path: Path) -> dict[str, dict[str, Any]]:
-    """Each metric over all questions: of the corpus where it has such a form, else the mean of questions."""
     measures: dict[str, dict[str, Any]] = {}
     for row in read_json(path)["scores"]:
         if row["by"] == "all" and (row["metric"] not in measures or row["form"] == "corpus"):
@@ -411,7 +411,6 @@ def _measures(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _signatures(plan: TransferPlan) -> dict[str, str]:
-    """The signature of each metric, from the first evaluation that is done."""
     for cell in plan.cells:
         if cell.jobs and is_done(cell.jobs[-1]):
             signatures: dict[str, str] = read_json(cell.jobs[-1].results / "evaluate.json")["signatures"]
@@ -451,3 +450,48 @@ def _cell(measures: Sequence[Mapping[str, Any]]) -> str:
         return f"{fmean(values):.4f} ± {stdev(values):.4f}"
     low, high = measures[0]["low"], measures[0]["high"]
     return f"{values[0]:.4f}" if low is None else f"{values[0]:.4f} [{low:.4f}, {high:.4f}]"
+
+
+def run_transfer(
+    file: Path,
+    overrides: Sequence[str],
+    compose: Compose,
+    *,
+    dry_run: bool = False,
+    allow_imports: bool = False,
+    program: str = "rl_qg",
+) -> None:
+    """Run what is not done, then write the table; `program` is the module that runs the jobs."""
+    transfer = read_transfer(file, overrides, allow_imports=allow_imports)
+    with locked([("output_dir", transfer.output_dir)]):
+        plan = make_plan(transfer)
+        check_keys(plan.jobs, compose)
+        if not plan.jobs:
+            raise InputError("no cell can be made: " + "; ".join(f"{cell.name}: {cell.why}" for cell in plan.cells))
+        _log_transfer(plan)
+        if dry_run:
+            return print_jobs(plan.jobs)
+        outcomes = run_jobs(plan.jobs, transfer.devices, delete_checkpoints, program=program, title="transfer")
+        table = write_transfer(transfer, plan, outcomes)
+    log.info("%s", table)
+    if outcomes.failed:
+        _raise_failed(transfer, plan, {*outcomes.failed, *outcomes.skipped})
+    log.info("done: see %s", transfer.output_dir / "transfer.md")
+
+
+def _log_transfer(plan: TransferPlan) -> None:
+    log.info("%d cells; %s", len(plan.cells), count_jobs(plan.jobs, JOB_KINDS))
+    for cell in plan.cells:
+        if cell.why:
+            log.info("left out: %s: %s", cell.name, cell.why)
+        if cell.seen:
+            log.warning("%s: %d passages of the test data are in the data it learns from", cell.name, cell.seen)
+
+
+def _raise_failed(transfer: Transfer, plan: TransferPlan, unfinished: set[str]) -> None:
+    cells = [cell.name for cell in plan.cells if unfinished & {job.name for job in cell.jobs}]
+    raise InputError(
+        f"{len(cells)} of {len(plan.cells)} cells failed ({'; '.join(cells[:3])}{'; …' if len(cells) > 3 else ''}); "
+        f"see {transfer.output_dir / 'transfer.md'} and the logs below {transfer.output_dir / 'jobs'}, and give the "
+        "same command again to go on"
+    )

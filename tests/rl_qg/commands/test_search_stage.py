@@ -14,8 +14,7 @@ from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
-from rl_qg.studies.jobs import JobOutcomes, job_outcomes
-from rl_qg.studies.study_grid import Job, is_done
+from rl_qg.studies.jobs import Job, JobOutcomes, is_done, job_outcomes
 
 SEARCH = {
     "output_dir": "found",
@@ -55,7 +54,7 @@ def in_this_process(jobs: Sequence[Job], on_done: Callable[[Job], None], **rest:
 
 @pytest.mark.slow
 def test_a_search_finds_a_generator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rl_qg.commands.studies.run_jobs", in_this_process)
+    monkeypatch.setattr("rl_qg.studies.run_search.run_jobs", in_this_process)
     run_command("search", ["search.yaml"])
     record = read_json(Path("found/search.json"))
     first, second = record["configurations"]

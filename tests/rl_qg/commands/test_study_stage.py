@@ -4,14 +4,14 @@ import shlex
 import shutil
 import signal
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from rl_qg.commands.studies import _updates
+from rl_qg.commands.compose import compose
 from rl_qg.runtime.files import read_json
+from rl_qg.studies.run_study import updates_of_readers
 from rl_qg.studies.study import read_study
 from tests.processes import command_line, rl_qg, start, user_environment
 
@@ -75,7 +75,8 @@ def test_readers_of_a_study_make_as_many_updates_as_the_one_on_most_questions(
     study = read_study(tmp_path / "study.yaml", [])
     gold = {"half": [None] * 10, "small": [None] * 2}
     examples = SimpleNamespace(resources={name: SimpleNamespace(gold=rows) for name, rows in gold.items()})
-    assert _updates(replace(study, settings=options), examples) == expected  # type: ignore[arg-type]
+    settings = dict.fromkeys(gold, compose("train", ["preset=smoke", *options, "output_dir=unused"]))
+    assert updates_of_readers(study, examples, settings) == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

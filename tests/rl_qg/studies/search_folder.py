@@ -8,9 +8,10 @@ from typing import Any
 
 import yaml
 
-from rl_qg.commands.studies import run_search
+from rl_qg.commands.compose import compose
 from rl_qg.runtime.files import read_json
 from rl_qg.studies.jobs import run_jobs
+from rl_qg.studies.run_search import run_search
 from rl_qg.studies.search import read_search
 from tests.search_work import PROGRAM
 
@@ -33,7 +34,7 @@ def search(folder: Path, *overrides: str, workers: int = 1, **changes: Any) -> d
     )
     read = read_search(str(folder / "search.yaml"), overrides, {})
     jobs = partial(run_jobs, devices=["cpu"] * workers, program=PROGRAM)
-    run_search(read, run=jobs)
+    run_search(read, compose, run=jobs)
     record: dict[str, Any] = read_json(folder / "out" / "search.json")
     return record
 

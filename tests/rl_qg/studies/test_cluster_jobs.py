@@ -6,8 +6,7 @@ import pytest
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
-from rl_qg.studies.jobs import run_on_cluster
-from rl_qg.studies.study_grid import Job
+from rl_qg.studies.jobs import Job, run_on_cluster
 from tests.rl_qg.studies.test_job_pool import calls, job
 from tests.study_work import PROGRAM
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from rl_qg.studies.jobs import command_hash
 from rl_qg.studies.study import ResourceData, Study, StudyExamples, read_study
-from rl_qg.studies.study_grid import Grid, command_hash, make_grid
+from rl_qg.studies.study_grid import Grid, make_grid
 from tests.questions import example
 
 FILE = """

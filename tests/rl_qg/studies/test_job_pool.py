@@ -13,8 +13,7 @@ import torch
 
 from rewards.loading import own_code_only
 from rl_qg.runtime.files import read_json
-from rl_qg.studies.jobs import JobOutcomes, job_outcomes, run_jobs
-from rl_qg.studies.study_grid import Job, is_done
+from rl_qg.studies.jobs import Job, JobOutcomes, is_done, job_outcomes, run_jobs
 from tests.study_work import PROGRAM
 
 ROOT = Path(__file__).parents[3]

@@ -35,7 +35,7 @@ def composed(command: str, arguments: tuple[str, ...]) -> Settings:
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The searches have the same configurations, and composing takes most of their time.
     once = lambda command, arguments: composed(command, tuple(arguments))  # noqa: E731
-    monkeypatch.setattr("rl_qg.commands.studies.compose", once)
+    monkeypatch.setattr("tests.rl_qg.studies.search_folder.compose", once)
     monkeypatch.chdir(tmp_path)
     for name in ("train", "dev", "test"):
         Path(f"{name}.json").write_text("{}")

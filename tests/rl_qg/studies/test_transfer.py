@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rl_qg.commands.studies import run_transfer
+from rl_qg.commands.compose import compose
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
 from rl_qg.runtime.errors import InputError
-from rl_qg.studies.transfer import FILE, TransferPlan, make_plan, read_transfer
+from rl_qg.studies.transfer import FILE, TransferPlan, make_plan, read_transfer, run_transfer
 from tests.transfer_work import PROGRAM
 
 TRANSFER = """
@@ -106,7 +106,7 @@ def test_a_changed_file_leads_to_new_jobs_for_what_reads_it(folder: Path) -> Non
 
 
 def run(*overrides: str) -> dict[str, Any]:
-    run_transfer(Path("transfer.yaml"), overrides, program=PROGRAM)
+    run_transfer(Path("transfer.yaml"), overrides, compose, program=PROGRAM)
     record: dict[str, Any] = json.loads(Path("runs", FILE).read_text())
     return record
 

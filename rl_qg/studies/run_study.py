@@ -1,0 +1,158 @@
+"""A study: a grid of generators, filters, amounts, resources and seeds, and the reading scores of each cell.
+
+Every job is a plain `rl-qg` command, written to `jobs.jsonl` and beside its results (`command.txt`). After an
+interruption the same command goes on; a changed study file runs what it changes. `docs/how-to/study.md` explains the
+file and the statistics.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from rl_qg.data.examples import QAExample
+from rl_qg.miniatures.cache import ensure_miniatures, is_miniature
+from rl_qg.miniatures.recipes import PretrainingPassage
+from rl_qg.readers.comparison import count_updates
+from rl_qg.reports.report import write_report
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import append_json_line, locked
+from rl_qg.settings import DataSettings, Settings
+from rl_qg.settings.training import WORLD
+from rl_qg.studies.jobs import (
+    Compose,
+    Job,
+    JobOutcomes,
+    check_keys,
+    count_jobs,
+    delete_checkpoints,
+    job_outcomes,
+    print_jobs,
+    run_jobs,
+)
+from rl_qg.studies.study import Study, StudyExamples, load_examples, read_study, write_examples
+from rl_qg.studies.study_grid import KINDS, Grid, make_grid
+from rl_qg.studies.study_results import StudyResults, write_study_output
+
+log = logging.getLogger(__name__)
+PretrainingText = Callable[[DataSettings, Iterable[QAExample]], list[PretrainingPassage]]  # of miniatures
+
+
+def run_study(
+    file: Path,
+    overrides: Sequence[str],
+    compose: Compose,
+    pretraining_text: PretrainingText,
+    *,
+    dry_run: bool = False,
+    tables_only: bool = False,
+    allow_imports: bool = False,
+) -> Path:
+    """Run what is not done, then write tables and page; return the page's path."""
+    study = read_study(file, overrides, allow_imports=allow_imports)
+    if tables_only:  # also while another process runs the rest
+        examples, grid = plan(study, compose, pretraining_text)
+        return write_results(study, examples, grid, job_outcomes(grid.jobs))
+    with locked([("output_dir", study.output_dir)]):
+        examples, grid = plan(study, compose, pretraining_text)
+        check_keys(grid.jobs, compose)
+        if dry_run:
+            print_jobs(grid.jobs)
+            print(_counts(grid))
+            return study.output_dir
+        _write_jobs(study, grid)
+        _log_study(study, examples, grid)
+        outcomes = run_jobs(grid.jobs, study.devices, partial(_delete_unneeded, study, grid))
+        page = write_results(study, examples, grid, outcomes)
+    if outcomes.failed:
+        first = next(iter(outcomes.failed))
+        raise InputError(
+            f"{len(outcomes.failed)} of {len(grid.jobs)} jobs failed, {len(outcomes.skipped)} that need them were "
+            f"left out; see {study.output_dir / 'jobs' / first / 'log.txt'}, and give the same command again to go on"
+        )
+    return page
+
+
+def plan(study: Study, compose: Compose, pretraining_text: PretrainingText) -> tuple[StudyExamples, Grid]:
+    examples = load_examples(study, _composed(study, compose).data.world)
+    write_examples(examples)
+    settings = {name: _composed(study, compose, item.settings) for name, item in study.resources.items()}
+    miniatures = {name: _miniatures(study, examples, name, own, pretraining_text) for name, own in settings.items()}
+    return examples, make_grid(study, examples, miniatures, updates_of_readers(study, examples, settings))
+
+
+def write_results(study: Study, examples: StudyExamples, grid: Grid, outcomes: JobOutcomes) -> Path:
+    results = StudyResults(study, examples, grid)
+    if not results.groups:
+        raise InputError(f"{study.output_dir}: no reader is done yet, so there is nothing to show")
+    write_study_output(results, grid, outcomes.failed, outcomes.skipped)
+    page = study.output_dir / "study.html"
+    write_report([study.output_dir], page)
+    return page
+
+
+def _composed(study: Study, compose: Compose, specific: Sequence[str] = ()) -> Settings:
+    """The settings of the study's trainings, with those of a resource."""
+    data = [f"data.train={WORLD}", f"data.validation={WORLD}"] if study.data.train == WORLD else []
+    return compose("train", [f"preset={study.preset}", *study.settings, *specific, *data, "output_dir=unused"])
+
+
+def updates_of_readers(study: Study, examples: StudyExamples, settings: Mapping[str, Settings]) -> dict[str, int]:
+    """For each resource the updates of every reader: those of the reader on most questions, one window a question.
+
+    A resource whose readers have a number of updates of their own (`qa.max_steps`), or train by epochs
+    (`qa.equal_updates=false`), is left out.
+    """
+    updates = {}
+    for name, qa in ((name, own.qa) for name, own in settings.items()):
+        if qa.equal_updates and qa.max_steps <= 0:
+            questions = len(examples.resources[name].gold) * (1 + max(study.amounts))
+            updates[name] = count_updates(round(questions * (1 + qa.unanswerable)), qa, processes=1)
+    return updates
+
+
+def _miniatures(
+    study: Study, examples: StudyExamples, resource: str, settings: Settings, pretraining_text: PretrainingText
+) -> list[str]:
+    """Overrides that name the folder of each miniature model in a resource's settings.
+
+    They are pretrained once, on the texts of the resource; each job would pretrain others, on its own data.
+    """
+    models = {"model.path": settings.model.path, "qa.model.path": settings.qa.model.path}
+    models |= {f"reward_models.{key}": path for key, path in settings.reward_models.items()}
+    del models["reward_models.reader"]  # comes with the package or has to be taught: it is not pretrained on passages
+    wanted = {key: path for key, path in models.items() if is_miniature(path)}
+    if not wanted:
+        return []
+    text = pretraining_text(replace(settings.data, train=study.data.train), examples.resources[resource].text)
+    folders = ensure_miniatures(list(wanted.values()), text, settings.miniature)
+    return [f"{key}={folders[path]}" for key, path in wanted.items()]
+
+
+def _delete_unneeded(study: Study, grid: Grid, job: Job) -> None:
+    """Delete what no other job reads: checkpoints, and the weights of readers on augmented data."""
+    delete_checkpoints(job)
+    baselines = {cell.reader.name for cell in grid.cells if cell.amount == 0}  # filters may use these
+    if job.kind == "reader" and not study.keep_readers and job.name not in baselines:
+        for weights in job.results.rglob("*.safetensors"):
+            weights.unlink()
+
+
+def _write_jobs(study: Study, grid: Grid) -> None:
+    path = study.output_dir / "jobs.jsonl"
+    path.unlink(missing_ok=True)
+    for job in grid.jobs:
+        append_json_line(path, {"name": job.name, "needs": list(job.needs), "command": job.line()})
+
+
+def _log_study(study: Study, examples: StudyExamples, grid: Grid) -> None:
+    for name, data in examples.resources.items():
+        log.info(
+            "resource %s: %d gold questions, questions generated for %d answers", name, len(data.gold), len(data.spans)
+        )
+    log.info("%s; %d at a time: %s", _counts(grid), len(study.devices), ", ".join(study.devices))
+
+
+def _counts(grid: Grid) -> str:
+    return f"{len(grid.cells)} readers in the grid; {count_jobs(grid.jobs, KINDS)}"
