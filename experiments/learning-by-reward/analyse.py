@@ -32,7 +32,7 @@ MEASURES = (
     "f1",
 )
 TESTED = ("right", "rouge_l", "round_trip", "f1")
-CONTROLS = ("ce", "ce-continued", "best-of-n")
+CONTROLS = ("ce", "ce-continued", "ce-each-epoch", "best-of-n")
 IN_PERCENT = (*SHARES, "unsupported", "no_subject", "rouge_l", "round_trip", "f1")
 
 

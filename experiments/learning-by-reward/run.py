@@ -55,7 +55,7 @@ ARMS: dict[str, tuple[str, ...]] = {
     "scst-reader-alone": (*SCST, "reward=reader", READER),
     "oracle": (*SCST, "reward=custom", "reward._target_=oracle_reward.OracleReward"),
 }
-CONTROLS = ("ce-continued",)
+CONTROLS = ("ce-continued", "ce-each-epoch")  # the model of lowest validation loss is kept
 RESULTS = Path(__file__).with_name("results.json")
 
 
@@ -81,15 +81,19 @@ class Experiment:
             run("train", f"model.path={SHIPPED / 'bart'}", "stages=ce", f"ce.epochs={epochs}", *into)
             return
         start = f"model.path={self.model('ce')}"
-        if arm == "ce-continued":
-            epochs = f"{UPDATES * BATCH / gold:g}"
-            run("train", start, "stages=ce", f"ce.epochs={epochs}", "ce.learning_rate=3e-4", *into)
+        if arm in CONTROLS:
+            passes, every = UPDATES * BATCH / gold, tuple[str, ...]()
+            if arm == "ce-each-epoch":
+                every = (f"training.eval_steps={round(gold / BATCH)}", "ce.early_stopping_patience=10")
+            run("train", start, "stages=ce", f"ce.epochs={passes:g}", "ce.learning_rate=3e-4", *every, *into)
         else:
             run("train", start, "stages=scst", *ARMS[arm], *into)
 
-    def teach(self, arm: str) -> None:
-        """A reader on the gold questions, and one greedy question of the arm's generator for every answer."""
-        folder = self.folder / "readers" / arm
+    def teach(self, arm: str, reader: str = "", decoding: Sequence[str] = ("num_beams=1",)) -> None:
+        """A reader on the gold questions, and questions of the arm's generator for every answer, one greedy one unless
+        said otherwise; `reader` is its name, else the arm's.
+        """
+        folder = self.folder / "readers" / (reader or arm)
         folder.mkdir(parents=True, exist_ok=True)
         gold, held_out = self.folder / "gold.json", self.folder / "held-out.json"
         if not gold.exists():
@@ -101,7 +105,7 @@ class Experiment:
         if arm != "gold":
             questions, train = folder / "questions.jsonl", folder / "augmented.json"
             source = [*self.data[:2], *self.data[3:], "data.train=world"]
-            run("generate", f"model.path={self.model(arm)}", f"output={questions}", "num_beams=1", *source)
+            run("generate", f"model.path={self.model(arm)}", f"output={questions}", *decoding, *source)
             if not train.exists():
                 options = ["filters=none", "num_samples=90000", f"output={train}"]
                 run("augment", f"questions={questions}", f"gold={gold}", *options)
@@ -164,6 +168,16 @@ def run(command: str, *options: str) -> None:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
         done = subprocess.run(arguments, stdout=stream, stderr=stream, env=environment, check=False)
     print(f"{'done' if done.returncode == 0 else 'FAILED'}: {command} {target}", flush=True)
+
+
+def keep_variant(name: str, seed: str, found: dict[str, float]) -> None:
+    """Write the measures of a generator of the search into `variants.json`, as those of `recipe.json` are."""
+    path = Path(__file__).with_name("variants.json")
+    with path.with_suffix(".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        record = read_json(path) if path.exists() else {}
+        record.setdefault(name, {})[seed] = {key: round(value, 5) for key, value in found.items()}
+        write_json(path, record)
 
 
 def keep(fraction: float, seed: int, judged: dict[str, Any], results: Path) -> None:
