@@ -26,8 +26,7 @@ from rl_qg.commands.compose import compose
 from rl_qg.commands.training import train
 from rl_qg.generation.decoding import Decoded, Rollout
 from rl_qg.training import stages
-from rl_qg.training.rollout_reuse import LearnedRollout
-from rl_qg.training.trainer import SelfCriticalTrainer
+from rl_qg.training.trainer import LearnedRollout, SelfCriticalTrainer
 
 ARM = "scst-full-groups"
 PASSES_FROM = 0.1  # a probability of 0.0001, to the fourth root; wrong relations have less
@@ -47,7 +46,7 @@ class FullGroups(SelfCriticalTrainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """The loss of the answers that are kept, divided by their target tokens."""
-        learned = super()._rollout_of(inputs, self.state.global_step + 1)
+        learned = super().new_rollout(inputs, self.state.global_step + 1)
         fails = learned.scored.rewards.nan_to_num(0).amax(1) < PASSES_FROM
         self.failed.append(float(fails.float().mean()))
         rows = fails.int().argsort(stable=True)[:BATCH]
@@ -55,7 +54,7 @@ class FullGroups(SelfCriticalTrainer):
         kept = self.encoder([inputs["examples"][row] for row in rows.tolist()])
         return super().compute_loss(model, self._prepare_inputs(kept), return_outputs, None)
 
-    def _rollout_of(self, inputs: dict[str, Any], step: int) -> LearnedRollout:
+    def new_rollout(self, inputs: dict[str, Any], step: int) -> LearnedRollout:
         return self.chosen
 
 

@@ -17,7 +17,7 @@ WHITE = np.array([0.9505, 1.0, 1.089])
 
 def palette(scheme: str) -> dict[str, str]:
     """The colours that a scheme shows: those of dark mode replace those of light mode."""
-    style = resources.files("rl_qg.text").joinpath("page_style.css").read_text(encoding="utf-8")
+    style = resources.files("rl_qg.pages").joinpath("page_style.css").read_text(encoding="utf-8")
     light, dark = re.findall(r":root \{(.*?)\}", style, re.DOTALL)[:2]
     return dict(re.findall(r"--([\w-]+): (#\w{6});", light + dark if scheme == "dark" else light))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rl_qg.generation import decoding as rollout
-from rl_qg.readers.fine_tuning import fine_tuning_arguments
+from rl_qg.readers.fine_tuning import FineTuning
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import QASettings
 from tests.questions import example
@@ -216,7 +216,7 @@ def test_training_in_bf16_warns_where_it_is_slow(tmp_path: Path, monkeypatch: py
         )
     for precision in ("no", "bf16"):
         trainer(tmp_path / precision, ce_epochs=0, max_steps=4, watch_kl=False, bf16=precision == "bf16")
-        fine_tuning_arguments(QASettings(), tmp_path, seed=0, use_cpu=True, precision=precision)
+        FineTuning(QASettings(), tmp_path, seed=0, use_cpu=True, precision=precision).arguments()
     assert asked == [(torch.bfloat16, "cpu", "training.precision=no")] * 2
 
 
