@@ -12,7 +12,7 @@ import os
 import re
 import reprlib
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -21,6 +21,8 @@ from typing import Any, BinaryIO
 
 from rl_qg.runtime.errors import InputError
 
+# The kinds of files: their names, here and for people, and their readers (`READERS`, at the end).
+KINDS = ".json, .jsonl, .csv, .tsv (all also .gz) or .parquet"
 FILE_NAME = re.compile(r"(?P<stem>.+?)\.((?P<kind>json|jsonl|csv|tsv)(\.gz)?|(?P<table>parquet))", re.IGNORECASE)
 HUB_NAME = re.compile(r"(?P<name>\w[\w.-]*(/[\w.-]+)?)(:(?P<configuration>[\w.-]+))?")
 
@@ -335,3 +337,12 @@ def _python_rows(batch: Any, path: Path) -> list[dict[str, Any]]:
                     "leave the column out, or write it as text"
                 ) from None
         raise
+
+
+# `.json` is one document, whose layout says what its rows are (`rl_qg.data.layouts.rows`).
+READERS: dict[str, Callable[[Path], Rows]] = {
+    "jsonl": json_line_rows,
+    "csv": partial(table_rows, kind="csv"),
+    "tsv": partial(table_rows, kind="tsv"),
+    "parquet": parquet_rows,
+}

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from rl_qg.data.formats import (
     IMPOSSIBLE,
+    READERS,
     RawRecord,
     Rows,
     field_of,
@@ -23,10 +24,8 @@ from rl_qg.data.formats import (
     list_field,
     malformed_record,
     offset_field,
-    parquet_rows,
     parse_json,
     stem_and_kind,
-    table_rows,
     text_field,
     text_lines,
     texts_field,
@@ -68,15 +67,10 @@ def rows(path: Path, options: RecordOptions = DEFAULT) -> Rows:
     """The rows of a file: lines of `.csv` and `.tsv`, rows of `.parquet`, the questions of a `.json` document; any
     other file is JSON lines. A table's row with too few cells is the `InputError` that says so.
     """
-    match stem_and_kind(path)[1]:
-        case "json":
-            return document_rows(parse_json(whole_file(path), f"{path}"), path, options)
-        case "parquet":
-            return parquet_rows(path)
-        case "csv" | "tsv" as kind:
-            return table_rows(path, kind)
-        case _:
-            return json_line_rows(path)
+    kind = stem_and_kind(path)[1]
+    if kind == "json":
+        return document_rows(parse_json(whole_file(path), f"{path}"), path, options)
+    return READERS.get(kind, json_line_rows)(path)
 
 
 def document_rows(root: Any, path: Path, options: RecordOptions = DEFAULT) -> Rows:

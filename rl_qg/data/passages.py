@@ -12,6 +12,7 @@ from typing import Any
 
 from rl_qg.data.examples import passage_hash
 from rl_qg.data.formats import (
+    KINDS,
     LONGEST_LINE,
     existing_file,
     id_field,
@@ -146,9 +147,7 @@ def file_passages(source: str, form: str) -> Iterator[Passage]:
 def _checked_path(source: str) -> Path:
     path = existing_file(source)
     if not TEXT.fullmatch(path.name) and not stem_and_kind(path)[1]:
-        raise InputError(
-            f"{source}: unknown kind of file; use .txt (passages), .json, .jsonl, .csv, .tsv (also .gz) or .parquet"
-        )
+        raise InputError(f"{source}: unknown kind of file; use .txt (passages), {KINDS}")
     return path
 
 

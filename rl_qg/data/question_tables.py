@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from rl_qg.data.formats import existing_file, is_unicode, stem_and_kind, text_lines
+from rl_qg.data.formats import KINDS, existing_file, is_unicode, stem_and_kind, text_lines
 from rl_qg.data.layouts import FACTS, parallel_files, rows
 from rl_qg.data.reading import malformed_line, raw_records, without_malformed
 from rl_qg.runtime.errors import InputError
@@ -65,8 +65,8 @@ class QuestionTable:
         self._parallel = not self._texts and parallel_files(self.paths[0]) is not None
         if not self._texts and not self._parallel and not stem_and_kind(self.paths[0])[1]:
             raise InputError(
-                f"{self.paths[0]}: unknown kind of file; use .jsonl, .json (SQuAD), .parquet, .tsv or .csv, or for "
-                "plain text one file for each column: 'input={question: q.txt, context: c.txt}'"
+                f"{self.paths[0]}: unknown kind of file; use {KINDS}, or for plain text "
+                "one file for each column: 'input={question: q.txt, context: c.txt}'"
             )
 
     def __str__(self) -> str:

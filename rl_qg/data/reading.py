@@ -14,6 +14,7 @@ from typing import Any
 from rl_qg.data.examples import Answer, QAExample, Role, examples_hash
 from rl_qg.data.formats import (
     HUB_NAME,
+    KINDS,
     MALFORMED_RECORD,
     RawRecord,
     existing_file,
@@ -51,7 +52,7 @@ def raw_records(
         return parallel_records(files)
     stem, kind = stem_and_kind(path)
     if not kind:
-        raise InputError(f"{source}: unknown kind of file; use .json, .jsonl, .csv, .tsv (all also .gz) or .parquet")
+        raise InputError(f"{source}: unknown kind of file; use {KINDS}")
     return records(rows(path, options), stem, options)
 
 
