@@ -339,7 +339,7 @@ def _notes(
         yield f"The decoder reads the context in {len(confidences)} pieces; grg is the mean of their gains."
     if lost := sum(each.gain == 0 and each.prompt < each.base for each in confidences):
         where = "" if len(confidences) == 1 else f" in {lost} of {len(confidences)} pieces"
-        yield f"The question makes the text less likely{where}; that counts as a gain of 0 (clip_gain)."
+        yield f"The question makes the text less likely{where}; that counts as a gain of 0."
     if alone := sum(gain.part == "context" and gain.gain is None for gain in gains):
         yield f"After the question the context begins with other tokens than alone; these ({alone}) have no gain."
     if metric.baselines is not None:

@@ -139,6 +139,8 @@ def _with_shared_texts(examples: list[QAExample]) -> list[QAExample]:
 
 # The output of each late stage of the pipeline. The stage's settings may change until this file exists.
 OUTPUTS = {"answers": "answers.jsonl", "augment": "augmented.json"}
+# Sections of commands that no stage of a run reads: what changes there changes no run.
+OF_OTHER_COMMANDS = ("score", "evaluate", "correlate", "robustness", "separate", "explain")
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,7 @@ def open_run(settings: Settings, *, reader: bool = True) -> OpenRun:
     """
     folder, state = Path(settings.output_dir), processes(settings.training.use_cpu)
     unused = [section for section, output in OUTPUTS.items() if not (folder / output).exists()]
+    unused += OF_OTHER_COMMANDS
     relevant = asdict(settings)
     del relevant["training"]["stop_after"]  # the run that goes on is the same one
     begun, stored = stored_choice(folder)  # before the record is written anew

@@ -192,7 +192,8 @@ MEASURES = "measures.json"  # in the folder of a stop (`training.stop_after`), w
 
 
 # Keys of earlier versions, with their defaults: a run whose `config.yaml` has them so is the same run, and so are
-# lines whose note (`….settings.json`) has them so.
+# lines whose note (`….settings.json`) has them so. `reward.…` stands for an option of `reward`, of `held_out`, and of
+# the parts of both.
 RETIRED: dict[str, Any] = {
     "training.eval_batch_size": 32,
     "reward.aggregation": "max",
@@ -201,6 +202,8 @@ RETIRED: dict[str, Any] = {
     "reward.gain": "relative",
     "reward.clip_gain": True,
 }
+# New keys, with the value under which everything is as before: a run whose `config.yaml` lacks them is the same run.
+ADDED: dict[str, Any] = {"reward.titles": False}
 
 
 def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collection[str] = ()) -> bool:
@@ -228,7 +231,7 @@ def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collecti
     changed = [
         f"{key}: {old!r} -> {new!r}"
         for key, old, new in _differences(earlier, now)
-        if key.partition(".")[0] not in unused and not (new is None and old is not None and RETIRED.get(key) == old)
+        if key.partition(".")[0] not in unused and not _only_spelled_otherwise(key, old, new)
     ]
     if changed:
         raise InputError(
@@ -255,6 +258,16 @@ def stop_folder(run: Path, passes: float) -> Path:
 def is_measured(run: Path, passes: float | None) -> bool:
     """Whether a run has stopped after these passes and was measured there."""
     return passes is not None and (stop_folder(run, passes) / MEASURES).exists()
+
+
+def _only_spelled_otherwise(key: str, old: Any, new: Any) -> bool:
+    """Whether a key is retired or new, and has the value under which that changes nothing."""
+    section, _, rest = key.partition(".")
+    if section in ("reward", "held_out"):
+        key = f"reward.{rest.rpartition('.')[2]}"
+    if new is None and key in RETIRED:
+        return bool(old == RETIRED[key])
+    return old is None and key in ADDED and bool(new == ADDED[key])
 
 
 def _differences(earlier: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:

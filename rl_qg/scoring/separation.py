@@ -111,7 +111,9 @@ def sampler(
 
     def sample(examples: Sequence[QAExample]) -> SampledQuestions:
         draw = partial(generator.candidates, count=count, seed=seed, **options)
-        in_parts = OutOfMemoryRetry("separation test", "lower separate.samples, or set training.use_cpu=true")
+        in_parts = OutOfMemoryRetry(
+            "questions of the generator", "lower separate.samples, or set training.use_cpu=true"
+        )
         questions: list[list[str]] = []
         with ProgressBar(total=len(examples), desc="sample", unit="answer", leave=False, delay=2) as bar:
             for start in range(0, len(examples), _ANSWERS_AT_ONCE):
@@ -305,7 +307,8 @@ def separation(
     sampled = None if sampler is None else sampler(examples)
     columns = [] if sampled is None else list(zip(*sampled.questions, strict=True))  # (k, examples)
     numbered = {f"sample {number}": texts for number, texts in enumerate(columns)}
-    right_scores, by_column = _scores(reward, examples, {**wrong, **numbered})
+    title = "separation test" if sampler is None else "separation test with samples"
+    right_scores, by_column = _scores(reward, examples, {**wrong, **numbered}, title)
     wrong_scores = {kind: by_column[kind] for kind in wrong}
     draws = PassageDraws([passage_hash(example.context) for example in examples], resamples=resamples)
     pairs, won = {}, []
@@ -363,7 +366,7 @@ def _sampled(
 
 
 def _scores(
-    reward: Reward, examples: Sequence[QAExample], wrong: Mapping[str, Sequence[str | None]]
+    reward: Reward, examples: Sequence[QAExample], wrong: Mapping[str, Sequence[str | None]], title: str
 ) -> tuple[Floats, dict[str, Floats]]:
     """The rewards of the examples' questions (examples,) and of each kind of wrong ones; NaN where there is none."""
     rows = [(number, "", example.question) for number, example in enumerate(examples)]
@@ -371,7 +374,7 @@ def _scores(
         (number, kind, text) for kind, texts in wrong.items() for number, text in enumerate(texts) if text is not None
     ]
     rows.sort(key=lambda row: row[0])  # questions about one passage together: rewards keep what they know of it
-    scorer = RewardScorer(reward, "separation test", references=False)
+    scorer = RewardScorer(reward, title, references=False)
     columns = {kind: np.full(len(examples), np.nan) for kind in ("", *wrong)}
     with ProgressBar(total=len(rows), desc="separate", unit="question", leave=False, delay=2) as bar:
         for start in range(0, len(rows), _QUESTIONS_AT_ONCE):

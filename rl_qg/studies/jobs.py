@@ -104,7 +104,7 @@ def check_keys(jobs: Sequence[Job], compose: Compose) -> None:
     """
     checked = set()
     for job in jobs:
-        kind = re.sub(r"(-x[^-]+)?-s\d+-\w+$", "", job.name)
+        kind = re.sub(r"(-x[\d.e+-]+)?-s\d+-\w+$", "", job.name)
         if kind not in checked and not is_done(job):
             compose(job.command, job.arguments)
             checked.add(kind)

@@ -9,6 +9,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.scoring.separation import check_reward, sampler
 from rl_qg.settings import Settings
@@ -33,7 +34,11 @@ def check_on_samples(
         return
 
     def sample(examples: Sequence[QAExample]) -> Any:
-        generator = CandidateGenerator(model, device=device, independent=device.type == "cpu")
+        try:
+            generator = CandidateGenerator(model, device=device, independent=device.type == "cpu")
+        except torch.OutOfMemoryError:
+            fault = "the generator does not fit beside the model in training; evaluation.check_reward=0 leaves it out"
+            raise InputError(fault) from None
         options: dict[str, Any] = {"top_p": scst.top_p, "temperature": scst.temperature, "seed": settings.data.seed}
         return sampler(Path(model).name, generator, SAMPLES, max_new_tokens=scst.max_new_tokens, **options)(examples)
 

@@ -183,5 +183,10 @@ def _writes(trace: Path, rank: int) -> list[Write]:
 
 
 def _lines(file: Path) -> list[Write]:
-    lines = (json.loads(line) for line in file.read_text().splitlines())
+    lines = (json.loads(line) for line in _complete(file.read_text()).splitlines())
     return [Write(**line) for line in lines if line["event"] != "start"]
+
+
+def _complete(text: str) -> str:
+    """What is before the last line feed: a process that still runs may have written a part of a line."""
+    return text[: text.rfind("\n") + 1]

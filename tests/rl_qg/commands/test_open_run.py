@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from accelerate import PartialState
 
 from rl_qg.commands.compose import compose
@@ -53,6 +54,20 @@ def test_settings_of_late_stages_may_change_until_they_are_used(
         with pytest.raises(InputError, match=message):
             open_run(compose("pipeline", base))
     open_run(other)
+
+
+@pytest.mark.slow
+def test_settings_of_other_commands_do_not_matter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run that was begun before `score.columns.title` and `separate.model` existed."""
+    monkeypatch.setattr("rl_qg.commands.runs.with_miniatures", lambda settings, examples, state, **_: settings)
+    settings = compose("pipeline", ["preset=smoke", f"output_dir={tmp_path / 'run'}"])
+    open_run(settings)
+    (tmp_path / "run" / "metrics.jsonl").touch()
+    config = tmp_path / "run" / "config.yaml"
+    earlier = yaml.safe_load(config.read_text())
+    del earlier["score"]["columns"]["title"], earlier["separate"]["model"]
+    config.write_text(yaml.safe_dump(earlier))
+    open_run(settings)
 
 
 def test_miniatures_of_the_second_reward_are_built_too(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,3 +62,31 @@ def test_a_key_that_is_gone_is_ignored_at_its_default_alone(tmp_path: Path) -> N
     with pytest.raises(InputError, match=r"other settings \(training\.eval_batch_size: 16 -> None\)") as caught:
         check_run_folder(tmp_path / "16", now)
     assert "\n" not in str(caught.value)
+
+
+QRELSCORE = {"aggregation": "max", "layers": "all", "power": 1.0, "gain": "relative", "clip_gain": True}
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now", "fault"),
+    [
+        ({"held_out": QRELSCORE}, {"held_out": {}}, ""),
+        ({"reward": {"parts": {"qrelscore": QRELSCORE}}}, {"reward": {"parts": {"qrelscore": {}}}}, ""),
+        ({"held_out": {**QRELSCORE, "power": 2.0}}, {"held_out": {}}, r"held_out\.power: 2\.0 -> None"),
+        ({"reward": {"parts": {"faithfulness": {}}}}, {"reward": {"parts": {"faithfulness": {"titles": False}}}}, ""),
+        (
+            {"reward": {"measure": "all"}},
+            {"reward": {"measure": "all", "titles": True}},
+            r"reward\.titles: None -> True",
+        ),
+        ({"data": {"layers": "all"}}, {"data": {}}, r"data\.layers: 'all' -> None"),
+    ],
+)
+def test_options_of_rewards_that_are_gone_or_new(tmp_path: Path, earlier: Any, now: Any, fault: str) -> None:
+    claim_run_folder(tmp_path, earlier)
+    (tmp_path / "metrics.jsonl").touch()
+    if fault:
+        with pytest.raises(InputError, match=fault):
+            check_run_folder(tmp_path, now)
+    else:
+        assert check_run_folder(tmp_path, now)
