@@ -9,6 +9,7 @@ import errno
 import os
 import sqlite3
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -149,6 +150,21 @@ class _SQLiteTransaction(Transaction):
         return self.row("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name) is not None
 
 
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Set the write-ahead log. Where several processes do so with a new file at once, SQLite tells all but one that it
+    is locked and does not wait, since that could be a deadlock; they try again, for at most `WAIT_S`.
+    """
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
+
+
 class SQLiteDatabase(Database):
     """A file on a local disk; write-ahead log, every commit on the disk before it returns."""
 
@@ -172,7 +188,8 @@ class SQLiteDatabase(Database):
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
+        _write_ahead(connection)
+        for pragma in ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
             connection.execute(f"PRAGMA {pragma}")
         return connection
 
