@@ -110,7 +110,7 @@ def test_processes_that_begin_a_study_together_make_one(study_url: str) -> None:
 
 
 def test_a_new_file_is_opened_by_several_at_once(tmp_path: Path) -> None:
-    """SQLite refuses all but one of those that make the write-ahead log at once: 4 of 60 times before it was retried."""
+    """SQLite refuses all but one of those that make the log at once (4 of 60 times before they tried again)."""
     plan = small_plan()
     for number in range(40):
         at_once(lambda _, path=tmp_path / f"{number}.db": open_store(str(path), plan), range(6))
