@@ -178,8 +178,10 @@ def test_samples_show_their_questions_on_a_phone(show: Any) -> None:
 @pytest.mark.parametrize("width", [PHONE, WIDE])
 def test_bars_keep_a_length_that_can_be_compared(show: Any, width: int) -> None:
     page = show("report", width).page
-    for tracks, places in ((".funnel .bar", ".funnel .count"), ("td.stack > span", "td.stack")):
-        boxes = [track.bounding_box() for track in page.locator(tracks).all()]
-        assert len(boxes) == page.locator(places).count() > 1
-        assert min(box["width"] for box in boxes) >= 90 and min(box["height"] for box in boxes) > 9
-        assert len({box["width"] for box in boxes}) == 1, "so that lengths can be compared"
+    assert page.locator(".funnel").count() == 1 and page.locator("table:has(td.stack)").count() == 2
+    for groups, tracks in ((".funnel", ".bar"), ("table:has(td.stack)", "td.stack > span")):
+        for group in page.locator(groups).all():
+            boxes = [track.bounding_box() for track in group.locator(tracks).all()]
+            assert len(boxes) == group.locator(".count, td.stack").count() > 1
+            assert min(box["width"] for box in boxes) >= 90 and min(box["height"] for box in boxes) > 9
+            assert len({box["width"] for box in boxes}) == 1, "so that lengths can be compared"
