@@ -54,8 +54,8 @@ def summarise(runs: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str
         summary[arm] = {key: interval([row[key] for row in rows]) for key in MEASURES if all(key in r for r in rows)}
     differences: dict[str, Any] = {}
     for arm in arms:
-        for control in CONTROLS:
-            if arm in (*CONTROLS, "gold") or control not in arms:
+        for control in (*CONTROLS, "scst"):
+            if arm in (*CONTROLS, "gold", control) or control not in arms:
                 continue
             pairs = [(seed[arm], seed[control]) for seed in runs.values() if arm in seed and control in seed]
             for key in TESTED:

@@ -1,24 +1,25 @@
 """Train SCST with groups in which every sample fails replaced, so that updates stay full.
 
-    python experiments/learning-by-reward/full_groups.py --output runs/learning-by-reward --seeds 12 1
+    python experiments/learning-by-reward/full_groups.py --output RUNS --seeds 12 1
+    python experiments/learning-by-reward/full_groups.py --output RUNS --seeds 21 22 23 24 25 --judge
 
 Twice as many answers are sampled for each update (four passes in as many updates); of these it learns from the first
 BATCH whose best sample has a reward of at least PASSES_FROM, and from failed ones only where there are too few. Reads
 the cross-entropy generators of `run.py --arms ce`, and with `--reader words` the readers that `on_policy.py` left;
-writes measures and the share of failed groups into `variants.json` beside this file.
+writes measures and the share of failed groups into `variants.json` beside this file, with `--judge` and the F1 of a
+reader that its questions teach, as an arm into `results.json`.
 """
 
 import argparse
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
 
 import torch
 from on_policy import again
-from run import BATCH, PASSES, REWARD, SCST, Experiment, greedy, keep_variant, measures
+from run import BATCH, PASSES, RESULTS, REWARD, SCST, Experiment, greedy, keep, keep_variant, measures
 from torch import Tensor, nn
 from world_settings import WORLD_SETTINGS
 
@@ -76,6 +77,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="the folder that run.py was given")
     parser.add_argument("--seeds", type=int, nargs="+", required=True)
     parser.add_argument("--reader", default="", help="labels of the reader of on_policy.py in the reward")
+    parser.add_argument("--judge", action="store_true", help="teach a reader too; an arm of results.json")
     given = parser.parse_args()
     arm, name = ARM, "groups that fail replaced"
     if given.reader:
@@ -89,13 +91,18 @@ def main() -> None:
             options += again(experiment, given.reader)
         options += ["evaluation.check_reward=0", f"training.batch_size={2 * BATCH}", f"scst.epochs={2 * PASSES}"]
         FullGroups.failed.clear()
-        with patch.object(stages, "seq2seq_trainer", partial(stages.seq2seq_trainer, trainer_class=FullGroups)):
+        with patch.object(stages, "SelfCriticalTrainer", FullGroups):
             train(compose("train", options))
         found = measures(greedy(experiment.model(arm), experiment.held_out()), experiment.held_out(), None)
         failed, last = FullGroups.failed, FullGroups.failed[-100:]
-        found |= {"failed_first_100": sum(failed[:100]) / 100, "failed_last_100": sum(last) / len(last)}
+        if failed:  # none where the generator was complete already
+            found |= {"failed_first_100": sum(failed[:100]) / 100, "failed_last_100": sum(last) / len(last)}
         print(json.dumps({"seed": seed, "updates": len(failed), "right": found["right"]}), flush=True)
-        keep_variant(name, str(seed), found)
+        if given.judge:
+            experiment.teach(arm)
+            keep(0.02, seed, {arm: found | experiment.judge([], [arm], None)[arm]}, RESULTS)
+        else:
+            keep_variant(name, str(seed), found)
 
 
 if __name__ == "__main__":
