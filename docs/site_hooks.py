@@ -66,8 +66,7 @@ def commands_text() -> str:
 def settings_text() -> str:
     """The choices of each group, and every key with its default and its comment, as `--help` prints them."""
     from rl_qg.commands.catalogue import GROUPS, offered
-    from rl_qg.settings import Settings
-    from rl_qg.settings.root import describe
+    from rl_qg.settings import Settings, describe
 
     groups = "\n".join(f"| `{group}` | {offered(group)} |" for group in GROUPS)
     parts = [f"## Groups\n\n| group | choices |\n| --- | --- |\n{groups}"]

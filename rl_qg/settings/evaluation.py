@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rl_qg.settings.keys import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, SEED, Limits, Section, key
+from rl_qg.settings.keys import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, SEED, Limits, Section, choice, key
 from rl_qg.text.languages import code_fault
 from rl_qg.text.question_types import language_fault
 
@@ -15,12 +15,12 @@ LANGUAGE = "of the questions, for their types: en, de, fr, es, or other (no type
 class EvaluationSettings(Section):
     """How the generators of both stages are compared on held-out passages."""
 
-    max_examples: int = key(500, "validation examples", limits=COUNT)
-    batch_size: int = key(32, "examples", limits=COUNT)
+    max_examples: int = key(500, "validation examples", COUNT)
+    batch_size: int = key(32, "examples", COUNT)
     check_reward: int = key(
         100,
         "validation examples on which the reward is tested before training with it (rl-qg separate); 0: no test",
-        limits=NOT_NEGATIVE,
+        NOT_NEGATIVE,
     )
 
 
@@ -45,7 +45,7 @@ class ScoreSettings(Section):
     )
     output: str = key("", "a .jsonl file: the input's rows with their score and its parts")
     columns: ScoreColumns = key(ScoreColumns(), "the fields of the input")
-    batch_size: int = key(256, "rows read and scored at a time", limits=COUNT)
+    batch_size: int = key(256, "rows read and scored at a time", COUNT)
 
 
 @dataclass
@@ -66,35 +66,30 @@ class EvaluateSettings(Section):
         "null: none",
     )
     page: str = key(
-        "",
-        "with sets=true: a page .html with the questions of a passage side by side, such as sets.html; empty: none",
+        "", "with sets=true: a page .html with the questions of a passage side by side, such as sets.html; empty: none"
     )
-    page_passages: int = key(20, "passages on that page, spread over all", limits=COUNT)
+    page_passages: int = key(20, "passages on that page, spread over all", COUNT)
     pairs: bool = key(
         False, "question-answer pairs instead: each passage's against all human ones (QAAligned, one to one)"
     )
-    passages: str = key(
-        "all",
+    passages: str = choice(
+        "all asked",
         "with pairs=true: all with human pairs, those that a file has no pair for counting as 0; or asked: that some "
         "file has a row for",
-        choices=("all", "asked"),
     )
-    compat: str = key(
-        "none",
+    compat: str = choice(
+        "none lmqg",
         "none, or lmqg: metrics as its published numbers were computed (only the questions normalised; BERTScore's "
         "precision, version 2 of MoverScore)",
-        choices=("none", "lmqg"),
     )
-    level: str = key(
-        "answer",
+    level: str = choice(
+        "answer sentence paragraph",
         "with compat=lmqg: answer (each question), or one question for each distinct sentence or paragraph, against "
         "all human questions about it",
-        choices=("answer", "sentence", "paragraph"),
     )
-    aggregation: str = key(
-        "first",
+    aggregation: str = choice(
+        "first last long short middle",
         "with level=sentence or paragraph, the question that is scored: first, last, long, short or middle",
-        choices=("first", "last", "long", "short", "middle"),
     )
     metrics: Any = key(
         "", "names, dotted paths, or options: [bleu4,qrelscore,{metric: bertscore, layer: 5, label: bs5}]"
@@ -105,12 +100,12 @@ class EvaluateSettings(Section):
         "auto",
         "that the questions should be in: a code such as de; auto (that of the passages, or references) or other; it "
         "decides how words are split, the types of questions, and which share of them is in it",
-        fault=code_fault,
+        code_fault,
     )
     lengths: list[int] = key([8, 12, 16], "numbers of words at which a new class of length begins")
-    resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests", limits=COUNT)
-    seed: int = key(0, "of the resamples", limits=SEED)
-    batch_size: int = key(256, "rows scored and kept at a time", limits=COUNT)
+    resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests", COUNT)
+    seed: int = key(0, "of the resamples", SEED)
+    batch_size: int = key(256, "rows scored and kept at a time", COUNT)
 
     def conflicts(self) -> Iterator[str]:
         if self.pairs and self.sets:
@@ -158,49 +153,44 @@ class CorrelateSettings(Section):
     metrics: Any = key("", "as in evaluate")
     output: str = key("", "the folder of tables, page and scores")
     criteria: list[str] | None = key(None, "the file's criteria to use, such as [fluency]; null: all")
-    references: str = key(
-        "together",
+    references: str = choice(
+        "together best",
         "several references of a question: together, as each metric takes them; best: the best score of a single one",
-        choices=("together", "best"),
     )
     provided: bool = key(True, "also compare metric values that the data's authors provide")
-    rater_filter: str = key(
-        "none",
+    rater_filter: str = choice(
+        "none both_sides above",
         "leave out ratings far from the others of the question: on both_sides, or above alone; none",
-        choices=("none", "both_sides", "above"),
     )
-    filter_above: float = key(1.0, "standard deviations from which on rater_filter leaves out", limits=NOT_NEGATIVE)
-    filter_most: int = key(5, "ratings of a question that rater_filter leaves out at most", limits=COUNT)
-    standardise: str = key(
-        "none",
+    filter_above: float = key(1.0, "standard deviations from which on rater_filter leaves out", NOT_NEGATIVE)
+    filter_most: int = key(5, "ratings of a question that rater_filter leaves out at most", COUNT)
+    standardise: str = choice(
+        "none rater rater_with_controls",
         "z-scores of each rater in place of ratings: rater; rater_with_controls (scale also of controls); none",
-        choices=("none", "rater", "rater_with_controls"),
     )
     overall: bool = key(False, "also the mean of all criteria, as the criterion overall")
     replication: str = key("", "a second file of ratings, whose systems' means are correlated with the first's")
-    language: str = key("en", LANGUAGE, fault=language_fault)
+    language: str = key("en", LANGUAGE, language_fault)
     min_gap: float = key(
-        0.0, "in pairs of questions about one item, ratings must differ by more than this", limits=NOT_NEGATIVE
+        0.0, "in pairs of questions about one item, ratings must differ by more than this", NOT_NEGATIVE
     )
-    sentences_of: str = key(
-        "none",
+    sentences_of: str = choice(
+        "none question references",
         "look apart at texts of several sentences: the judged one (question), or its references; none",
-        choices=("none", "question", "references"),
     )
     disagreements: int = key(
-        100, "questions on which a metric and people differ most, of each metric and criterion", limits=NOT_NEGATIVE
+        100, "questions on which a metric and people differ most, of each metric and criterion", NOT_NEGATIVE
     )
-    folds: int = key(5, "of passages, for the regression", limits=Limits(2))
-    repeats: int = key(10, "times that the folds are drawn anew, for the regression", limits=COUNT)
-    select_on: str = key(
-        "all",
+    folds: int = key(5, "of passages, for the regression", Limits(2))
+    repeats: int = key(10, "times that the folds are drawn anew, for the regression", COUNT)
+    select_on: str = choice(
+        "all training",
         "the folds on which metrics are selected: all, or training (each fold is predicted by its own selection)",
-        choices=("all", "training"),
     )
-    max_selected: int = key(8, "metrics in the regression at most; 0: no regression", limits=NOT_NEGATIVE)
-    resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests", limits=COUNT)
-    seed: int = key(0, "of resamples and folds", limits=SEED)
-    batch_size: int = key(256, "rows scored and kept at a time", limits=COUNT)
+    max_selected: int = key(8, "metrics in the regression at most; 0: no regression", NOT_NEGATIVE)
+    resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests", COUNT)
+    seed: int = key(0, "of resamples and folds", SEED)
+    batch_size: int = key(256, "rows scored and kept at a time", COUNT)
 
     def conflicts(self) -> Iterator[str]:
         if self.select_on == "training" and self.folds < 3:
@@ -211,17 +201,15 @@ class CorrelateSettings(Section):
 class ClassifierSettings(Section):
     """Classifiers of questions trained on questions that were made wrong, or paraphrased."""
 
-    folds: int = key(5, "of passages; each is scored by a classifier trained on the others", limits=Limits(2))
-    reads: str = key(
-        "context",
-        "what the question is paired with: context, reference (the human question), or both",
-        choices=("context", "reference", "both"),
+    folds: int = key(5, "of passages; each is scored by a classifier trained on the others", Limits(2))
+    reads: str = choice(
+        "context reference both", "what the question is paired with: context, reference (the human question), or both"
     )
-    epochs: int = key(3, "passes over the training folds", limits=COUNT)
-    learning_rate: float = key(2e-5, "of encoders, with linear decay after a warm-up of a tenth", limits=POSITIVE)
-    decatt_learning_rate: float = key(1e-3, "of decatt", limits=POSITIVE)
-    batch_size: int = key(32, "pairs", limits=COUNT)
-    max_length: int = key(256, "tokens of question and passage together; the passage is cut", limits=Limits(16))
+    epochs: int = key(3, "passes over the training folds", COUNT)
+    learning_rate: float = key(2e-5, "of encoders, with linear decay after a warm-up of a tenth", POSITIVE)
+    decatt_learning_rate: float = key(1e-3, "of decatt", POSITIVE)
+    batch_size: int = key(32, "pairs", COUNT)
+    max_length: int = key(256, "tokens of question and passage together; the passage is cut", Limits(16))
 
 
 @dataclass
@@ -236,20 +224,16 @@ class RobustnessSettings(Section):
         "en", "of the questions; where it is not en: kinds=[entity], paraphrases of people or models, and spacy_model"
     )
     kinds: list[str] = key(["entity", "pronoun", "negation"], "how questions are made wrong")
-    rules: str = key(
-        "own",
+    rules: str = choice(
+        "own qrelscore",
         "own, or qrelscore: entities and pronouns drawn within groups, verbs to negate drawn (its Appendix C)",
-        choices=("own", "qrelscore"),
     )
-    entity_groups: str = key(
-        "three",
+    entity_groups: str = choice(
+        "three four",
         "under rules=qrelscore: three (person; place or organisation; number), or four (organisations apart)",
-        choices=("three", "four"),
     )
-    negation: str = key(
-        "not",
-        "not; antonym (a verb's, by WordNet, which must be installed); or either (drawn)",
-        choices=("not", "antonym", "either"),
+    negation: str = choice(
+        "not antonym either", "not; antonym (a verb's, by WordNet, which must be installed); or either (drawn)"
     )
     paraphrases: str = key("", "JSON lines {question, paraphrase}; empty: paraphraser or back_translation")
     paraphraser: str = key("", "a seq2seq model that paraphrases: folder or Hub name; empty: rules")
@@ -257,18 +241,16 @@ class RobustnessSettings(Section):
     back_translation: Any = key(
         "", "languages [fr,de,zh,es,ru] (Helsinki-NLP's opus-mt models), or pairs of models [{to: MODEL, back: MODEL}]"
     )
-    languages_per_question: int | None = key(
-        1, "of back_translation, drawn for each question; null: all", limits=COUNT
-    )
-    positives: int | None = key(None, "paraphrases drawn, 10000 in the paper of QRelScore; null: all", limits=COUNT)
-    negatives: int | None = key(None, "wrong questions drawn, of all kinds; null: all", limits=COUNT)
+    languages_per_question: int | None = key(1, "of back_translation, drawn for each question; null: all", COUNT)
+    positives: int | None = key(None, "paraphrases drawn, 10000 in the paper of QRelScore; null: all", COUNT)
+    negatives: int | None = key(None, "wrong questions drawn, of all kinds; null: all", COUNT)
     supervised: list[str] = key([], "classifiers trained in folds: decatt, or encoders such as bert-base-uncased")
     classifier: ClassifierSettings = key(ClassifierSettings(), "their training")
     spacy_model: str = key("en_core_web_sm", "finds entities where it is installed; else rules do, in English only")
-    max_questions: int | None = key(1000, "a seeded sample of this many; null: all", limits=COUNT)
-    resamples: int = key(1000, "bootstrap resamples of passages, for intervals", limits=COUNT)
-    seed: int = key(0, "of sample, swaps and resamples", limits=SEED)
-    batch_size: int = key(256, "rows scored and kept at a time", limits=COUNT)
+    max_questions: int | None = key(1000, "a seeded sample of this many; null: all", COUNT)
+    resamples: int = key(1000, "bootstrap resamples of passages, for intervals", COUNT)
+    seed: int = key(0, "of sample, swaps and resamples", SEED)
+    batch_size: int = key(256, "rows scored and kept at a time", COUNT)
 
 
 @dataclass
@@ -284,15 +266,13 @@ class SeparateSettings(Section):
 
     output: str = key("", "the folder of table, page and record; a run folder will do")
     model: SeparateModelSettings = key(SeparateModelSettings(), "the generator whose errors are looked at")
-    samples: int = key(
-        4, "questions that it samples for each answer, with scst.temperature and scst.top_p", limits=COUNT
-    )
+    samples: int = key(4, "questions that it samples for each answer, with scst.temperature and scst.top_p", COUNT)
     reader: str = key(
         "", "a second extractive reader that has to find each answer, off the embedded corpus; empty: not checked"
     )
-    max_examples: int | None = key(200, "a seeded sample of this many human questions; null: all", limits=COUNT)
-    resamples: int = key(10000, "bootstrap resamples of passages, for intervals", limits=COUNT)
-    seed: int = key(0, "of the sample, of the wrong and of the sampled questions", limits=SEED)
+    max_examples: int | None = key(200, "a seeded sample of this many human questions; null: all", COUNT)
+    resamples: int = key(10000, "bootstrap resamples of passages, for intervals", COUNT)
+    seed: int = key(0, "of the sample, of the wrong and of the sampled questions", SEED)
 
     def conflicts(self) -> Iterator[str]:
         if self.reader and not self.model.path:
@@ -313,8 +293,8 @@ class BaselinesSettings(Section):
     """Random pairs of question and passage, whose mean parts are the baselines of QRelScore."""
 
     output: str = key("", "a .json file, for reward.baselines=")
-    pairs: int = key(1000, "random pairs of a question and another passage", limits=COUNT)
-    seed: int = key(0, "of the pairs", limits=SEED)
+    pairs: int = key(1000, "random pairs of a question and another passage", COUNT)
+    seed: int = key(0, "of the pairs", SEED)
 
 
 # Data for a benchmark (`rl-qg bench data`).
@@ -329,20 +309,18 @@ class BenchSettings(Section):
     data: Any = key(None, "file(s) or Hub data set: the training data, and what validation and test are taken from")
     validation: Any = key(None, "file(s) or Hub data set; null: taken from data")
     test: Any = key(None, "file(s) or Hub data set; null: taken from data")
-    split: str = key(
-        "shares",
+    split: str = choice(
+        "shares squadshifts",
         "how data are divided: shares (see below), or squadshifts (half test, one sixth validation); "
         "with validation or test given, as many questions as it has are taken for the other",
-        choices=("shares", "squadshifts"),
     )
-    validation_share: float = key(0.1, "with split=shares: share of the questions", limits=FRACTION)
-    test_share: float = key(0.1, "with split=shares: share of the questions", limits=FRACTION)
-    clean: str = key(
-        "qg_bench",
+    validation_share: float = key(0.1, "with split=shares: share of the questions", FRACTION)
+    test_share: float = key(0.1, "with split=shares: share of the questions", FRACTION)
+    clean: str = choice(
+        "qg_bench none",
         "qg_bench (citation marks such as [3] and runs of white space are removed, as in QG-Bench) or none",
-        choices=("qg_bench", "none"),
     )
-    seed: int = key(0, "of the choice of paragraphs", limits=SEED)
+    seed: int = key(0, "of the choice of paragraphs", SEED)
 
     def conflicts(self) -> Iterator[str]:
         if self.validation_share + self.test_share >= 1:

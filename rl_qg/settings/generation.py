@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-from rl_qg.settings.keys import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Section, key
+from rl_qg.settings.keys import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Section, choice, key
 from rl_qg.text.languages import code_fault
 
 
@@ -14,32 +14,29 @@ class AnswersSettings(Section):
 
     input: Any = key("", "file(s): .txt, or .jsonl, .json, .parquet with a context")
     output: str = key("", "the file to write, such as answers.jsonl")
-    method: str = key(
-        "rules",
+    method: str = choice(
+        "rules spacy extractor generator",
         "rules (no model), spacy (a pipeline of that library), extractor (trained by train-answers) or generator "
         "(trained with model.task=answers or multitask)",
-        choices=("rules", "spacy", "extractor", "generator"),
     )
-    max_per_context: int | None = key(10, "the best so many of a passage; null: all", limits=COUNT)
-    passages: str = key(
-        "line",
-        "in text files: line (each is a passage) or paragraph (blank lines separate them)",
-        choices=("line", "paragraph"),
+    max_per_context: int | None = key(10, "the best so many of a passage; null: all", COUNT)
+    passages: str = choice(
+        "line paragraph", "in text files: line (each is a passage) or paragraph (blank lines separate them)"
     )
     exclude: Any = key(None, "file(s) whose passages are left out, such as the validation data")
     language: str = key(
         "auto",
         "of the passages, for the rules: a code such as ko; auto (found in each passage) or other (rules for any "
         "language alone)",
-        fault=code_fault,
+        code_fault,
     )
     spacy_model: str = key("en_core_web_sm", "an installed pipeline, or its folder")
     extractor: str = key("", "the output folder of train-answers")
     generator: str = key("", "a generator trained with model.task=answers or multitask, such as RUN/ce")
     min_probability: float = key(
-        0.1, "smallest probability, by the extractor, that an answer begins at a word", limits=FRACTION
+        0.1, "smallest probability, by the extractor, that an answer begins at a word", FRACTION
     )
-    batch_size: int = key(32, "passages", limits=COUNT)
+    batch_size: int = key(32, "passages", COUNT)
 
 
 @dataclass
@@ -47,27 +44,23 @@ class GenerateSettings(Section):
     """Candidate questions: the outputs of one beam search, or nucleus samples, best first."""
 
     output: str = key("", "the file to write, such as questions.jsonl")
-    engine: str = key(
-        "own",
-        "own (beams share the encoded passage) or library (the model's generate() of transformers)",
-        choices=("own", "library"),
+    engine: str = choice(
+        "own library", "own (beams share the encoded passage) or library (the model's generate() of transformers)"
     )
-    num_beams: int = key(8, "every output of the beam search is kept", limits=COUNT)
+    num_beams: int = key(8, "every output of the beam search is kept", COUNT)
     do_sample: bool = key(False, "nucleus samples instead of beams")
-    num_samples: int = key(8, "samples per answer, with do_sample", limits=COUNT)
-    top_p: float = key(0.9, "sample from the most likely tokens of this total probability", limits=SHARE)
-    temperature: float = key(1.0, "of sampling", limits=POSITIVE)
-    max_new_tokens: int = key(64, "longest question", limits=COUNT)
+    num_samples: int = key(8, "samples per answer, with do_sample", COUNT)
+    top_p: float = key(0.9, "sample from the most likely tokens of this total probability", SHARE)
+    temperature: float = key(1.0, "of sampling", POSITIVE)
+    max_new_tokens: int = key(64, "longest question", COUNT)
     rerank: Any = key(
         None, "the metric, as an entry of metrics=[…], that orders the candidates of an answer; null: probability"
     )
     keep: int | None = key(None, "write the best so many candidates of each answer; null: all")
-    max_answers: int | None = key(None, "ask about so many answers, a seeded sample; null: all", limits=COUNT)
-    batch_size: int = key(16, "answers per device", limits=COUNT)
-    precision: str = key(
-        "no",
-        "no (float32) or bf16: half the memory for weights, but other questions are possible",
-        choices=("no", "bf16"),
+    max_answers: int | None = key(None, "ask about so many answers, a seeded sample; null: all", COUNT)
+    batch_size: int = key(16, "answers per device", COUNT)
+    precision: str = choice(
+        "no bf16", "no (float32) or bf16: half the memory for weights, but other questions are possible"
     )
 
     @property
@@ -110,10 +103,8 @@ class AskSettings(Section):
 
     input: Any = key("", "document(s): .txt, .md, .html, .pdf, or - for standard input")
     output: str = key("", "the file to write, such as pairs.jsonl or sets.jsonl")
-    format: str = key(
-        "auto",
-        "jsonl, json, csv, squad, anki or gift; auto: by the ending of output",
-        choices=("auto", "jsonl", "json", "csv", "squad", "anki", "gift"),
+    format: str = choice(
+        "auto jsonl json csv squad anki gift", "jsonl, json, csv, squad, anki or gift; auto: by the ending of output"
     )
     model: AskModelSettings = key(AskModelSettings(), "the generator that asks")
     number: Any = key(
@@ -121,14 +112,13 @@ class AskSettings(Section):
         "pairs, or questions of a set, of a passage; null: all that are good enough; auto, with strategy: as many as "
         "select finds worth it",
     )
-    way: str = key(
-        "auto",
+    way: str = choice(
+        "auto pipeline multitask end2end",
         "pipeline (answers, then questions), multitask or end2end; auto: what the model was trained for",
-        choices=("auto", "pipeline", "multitask", "end2end"),
     )
-    min_score: float = key(0.0, "pairs with a lower score are left out", limits=FRACTION)
+    min_score: float = key(0.0, "pairs with a lower score are left out", FRACTION)
     language: str = key("en", "of the documents, an ISO 639-1 code")
-    seed: int | None = key(None, "null: the most probable questions; a number draws other ones", limits=SEED)
+    seed: int | None = key(None, "null: the most probable questions; a number draws other ones", SEED)
     reader: str = key(
         "",
         "an extractive reader that has to find each answer, or that says which questions of a set are answerable; "
@@ -136,35 +126,31 @@ class AskSettings(Section):
     )
     rerank: Any = key(None, "the metric, as an entry of metrics=[…], that orders the pairs; null: their score")
     extractor: str = key("", "the output folder of train-answers, which proposes answers; empty: rules")
-    batch_size: int = key(16, "answers that are decoded together", limits=COUNT)
-    granularity: str | None = key(
-        None,
+    batch_size: int = key(16, "answers that are decoded together", COUNT)
+    granularity: str | None = choice(
+        "null paragraph sentence type",
         "train: what questions are asked about, paragraph, sentence or type (a sentence and a type of questions); "
         "means model.task=sets. null: of model.task",
-        choices=(None, "paragraph", "sentence", "type"),
     )
-    mode: str = key(
-        "one2many",
+    mode: str = choice(
+        "one2one one2many",
         "train with granularity: one2one (a question at a time) or one2many (all of a unit in one text)",
-        choices=("one2one", "one2many"),
+        "one2many",
     )
-    order: str = key(
-        "position",
+    order: str = choice(
+        "position shuffle best",
         "train with granularity: of the questions in a text, position (of their answers), shuffle, or best (that of "
         "the questions which model.path writes)",
-        choices=("position", "shuffle", "best"),
     )
-    strategy: str | None = key(
-        None,
+    strategy: str | None = choice(
+        ("null", *STRATEGIES),
         "sets of questions without answers by a model of model.task=sets: paragraph_one2one, paragraph_one2many, "
         "sentence_one2one, sentence_one2many, type_one2one or type_one2many, as it was trained; null: pairs",
-        choices=(None, *STRATEGIES),
     )
-    select: str = key(
-        "auto",
+    select: str = choice(
+        SELECTORS,
         "which questions are a set: all, rand, top1 (the greedy one of each unit), rank (by answerability), mmr, "
         "coverage or learned; auto: coverage, but with number=null all of one2many and top1 of one2one",
-        choices=SELECTORS,
     )
     worthiness: str = key(
         "",
@@ -178,7 +164,7 @@ class AskSettings(Section):
     candidates: int | None = key(
         None,
         "texts that are decoded for each paragraph, sentence or type; null: of one2one 20, 10 or 5, of one2many 1",
-        limits=COUNT,
+        COUNT,
     )
 
     def conflicts(self) -> Iterator[str]:
@@ -212,9 +198,9 @@ class TrainSelectorSettings(Section):
     worthiness: str = key("", "as in ask")
     types: str = key("", "as in ask")
     reader: str = key("", "as in ask; what it says is then known to the selector, and needed by it")
-    candidates: int | None = key(None, "as in ask", limits=COUNT)
-    seed: int = key(0, "of the samples", limits=SEED)
-    max_passages: int | None = key(500, "the first passages of data.train; null: all", limits=COUNT)
+    candidates: int | None = key(None, "as in ask", COUNT)
+    seed: int = key(0, "of the samples", SEED)
+    max_passages: int | None = key(500, "the first passages of data.train; null: all", COUNT)
 
 
 # How generated questions are filtered and sampled.
@@ -227,20 +213,19 @@ class AugmentSettings(Section):
     questions: str = key("", "the file of generate, such as questions.jsonl")
     gold: Any = key("", "file(s) of human questions; none for text without questions")
     output: str = key("", "the file to write: .json (SQuAD), .parquet or .jsonl (flat rows)")
-    num_samples: int = key(90_000, "synthetic questions added, or as many as are kept", limits=NOT_NEGATIVE)
+    num_samples: int = key(90_000, "synthetic questions added, or as many as are kept", NOT_NEGATIVE)
     filters: dict[str, Any] = key({}, "name and options of each, in order (group filters); null switches one off")
-    sampling: str = key(
-        "uniform",
+    sampling: str = choice(
+        "uniform reward diverse",
         "of those kept: uniform (the paper), reward (the best) or diverse (good ones that differ)",
-        choices=("uniform", "reward", "diverse"),
     )
     sample_by: str = key(
         "logprob", "what reward and diverse rank by: a filter with a measure, or a number in the questions file"
     )
     sample_relevance: float = key(
-        0.5, "diverse: weight of the rank; the rest is the weight of being different", limits=FRACTION
+        0.5, "diverse: weight of the rank; the rest is the weight of being different", FRACTION
     )
-    seed: int = key(0, "of the sample", limits=SEED)
+    seed: int = key(0, "of the sample", SEED)
     hub_dataset: str | None = key(
         None, "Hub data set for the rows and their card, such as me/squad-augmented; null: not published"
     )

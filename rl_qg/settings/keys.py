@@ -11,27 +11,27 @@ from rl_qg.runtime.errors import InputError
 
 MISSING: Any = "???"  # the default of a key that a config group or the user must fill, as OmegaConf writes it
 Default = TypeVar("Default")
+Check = Callable[[Any], str]  # says what is wrong with a value, the value first; "" where nothing is
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The smallest and the largest value of a number; `above`: larger than the smallest."""
+    """A check of a number, null passing: the smallest and the largest value; `above`: larger than the smallest."""
 
     low: float
     high: float = inf
     above: bool = False
 
-    def fault(self, name: str, value: float | None) -> str | None:
-        """What is wrong with the value of a key, or None; null has no limits."""
-        if value is None or (
-            self.low <= value <= self.high and isfinite(value) and not (self.above and value == self.low)
-        ):
-            return None
+    def __call__(self, value: float | None) -> str:
+        if value is None:
+            return ""
         if isinstance(value, float) and not isfinite(value):
-            return f"{name}={value} is not a finite number"
+            return f"{value} is not a finite number"
+        if self.low <= value <= self.high and not (self.above and value == self.low):
+            return ""
         if self.high < inf:
-            return f"{name}={value} is not in {'(' if self.above else '['}{self.low}, {self.high}]"
-        return f"{name}={value} must be {'above' if self.above else 'at least'} {self.low}"
+            return f"{value} is not in {'(' if self.above else '['}{self.low}, {self.high}]"
+        return f"{value} must be {'above' if self.above else 'at least'} {self.low}"
 
 
 COUNT = Limits(1)
@@ -48,42 +48,36 @@ def fault_of_updates(number: int) -> str:
     return "" if number >= 1 or number == -1 else f"{number} must be at least 1, or -1 for as many as epochs say"
 
 
-# By field; not in its metadata, which HfArgumentParser hands on to argparse as it is.
-_LIMITS: dict[Any, Limits] = {}
-_FAULTS: dict[Any, Callable[[Any], str]] = {}
+_CHECKS: dict[Any, Check] = {}  # by field; not in its metadata, which HfArgumentParser hands on to argparse as it is
 
 
-def key(
-    default: Default,
-    comment: str,
-    *,
-    choices: Sequence[Any] = (),
-    limits: Limits | None = None,
-    fault: Callable[[Any], str] | None = None,
-) -> Default:
+def key(default: Default, comment: str, check: Check | None = None, choices: Sequence[Any] = ()) -> Default:
     """Declare a field of a settings dataclass.
 
     Args:
         default: the value of the key; each object gets its own copy. A dataclass instance is a nested section.
         comment: one line for people; the YAML and `--help` show it, and so does `transformers.HfArgumentParser`,
             which reads the same metadata.
+        check: of the value, such as `Limits`.
         choices: the valid values, where only some texts are valid.
-        limits: of a number; null is valid where the type has it.
-        fault: says what is wrong with a value, the value first; "" where nothing is.
     """
-    metadata: dict[str, Any] = {"help": comment}
-    if choices:
-        metadata["choices"] = tuple(choices)
+    metadata = {"help": comment, **({"choices": tuple(choices)} if choices else {})}
     if isinstance(default, str | int | float | bool | None):
         declared: Any = field(default=default, metadata=metadata)
     else:
         factory: Callable[[], Default] = partial(deepcopy, default)
         declared = field(default_factory=factory, metadata=metadata)
-    if limits is not None:
-        _LIMITS[declared] = limits
-    if fault is not None:
-        _FAULTS[declared] = fault
+    if check is not None:
+        _CHECKS[declared] = check
     return declared
+
+
+def choice(names: str | Sequence[str], comment: str, default: str = "") -> Any:
+    """Declare a field that is one of several texts, given as one, `default` or the first; the word null stands for
+    None.
+    """
+    values = [None if name == "null" else name for name in (names.split() if isinstance(names, str) else names)]
+    return key(default or values[0], comment, choices=values)
 
 
 @dataclass
@@ -102,9 +96,7 @@ class Section:
             if choices and value not in choices:
                 known = ("null" if choice is None else choice for choice in choices)
                 yield f"{item.name}={value} is not one of {', '.join(known)}"
-            if (limits := _LIMITS.get(item)) and (fault := limits.fault(item.name, value)):
-                yield fault
-            if (of_value := _FAULTS.get(item)) and (fault := of_value(value)):
+            if (check := _CHECKS.get(item)) and (fault := check(value)):
                 yield f"{item.name}={fault}"
             if isinstance(value, Section):
                 yield from (f"{item.name}.{fault}" for fault in value.faults())

@@ -13,6 +13,7 @@ from rl_qg.settings.keys import (
     SHARE,
     Limits,
     Section,
+    choice,
     fault_of_updates,
     key,
 )
@@ -24,32 +25,31 @@ class QASettings(Section):
     """Training and evaluation of the extractive reader."""
 
     model: QAModelSettings = key(QAModelSettings(), "the encoder")
-    head: str = key(
-        "softmax",
+    head: str = choice(
+        "softmax sigmoid",
         "softmax: one distribution over the positions for each end of an answer; sigmoid: a decision at each position",
-        choices=("softmax", "sigmoid"),
     )
-    epochs: float = key(2.0, "passes over the data", limits=POSITIVE)
-    max_steps: int = key(-1, "updates; overrides epochs when positive", fault=fault_of_updates)
-    learning_rate: float = key(3e-5, "peak of the schedule", limits=POSITIVE)
-    warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises", limits=FRACTION)
-    batch_size: int = key(16, "windows per device", limits=COUNT)
-    save_steps: int = key(500, "updates between checkpoints", limits=COUNT)
-    max_length: int = key(384, "tokens of question and context window", limits=COUNT)
+    epochs: float = key(2.0, "passes over the data", POSITIVE)
+    max_steps: int = key(-1, "updates; overrides epochs when positive", fault_of_updates)
+    learning_rate: float = key(3e-5, "peak of the schedule", POSITIVE)
+    warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises", FRACTION)
+    batch_size: int = key(16, "windows per device", COUNT)
+    save_steps: int = key(500, "updates between checkpoints", COUNT)
+    max_length: int = key(384, "tokens of question and context window", COUNT)
     doc_stride: int = key(128, "tokens that neighbouring windows share")
-    max_answer_length: int = key(30, "tokens", limits=COUNT)
-    n_best: int = key(20, "answer starts and ends considered", limits=COUNT)
+    max_answer_length: int = key(30, "tokens", COUNT)
+    n_best: int = key(20, "answer starts and ends considered", COUNT)
     seeds: list[int] = key([0, 1, 2], "one reader each")
     threads: int | None = key(
         None,
         "CPU threads of each reader; readers then train side by side, as many as the cores allow; null: one after the "
         "other, each with all cores",
-        limits=COUNT,
+        COUNT,
     )
     unanswerable: float = key(
         0.0,
         "share of training questions beside which an unanswerable one is made, so that the reader learns to abstain",
-        limits=FRACTION,
+        FRACTION,
     )
     equal_updates: bool = key(
         True,
@@ -59,7 +59,7 @@ class QASettings(Section):
     def conflicts(self) -> Iterator[str]:
         if not self.seeds:
             yield "seeds is empty: name at least one seed, such as qa.seeds=[0]"
-        yield from (fault for seed in self.seeds if (fault := SEED.fault("seeds", seed)))
+        yield from (f"seeds={fault}" for seed in self.seeds if (fault := SEED(seed)))
         yield from stride_faults(self.doc_stride, self.max_length)
 
 
@@ -68,13 +68,13 @@ class TrainAnswersSettings(Section):
     """The model that proposes answers: any checkpoint that `AutoModelForTokenClassification` loads."""
 
     model: QAModelSettings = key(QAModelSettings(), "the encoder")
-    epochs: float = key(3.0, "passes over the data", limits=POSITIVE)
-    max_steps: int = key(-1, "updates; overrides epochs when positive", fault=fault_of_updates)
-    learning_rate: float = key(5e-5, "peak of the schedule", limits=POSITIVE)
-    warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises", limits=FRACTION)
-    batch_size: int = key(16, "windows per device", limits=COUNT)
-    save_steps: int = key(500, "updates between checkpoints", limits=COUNT)
-    max_length: int = key(384, "tokens of a window", limits=COUNT)
+    epochs: float = key(3.0, "passes over the data", POSITIVE)
+    max_steps: int = key(-1, "updates; overrides epochs when positive", fault_of_updates)
+    learning_rate: float = key(5e-5, "peak of the schedule", POSITIVE)
+    warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises", FRACTION)
+    batch_size: int = key(16, "windows per device", COUNT)
+    save_steps: int = key(500, "updates between checkpoints", COUNT)
+    max_length: int = key(384, "tokens of a window", COUNT)
     doc_stride: int = key(128, "tokens that neighbouring windows share")
 
     def conflicts(self) -> Iterator[str]:
@@ -91,31 +91,21 @@ class TrainKPQASettings(Section):
 
     model: QAModelSettings = key(QAModelSettings("bert-base-uncased"), "the encoder")
     question: bool = key(True, "false: the sentence alone, the paper's ablation -KP")
-    head: str = key(
-        "linear",
-        "linear, or tanh: a layer as wide as the encoder and tanh before it (the paper)",
-        choices=("linear", "tanh"),
+    head: str = choice("linear tanh", "linear, or tanh: a layer as wide as the encoder and tanh before it (the paper)")
+    keep: str = choice(
+        "last best", "the last weights, or best: those of the epoch with the lowest loss on the validation data"
     )
-    keep: str = key(
-        "last",
-        "the last weights, or best: those of the epoch with the lowest loss on the validation data",
-        choices=("last", "best"),
-    )
-    repetitions: int = key(
-        1, "trainings, with the seeds seed, seed + 1, …; the folder's model is the first", limits=COUNT
-    )
+    repetitions: int = key(1, "trainings, with the seeds seed, seed + 1, …; the folder's model is the first", COUNT)
     development: float = key(
-        0.1,
-        "without data.validation: fraction of the training passages that are set aside as validation data",
-        limits=SHARE,
+        0.1, "without data.validation: fraction of the training passages that are set aside as validation data", SHARE
     )
-    epochs: float = key(5.0, "passes over the data", limits=POSITIVE)
-    max_steps: int = key(-1, "updates; overrides epochs when positive", fault=fault_of_updates)
-    learning_rate: float = key(5e-5, "peak of the schedule", limits=POSITIVE)
-    warmup_fraction: float = key(0.0, "fraction of the training in which the learning rate rises", limits=FRACTION)
-    batch_size: int = key(64, "sentences per device", limits=COUNT)
-    save_steps: int = key(500, "updates between checkpoints (keep=best: one after each epoch)", limits=COUNT)
-    max_length: int = key(96, "tokens of question and sentence; the question is cut first", limits=Limits(8))
+    epochs: float = key(5.0, "passes over the data", POSITIVE)
+    max_steps: int = key(-1, "updates; overrides epochs when positive", fault_of_updates)
+    learning_rate: float = key(5e-5, "peak of the schedule", POSITIVE)
+    warmup_fraction: float = key(0.0, "fraction of the training in which the learning rate rises", FRACTION)
+    batch_size: int = key(64, "sentences per device", COUNT)
+    save_steps: int = key(500, "updates between checkpoints (keep=best: one after each epoch)", COUNT)
+    max_length: int = key(96, "tokens of question and sentence; the question is cut first", Limits(8))
 
 
 @dataclass
@@ -125,38 +115,33 @@ class TrainSentencesSettings(Section):
     The values are those of the paper on sets of questions (section 6.3), and the encoder that of its released code.
     """
 
-    kind: str = key(
-        "worthiness",
+    kind: str = choice(
+        "worthiness hierarchical types",
         "which sentences are worth a question, from the sentence alone (worthiness) or with the others of its passage "
         "(hierarchical); or types: of questions about a worthy sentence",
-        choices=("worthiness", "hierarchical", "types"),
     )
     model: QAModelSettings = key(QAModelSettings("google/electra-base-discriminator"), "the encoder")
-    pooling: str = key(
-        "cls",
-        "the vector of a sentence: of its first token (cls), or the mean of all its tokens",
-        choices=("cls", "mean"),
+    pooling: str = choice(
+        "cls mean", "the vector of a sentence: of its first token (cls), or the mean of all its tokens"
     )
-    threshold: str = key(
-        "0.5",
-        "0.5, or tuned: for each label the threshold with the best F1 on the part that is set aside",
-        choices=("0.5", "tuned"),
+    threshold: str = choice(
+        "0.5 tuned", "0.5, or tuned: for each label the threshold with the best F1 on the part that is set aside"
     )
     development: float = key(
         0.1,
         "fraction of the training articles (passages, below ten titles) that chooses epoch and thresholds; 0: the "
         "validation data do",
-        limits=Limits(0, 0.9),
+        Limits(0, 0.9),
     )
-    epochs: float = key(30.0, "at most so many passes over the data", limits=POSITIVE)
-    patience: int = key(2, "stop after so many epochs that have not lowered the held-out loss", limits=COUNT)
-    max_steps: int = key(-1, "updates; overrides epochs when positive", fault=fault_of_updates)
-    learning_rate: float = key(2e-5, "of RAdam, constant", limits=POSITIVE)
-    warmup_fraction: float = key(0.0, "fraction of the training in which the learning rate rises", limits=FRACTION)
-    weight_decay: float = key(0.01, "of RAdam", limits=NOT_NEGATIVE)
-    max_grad_norm: float = key(5.0, "longer gradients are cut to this norm", limits=POSITIVE)
-    batch_size: int = key(64, "sentences (hierarchical: passages) per device", limits=COUNT)
-    max_length: int = key(512, "tokens of a sentence", limits=Limits(8))
+    epochs: float = key(30.0, "at most so many passes over the data", POSITIVE)
+    patience: int = key(2, "stop after so many epochs that have not lowered the held-out loss", COUNT)
+    max_steps: int = key(-1, "updates; overrides epochs when positive", fault_of_updates)
+    learning_rate: float = key(2e-5, "of RAdam, constant", POSITIVE)
+    warmup_fraction: float = key(0.0, "fraction of the training in which the learning rate rises", FRACTION)
+    weight_decay: float = key(0.01, "of RAdam", NOT_NEGATIVE)
+    max_grad_norm: float = key(5.0, "longer gradients are cut to this norm", POSITIVE)
+    batch_size: int = key(64, "sentences (hierarchical: passages) per device", COUNT)
+    max_length: int = key(512, "tokens of a sentence", Limits(8))
 
 
 def stride_faults(doc_stride: int, max_length: int) -> Iterator[str]:
@@ -174,14 +159,14 @@ class ReaderTrials(Section):
     match and F1 on other ones. The defaults are those of lmqg (Ushio et al., ACL Findings 2023), but for `count`.
     """
 
-    count: int = key(0, "trials before each training (10 in lmqg); 0: none, the keys of qa count", limits=NOT_NEGATIVE)
-    train: int = key(1000, "questions that a trial trains on, of whole passages", limits=COUNT)
-    validation: int = key(500, "questions of other passages that judge it", limits=COUNT)
-    lowest_rate: float = key(1e-6, "of the learning rates, drawn evenly on the logarithmic scale", limits=POSITIVE)
-    highest_rate: float = key(1e-4, "of the learning rates", limits=POSITIVE)
+    count: int = key(0, "trials before each training (10 in lmqg); 0: none, the keys of qa count", NOT_NEGATIVE)
+    train: int = key(1000, "questions that a trial trains on, of whole passages", COUNT)
+    validation: int = key(500, "questions of other passages that judge it", COUNT)
+    lowest_rate: float = key(1e-6, "of the learning rates, drawn evenly on the logarithmic scale", POSITIVE)
+    highest_rate: float = key(1e-4, "of the learning rates", POSITIVE)
     epochs: list[int] = key([1, 2, 3, 4, 5], "numbers of passes that are drawn from")
     batch_sizes: list[int] = key([4, 8, 16, 32, 64], "numbers of windows that are drawn from")
-    seed: int = key(42, "of the draws and of the questions", limits=SEED)
+    seed: int = key(42, "of the draws and of the questions", SEED)
 
     def conflicts(self) -> Iterator[str]:
         if self.lowest_rate > self.highest_rate:
@@ -205,10 +190,10 @@ class QAEvaluateSettings(Section):
         "name: {ce: ce.jsonl, scst: [scst-1.jsonl, scst-2.jsonl]}, where several files of one are its seeds",
     )
     output: str = key("", "a .json file; its page and the folder of the readers lie beside it, under the same name")
-    max_questions: int | None = key(None, "questions of each file used, a seeded sample; null: all", limits=COUNT)
-    max_context: int | None = key(None, "characters of the longest passage used; null: any", limits=COUNT)
-    max_data: int | None = key(None, "human questions used, a seeded sample; null: all", limits=COUNT)
-    seed: int = key(42, "of the samples", limits=SEED)
+    max_questions: int | None = key(None, "questions of each file used, a seeded sample; null: all", COUNT)
+    max_context: int | None = key(None, "characters of the longest passage used; null: any", COUNT)
+    max_data: int | None = key(None, "human questions used, a seeded sample; null: all", COUNT)
+    seed: int = key(42, "of the samples", SEED)
     trials: ReaderTrials = key(ReaderTrials(), "random trials of the reader's training")
     evaluations: Any = key(
         None,
@@ -216,4 +201,4 @@ class QAEvaluateSettings(Section):
         "correlated with exact match and F1; null: none",
     )
     keep_readers: bool = key(False, "keep the readers' weights; false: only their answers and scores")
-    resamples: int = key(1000, "bootstrap resamples of passages and of seeds, for intervals and tests", limits=COUNT)
+    resamples: int = key(1000, "bootstrap resamples of passages and of seeds, for intervals and tests", COUNT)

@@ -15,6 +15,7 @@ from rl_qg.settings.keys import (
     SHARE,
     Limits,
     Section,
+    choice,
     key,
 )
 
@@ -29,13 +30,11 @@ WORLD = "world"
 class WorldSettings(Section):
     """Sizes of the embedded corpus (`rl_qg.data.corpus`), used when `data.train` is `world`."""
 
-    train_passages: int = key(600, "passages to train on", limits=COUNT)
-    validation_passages: int = key(120, "passages to validate on", limits=COUNT)
-    seed: int = key(0, "of the facts and their wording", limits=SEED)
+    train_passages: int = key(600, "passages to train on", COUNT)
+    validation_passages: int = key(120, "passages to validate on", COUNT)
+    seed: int = key(0, "of the facts and their wording", SEED)
     shared_facts: float = key(
-        0.0,
-        "probability that the second subject of a passage has facts of the same kinds as the first",
-        limits=FRACTION,
+        0.0, "probability that the second subject of a passage has facts of the same kinds as the first", FRACTION
     )
     new_wordings: bool = key(False, "ask about validation passages in wordings that no training question has")
 
@@ -47,25 +46,21 @@ class DataSettings(Section):
     train: Any = key(MISSING, "file(s), Hub data set, or world (the embedded corpus)")
     validation: Any = key(MISSING, "held-out file(s), Hub data set, or world")
     unlabelled: Any = key(None, "file(s) of passages without questions to learn on and to ask about: text, or QA data")
-    max_train: int | None = key(None, "at most this many training examples (a seeded sample); null: all", limits=COUNT)
-    max_validation: int | None = key(None, "at most this many validation examples; null: all", limits=COUNT)
-    hotpotqa_context: str = key(
-        "facts",
+    max_train: int | None = key(None, "at most this many training examples (a seeded sample); null: all", COUNT)
+    max_validation: int | None = key(None, "at most this many validation examples; null: all", COUNT)
+    hotpotqa_context: str = choice(
+        "facts paragraphs all",
         "the passage of a HotpotQA question: its supporting sentences (facts), all sentences of their paragraphs, or "
         "all ten paragraphs",
-        choices=("facts", "paragraphs", "all"),
     )
     labelled_fraction: float = key(
-        1.0,
-        "fraction of training passages whose questions are used; the rest gives only passages and answers",
-        limits=SHARE,
+        1.0, "fraction of training passages whose questions are used; the rest gives only passages and answers", SHARE
     )
-    labelled_unit: str = key(
-        "passages",
+    labelled_unit: str = choice(
+        "passages questions",
         "what labelled_fraction is a fraction of: passages (with all their questions) or questions",
-        choices=("passages", "questions"),
     )
-    seed: int = key(0, "of the samples above", limits=SEED)
+    seed: int = key(0, "of the samples above", SEED)
     world: WorldSettings = key(WorldSettings(), "the embedded corpus")
 
 
@@ -79,17 +74,15 @@ class ModelSettings(Section):
     """
 
     path: str = key(MISSING, "Hub name, local folder, miniature:bart, miniature:t5 or miniature:questions")
-    task: str = key(
-        "questions",
+    task: str = choice(
+        "questions answers multitask pairs sets",
         "what the model writes: questions, answers, multitask (both), pairs (all of a passage at once), or sets "
         "(questions without given answers, see ask.granularity)",
-        choices=("questions", "answers", "multitask", "pairs", "sets"),
     )
-    input: str = key(
-        "paragraph_answer",
+    input: str = choice(
+        "paragraph_answer sentence_answer paragraph_sentence paragraph",
         "what it reads: paragraph_answer (the passage, its answer marked), sentence_answer (the sentence of the "
         "answer alone), paragraph_sentence (the passage, that sentence marked) or paragraph (nothing marked)",
-        choices=("paragraph_answer", "sentence_answer", "paragraph_sentence", "paragraph"),
     )
     language: str | None = key(
         None,
@@ -99,10 +92,8 @@ class ModelSettings(Section):
     prefix: str | None = key(
         None, 'text before every input; null: that of the task for T5, such as "generate question: ", none for others'
     )
-    max_source_length: int = key(
-        512, "tokens; a longer context is cut to a window around the answer", limits=Limits(16)
-    )
-    max_target_length: int = key(64, "tokens of a gold question, or of what another task writes", limits=Limits(2))
+    max_source_length: int = key(512, "tokens; a longer context is cut to a window around the answer", Limits(16))
+    max_target_length: int = key(64, "tokens of a gold question, or of what another task writes", Limits(2))
 
     def conflicts(self) -> Iterator[str]:
         if self.task == "multitask" and self.prefix is not None:
@@ -114,9 +105,9 @@ class TrimSettings(Section):
     """The vocabulary of a generator without what a corpus does not use (`rl_qg.generation.trim`)."""
 
     corpus: Any = key("", "text file(s), or QA data as data.train; their pieces are kept")
-    pieces: int | None = key(None, "of these pieces the most frequent so many; null: all", limits=COUNT)
+    pieces: int | None = key(None, "of these pieces the most frequent so many; null: all", COUNT)
     common: int = key(
-        0, "of the whole vocabulary, keep besides the so many most frequent pieces of pretraining", limits=NOT_NEGATIVE
+        0, "of the whole vocabulary, keep besides the so many most frequent pieces of pretraining", NOT_NEGATIVE
     )
 
 
@@ -124,30 +115,28 @@ class TrimSettings(Section):
 class PeftSettings(Section):
     """Adapters instead of full fine-tuning (`peft=lora`). Adapters are merged into the saved models."""
 
-    method: str = key("none", "none (all weights are trained) or lora (low-rank adapters)", choices=("none", "lora"))
-    r: int = key(16, "rank of the update", limits=COUNT)
-    alpha: int = key(32, "scale times rank of the update", limits=COUNT)
-    dropout: float = key(0.05, "in the adapters", limits=FRACTION)
+    method: str = choice("none lora", "none (all weights are trained) or lora (low-rank adapters)")
+    r: int = key(16, "rank of the update", COUNT)
+    alpha: int = key(32, "scale times rank of the update", COUNT)
+    dropout: float = key(0.05, "in the adapters", FRACTION)
     target_modules: list[str] | None = key(
         None, "layers with an adapter, such as [q_proj,v_proj]; null: peft's choice for the architecture"
     )
-    learning_rate_factor: float = key(
-        10.0, "factor on both learning rates: adapters need larger steps", limits=POSITIVE
-    )
+    learning_rate_factor: float = key(10.0, "factor on both learning rates: adapters need larger steps", POSITIVE)
 
 
 @dataclass
 class MiniatureSettings(Section):
     """How small models are pretrained on the training text (`rl_qg.miniatures.cache`)."""
 
-    steps: int = key(800, "updates of the generator", limits=COUNT)
-    metric_steps: int = key(400, "updates of each reward model and of the reader", limits=COUNT)
-    batch_size: int = key(16, "passages per update", limits=COUNT)
-    learning_rate: float = key(2e-3, "peak of the schedule", limits=POSITIVE)
-    hidden_size: int = key(128, "of every model", limits=COUNT)
-    layers: int = key(2, "of every model; encoder and decoder each", limits=COUNT)
-    vocab_size: int = key(2000, "tokens in the vocabulary", limits=COUNT)
-    max_tokens: int = key(256, "longest training input", limits=COUNT)
+    steps: int = key(800, "updates of the generator", COUNT)
+    metric_steps: int = key(400, "updates of each reward model and of the reader", COUNT)
+    batch_size: int = key(16, "passages per update", COUNT)
+    learning_rate: float = key(2e-3, "peak of the schedule", POSITIVE)
+    hidden_size: int = key(128, "of every model", COUNT)
+    layers: int = key(2, "of every model; encoder and decoder each", COUNT)
+    vocab_size: int = key(2000, "tokens in the vocabulary", COUNT)
+    max_tokens: int = key(256, "longest training input", COUNT)
     cache_dir: str = key("~/.cache/rl-qg/miniature", "where trained miniatures are kept")
 
 
@@ -175,34 +164,32 @@ RATE_SCHEDULES = ("linear", "constant")
 class TrainingSettings(Section):
     """What both stages share; passed to `transformers.TrainingArguments`."""
 
-    batch_size: int = key(16, "examples per device", limits=COUNT)
-    gradient_accumulation_steps: int = key(1, "batches per update", limits=COUNT)
-    rate_schedule: str = key(
-        "linear",
-        "the learning rate after the warm-up of a stage: linear (falls to 0) or constant",
-        choices=RATE_SCHEDULES,
+    batch_size: int = key(16, "examples per device", COUNT)
+    gradient_accumulation_steps: int = key(1, "batches per update", COUNT)
+    rate_schedule: str = choice(
+        RATE_SCHEDULES, "the learning rate after the warm-up of a stage: linear (falls to 0) or constant"
     )
     stop_after: float | None = key(
         None,
         "passes over the data after which the command stops, of those planned; the same command with a later stop, or "
         "null, goes on as if it had not stopped",
-        limits=POSITIVE,
+        POSITIVE,
     )
-    weight_decay: float = key(0.01, "of AdamW", limits=NOT_NEGATIVE)
-    max_grad_norm: float = key(1.0, "gradients are clipped to this norm", limits=NOT_NEGATIVE)
-    precision: str = key("no", "no (float32), bf16 or fp16", choices=("no", "bf16", "fp16"))
+    weight_decay: float = key(0.01, "of AdamW", NOT_NEGATIVE)
+    max_grad_norm: float = key(1.0, "gradients are clipped to this norm", NOT_NEGATIVE)
+    precision: str = choice("no bf16 fp16", "no (float32), bf16 or fp16")
     gradient_checkpointing: bool = key(False, "less memory, a third more time")
     use_cpu: bool = key(False, "do not use the accelerator")
     reward_placement: Any = key(
         "device",
         "of the reward's models: device, cpu, or a fraction of GPU memory, such as 0.2 (see the scaling guide)",
-        fault=fault_of_placement,
+        fault_of_placement,
     )
-    logging_steps: int = key(10, "updates between lines of metrics.jsonl", limits=COUNT)
-    eval_steps: int = key(500, "updates between evaluations", limits=COUNT)
-    eval_samples: int = key(256, "validation examples used at each evaluation", limits=COUNT)
-    save_steps: int = key(500, "updates between checkpoints", limits=COUNT)
-    save_total_limit: int = key(2, "checkpoints kept", limits=COUNT)
+    logging_steps: int = key(10, "updates between lines of metrics.jsonl", COUNT)
+    eval_steps: int = key(500, "updates between evaluations", COUNT)
+    eval_samples: int = key(256, "validation examples used at each evaluation", COUNT)
+    save_steps: int = key(500, "updates between checkpoints", COUNT)
+    save_total_limit: int = key(2, "checkpoints kept", COUNT)
     report_to: str = key("tensorboard", "tensorboard, wandb, trackio or none")
     hub_model: str | None = key(
         None, "Hub repository for the final model and its card, such as me/bart-qg; null: not published"
@@ -213,14 +200,12 @@ class TrainingSettings(Section):
 class CESettings(Section):
     """The cross-entropy stage."""
 
-    epochs: float = key(4.0, "passes over the data", limits=NOT_NEGATIVE)
-    learning_rate: float = key(5e-5, "peak of the schedule", limits=POSITIVE)
-    warmup_fraction: float = key(0.05, "fraction of the stage in which the learning rate rises", limits=FRACTION)
-    label_smoothing: float = key(0.0, "0: none", limits=FRACTION)
+    epochs: float = key(4.0, "passes over the data", NOT_NEGATIVE)
+    learning_rate: float = key(5e-5, "peak of the schedule", POSITIVE)
+    warmup_fraction: float = key(0.05, "fraction of the stage in which the learning rate rises", FRACTION)
+    label_smoothing: float = key(0.0, "0: none", FRACTION)
     early_stopping_patience: int = key(
-        0,
-        "evaluations without a lower validation loss before stages=ce stops; 0: never",
-        limits=NOT_NEGATIVE,
+        0, "evaluations without a lower validation loss before stages=ce stops; 0: never", NOT_NEGATIVE
     )
 
 
@@ -232,95 +217,75 @@ class SelfCriticalOptions(Section):
     the equations. Rewards in the log are neither scaled nor clipped.
     """
 
-    baseline: str = key(
-        "greedy",
-        "what a sample's reward is compared with: greedy (the paper), leave_one_out, mean or none",
-        choices=BASELINES,
+    baseline: str = choice(
+        BASELINES, "what a sample's reward is compared with: greedy (the paper), leave_one_out, mean or none"
     )
     num_samples: int | None = key(None, "samples per context; null: 1 for greedy and none, 4 for the others")
-    credit: str = key(
-        "whole",
+    credit: str = choice(
+        CREDITS,
         "model.task=sets: what a token of a question answers for, the reward of the whole set (whole), what its "
         "question adds to the others (marginal, biased), or what the set gains from it on (to_go, not biased)",
-        choices=CREDITS,
     )
     reward_scale: float = key(1.0, "factor on the advantage; has an effect with normalise_advantage=none only")
-    normalise_advantage: str = key(
-        "running",
+    normalise_advantage: str = choice(
+        NORMALISATIONS,
         "divide advantages by their root mean square over earlier updates (running), by that and the one of the "
         "context's own samples (group), by that of this batch (batch), or by none",
-        choices=NORMALISATIONS,
     )
     clip_advantage: float | None = key(
-        None,
-        "largest absolute advantage, after scale and normalisation; null: no limit",
-        limits=POSITIVE,
+        None, "largest absolute advantage, after scale and normalisation; null: no limit", POSITIVE
     )
-    schedule: str = key(
-        "linear",
-        "of lambda over the stage: linear (from 0, the paper), constant, cosine, or warmup (then constant)",
-        choices=SCHEDULES,
+    schedule: str = choice(
+        SCHEDULES, "of lambda over the stage: linear (from 0, the paper), constant, cosine, or warmup (then constant)"
     )
-    lambda_max: float = key(1.0, "the largest lambda", limits=NOT_NEGATIVE)
-    lambda_warmup: float = key(0.1, "fraction of the stage in which schedule=warmup rises", limits=FRACTION)
-    ce_weight: str = key(
-        "one", "weight of the cross-entropy: one (the paper) or rest (1 - lambda)", choices=("one", "rest")
-    )
+    lambda_max: float = key(1.0, "the largest lambda", NOT_NEGATIVE)
+    lambda_warmup: float = key(0.1, "fraction of the stage in which schedule=warmup rises", FRACTION)
+    ce_weight: str = choice("one rest", "weight of the cross-entropy: one (the paper) or rest (1 - lambda)")
     unlabelled_share: float | None = key(
         None,
         "share of the stage's examples that have no question; null: by the numbers of examples, 0: none",
-        limits=FRACTION,
+        FRACTION,
     )
     updates_per_rollout: int = key(
-        1, "updates from each rollout; above 1 with a clipped importance ratio (PPO)", limits=COUNT
+        1, "updates from each rollout; above 1 with a clipped importance ratio (PPO)", COUNT
     )
     clip_ratio: float = key(
-        0.2, "with updates_per_rollout above 1: largest change of a token's probability ratio", limits=POSITIVE
+        0.2, "with updates_per_rollout above 1: largest change of a token's probability ratio", POSITIVE
     )
     kl_coefficient: float = key(
-        0.0,
-        "weight of the divergence from the generator at the start of the stage, per target token",
-        limits=NOT_NEGATIVE,
+        0.0, "weight of the divergence from the generator at the start of the stage, per target token", NOT_NEGATIVE
     )
     kl_target: float | None = key(
-        None,
-        "divergence in nats per token that kl_coefficient is adapted to hold; null: not adapted",
-        limits=POSITIVE,
+        None, "divergence in nats per token that kl_coefficient is adapted to hold; null: not adapted", POSITIVE
     )
-    kl_estimator: str = key(
-        "k3", "k3 (from the sampled tokens) or exact (over the vocabulary)", choices=("k3", "exact")
-    )
+    kl_estimator: str = choice("k3 exact", "k3 (from the sampled tokens) or exact (over the vocabulary)")
     watch_kl: bool = key(
         True,
         "report the divergence at evaluations even where it is not in the loss; costs a copy of the trained weights",
     )
-    on_bad_reward: str = key(
-        "skip",
-        "a reward that is not finite, or raises: skip (the row teaches nothing) or stop",
-        choices=("skip", "stop"),
+    on_bad_reward: str = choice(
+        "skip stop", "a reward that is not finite, or raises: skip (the row teaches nothing) or stop"
     )
     pair_floor: float | None = key(
         None,
         "model.task=pairs: reward of a pair whose answer is not in the passage; null: the reward's smallest value",
-        limits=FINITE,
+        FINITE,
     )
     answer_weight: float = key(
-        1.0, "factor on the reward of answers, with model.task=multitask or answers", limits=NOT_NEGATIVE
+        1.0, "factor on the reward of answers, with model.task=multitask or answers", NOT_NEGATIVE
     )
     stop_on: str | None = key(
         None, "end when this held-out measure no longer improves, such as bleu4; the best model is kept"
     )
-    patience: int = key(3, "evaluations without improvement of stop_on before the stage ends", limits=COUNT)
-    max_new_tokens: int = key(64, "longest sampled question", limits=COUNT)
+    patience: int = key(3, "evaluations without improvement of stop_on before the stage ends", COUNT)
+    max_new_tokens: int = key(64, "longest sampled question", COUNT)
     min_new_tokens: int = key(
-        0,
-        "shortest one; this and the keys below change what is sampled, the loss stays the same",
-        limits=NOT_NEGATIVE,
+        0, "shortest one; this and the keys below change what is sampled, the loss stays the same", NOT_NEGATIVE
     )
-    temperature: float = key(1.0, "of sampling", limits=POSITIVE)
-    top_k: int = key(0, "sample from this many most likely tokens; 0: all", limits=NOT_NEGATIVE)
-    top_p: float = key(1.0, "sample from the most likely tokens of this total probability; 1: all", limits=SHARE)
-    no_repeat_ngram: int = key(0, "no n-gram of this length twice; 0: off", limits=NOT_NEGATIVE)
+    temperature: float = key(1.0, "of sampling", POSITIVE)
+    top_k: int = key(0, "sample from this many most likely tokens; 0: all", NOT_NEGATIVE)
+    top_p: float = key(1.0, "sample from the most likely tokens of this total probability; 1: all", SHARE)
+    no_repeat_ngram: int = key(0, "no n-gram of this length twice; 0: off", NOT_NEGATIVE)
 
     def __post_init__(self) -> None:
         # Before there were three choices this was a switch: true divided by the spread of the batch.
@@ -343,9 +308,9 @@ class SelfCriticalOptions(Section):
 class RewardStage(Section):
     """Length and learning rate of the stage that learns from the reward."""
 
-    epochs: float = key(2.0, "passes over the data", limits=NOT_NEGATIVE)
-    learning_rate: float = key(1e-5, "peak of the schedule, which starts anew at this stage", limits=POSITIVE)
-    warmup_fraction: float = key(0.05, "fraction of the stage in which the learning rate rises", limits=FRACTION)
+    epochs: float = key(2.0, "passes over the data", NOT_NEGATIVE)
+    learning_rate: float = key(1e-5, "peak of the schedule, which starts anew at this stage", POSITIVE)
+    warmup_fraction: float = key(0.05, "fraction of the stage in which the learning rate rises", FRACTION)
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rl_qg.settings.generation import AskModelSettings
-from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Limits, Section, key
+from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Limits, Section, choice, key
 from rl_qg.text.languages import AUTO, OTHER, code_fault
 
 # Human evaluation (`rl-qg rate …`).
@@ -26,24 +26,22 @@ class RatePlanSettings(Section):
     study: str = key("", "name of the study; empty: that of the folder")
     protocol: str = key("qascore", "qascore, qrelscore, qg-bench, direct-assessment, demo, or a YAML file of your own")
     language: str = key("en", "of passages and questions: a code, as en, ar or zh")
-    items: int | None = key(None, "so many passages with their answer are drawn; null: all", limits=COUNT)
-    raters: int | None = key(None, "how many people rate each task; null: as the protocol says", limits=COUNT)
-    pay_per_hour: float = key(12.0, "what people get, for the costs that are printed", limits=NOT_NEGATIVE)
+    items: int | None = key(None, "so many passages with their answer are drawn; null: all", COUNT)
+    raters: int | None = key(None, "how many people rate each task; null: as the protocol says", COUNT)
+    pay_per_hour: float = key(12.0, "what people get, for the costs that are printed", NOT_NEGATIVE)
     currency: str = key("USD", "of pay_per_hour")
-    retention_days: int = key(
-        365, "so long after its beginning the owner deletes the study (rate forget)", limits=COUNT
-    )
+    retention_days: int = key(365, "so long after its beginning the owner deletes the study (rate forget)", COUNT)
     pass_rate: float | None = key(
         None,
         "share of tasks whose raters will pass the control, for what the plan can show; null: 0.45, as in QAScore's "
         "crowd, or 1 without degraded questions",
-        limits=SHARE,
+        SHARE,
     )
     question_sd: float = key(
-        0.37, "spread of a system's questions, in z of the mean over criteria (QG-Bench's ratings)", limits=POSITIVE
+        0.37, "spread of a system's questions, in z of the mean over criteria (QG-Bench's ratings)", POSITIVE
     )
-    rating_sd: float = key(0.37, "spread of raters' values of one question, in the same unit", limits=POSITIVE)
-    seed: int = key(13, "of draws, degraded questions and order", limits=SEED)
+    rating_sd: float = key(0.37, "spread of raters' values of one question, in the same unit", POSITIVE)
+    seed: int = key(13, "of draws, degraded questions and order", SEED)
 
     def conflicts(self) -> Iterator[str]:
         if code_fault(self.language) or self.language.casefold() in (AUTO, OTHER):
@@ -57,13 +55,11 @@ class RateServeSettings(Section):
     plan: str = key("", "the folder of `rl-qg rate plan`")
     study: str = key("study.db", "the database: a file (SQLite), or postgresql://USER@HOST/NAME for several hosts")
     host: str = key("127.0.0.1", "address to listen on; 0.0.0.0: all of this machine")
-    port: int = key(8080, "0: any free one, which the first line names", limits=Limits(0, 65535))
+    port: int = key(8080, "0: any free one, which the first line names", Limits(0, 65535))
     public_url: str = key("", "what raters type, as https://rate.example.org; empty: http://HOST:PORT")
     trusted_proxies: str = key("", "addresses whose X-Forwarded-For is believed, separated by commas; *: all")
     volunteers: bool = key(False, "whoever opens the address may take part")
-    invites: int = key(
-        0, "so many links, each for one person, are made and printed at this start", limits=NOT_NEGATIVE
-    )
+    invites: int = key(0, "so many links, each for one person, are made and printed at this start", NOT_NEGATIVE)
     panel: str = key("prolific", "a name for the panel whose people come by /s/STUDY")
     panel_parameter: str = key("PROLIFIC_PID", "of such an address: who comes, as participantId; empty: no panel")
     panel_extra: list[str] = key(["STUDY_ID", "SESSION_ID"], "other parameters of the address that are kept")
@@ -75,23 +71,23 @@ class RateServeSettings(Section):
         "codes that the panel has set: {completed: …, no_consent: …, screened_out: …, full: …}; null: random ones",
     )
     redirect: bool = key(False, "go to completion_url at once, without a page that shows the code")
-    tasks_per_rater: int | None = key(1, "of one person; null: as many as there are", limits=COUNT)
+    tasks_per_rater: int | None = key(1, "of one person; null: as many as there are", COUNT)
     language: str = key("en", "of the pages where the browser asks for none that there is")
     lease_minutes: float | None = key(
         None,
         "a task goes to somebody else so long after its rater's last sign of life; null: as the protocol takes, "
         "at least 30",
-        limits=POSITIVE,
+        POSITIVE,
     )
     admin_token: str = key(
         "", "a file that holds the token of /admin; or the variable RL_QG_ADMIN_TOKEN; neither: a new one is printed"
     )
-    rate: float | None = key(5.0, "requests a second of one person; null: any", limits=POSITIVE)
-    burst: int = key(40, "requests of one person that may come at once, with rate", limits=COUNT)
+    rate: float | None = key(5.0, "requests a second of one person; null: any", POSITIVE)
+    burst: int = key(40, "requests of one person that may come at once, with rate", COUNT)
     address_rate: float | None = key(
-        30.0, "requests a second of one network address, behind which many may sit; null: any", limits=POSITIVE
+        30.0, "requests a second of one network address, behind which many may sit; null: any", POSITIVE
     )
-    address_burst: int = key(200, "requests of one address that may come at once, with address_rate", limits=COUNT)
+    address_burst: int = key(200, "requests of one address that may come at once, with address_rate", COUNT)
 
     def completion_urls(self) -> dict[str, str]:
         """Where people go back to, by kind of outcome; those without an address are left out."""
@@ -182,40 +178,35 @@ class RateAnalyseSettings(Section):
     with_open: bool = key(False, "tasks that nobody submitted yet count too")
     reversed: list[str] | None = key(None, "of a file: criteria whose high values are bad; a study's protocol says so")
     scale: list[float] | None = key(None, "of a file: lowest and highest value of reversed criteria; null: [0, 100]")
-    control_method: str | None = key(
-        None,
+    control_method: str | None = choice(
+        "null signed_rank rank_sum",
         "signed_rank (an ordinary question with its degraded form), rank_sum (all of both); null: as the protocol",
-        choices=(None, "signed_rank", "rank_sum"),
     )
-    control_unit: str | None = key(
-        None,
+    control_unit: str | None = choice(
+        "null item_means ratings",
         "item_means (mean over criteria of a question), ratings (each by itself, as published); null: as the protocol",
-        choices=(None, "item_means", "ratings"),
     )
     control_criteria: list[str] | None = key(None, "that enter the control; null: as the protocol says, or all")
     level: float | None = key(
-        None, "a rater counts when the control's p is below it; null: as the protocol", limits=Limits(0, 1, above=True)
+        None, "a rater counts when the control's p is below it; null: as the protocol", Limits(0, 1, above=True)
     )
-    raters: str = key(
-        "passed",
+    raters: str = choice(
+        "passed not_failed all",
         "whose ratings count: passed; not_failed, also those with too few pairs for the control; all",
-        choices=("passed", "not_failed", "all"),
     )
-    z: str = key(
-        "without_degraded",
+    z: str = choice(
+        "without_degraded with_degraded dialogue_eval",
         "mean and deviation of a rater: without_degraded, with_degraded, dialogue_eval (with, 1e-6 added to it)",
-        choices=("without_degraded", "with_degraded", "dialogue_eval"),
     )
-    human: str = key("z", "the human scores in judgements.jsonl: z, or raw ratings", choices=("z", "raw"))
-    rater_filter: str = key(
-        "none",
+    human: str = choice("z raw", "the human scores in judgements.jsonl: z, or raw ratings")
+    rater_filter: str = choice(
+        "none both_sides above",
         "leave out ratings far from the others of the question: on both_sides, or above alone; none",
-        choices=("none", "both_sides", "above"),
     )
-    filter_above: float = key(1.0, "standard deviations from which on rater_filter leaves out", limits=NOT_NEGATIVE)
-    filter_most: int = key(5, "ratings of a question that rater_filter leaves out at most", limits=COUNT)
-    resamples: int = key(2000, "of each bootstrap", limits=COUNT)
-    seed: int = key(13, "of the bootstrap", limits=SEED)
+    filter_above: float = key(1.0, "standard deviations from which on rater_filter leaves out", NOT_NEGATIVE)
+    filter_most: int = key(5, "ratings of a question that rater_filter leaves out at most", COUNT)
+    resamples: int = key(2000, "of each bootstrap", COUNT)
+    seed: int = key(13, "of the bootstrap", SEED)
 
 
 @dataclass
@@ -224,7 +215,7 @@ class RateDemoSettings(Section):
 
     run: str = key("", "a finished run, whose questions are rated; empty: questions that come with the package")
     output: str = key("rate-demo", "folder of the plan, the study and its ratings")
-    port: int = key(8080, "0: any free one", limits=Limits(0, 65535))
+    port: int = key(8080, "0: any free one", Limits(0, 65535))
 
 
 @dataclass
@@ -232,7 +223,7 @@ class ServeSettings(Section):
     """Questions over HTTP: where the server listens, what it accepts, and how requests share batches."""
 
     host: str = key("127.0.0.1", "address to listen on; 0.0.0.0: all of this machine (then set api_keys)")
-    port: int = key(8000, "0: any free one, which the first line names", limits=Limits(0, 65535))
+    port: int = key(8000, "0: any free one, which the first line names", Limits(0, 65535))
     model: AskModelSettings = key(AskModelSettings(), "the generator that asks")
     reader: str = key("", "an extractive reader that has to find each answer; empty: not checked")
     extractor: str = key("", "the output folder of train-answers, which proposes answers; empty: rules")
@@ -243,34 +234,28 @@ class ServeSettings(Section):
     api_keys: str = key("", "a file with one key a line; the variable RL_QG_API_KEYS adds more; neither: no key asked")
     origins: list[str] | None = key(None, "web pages of these origins may call the server, as [https://example.org]")
     trusted_proxies: str = key("", "addresses whose X-Forwarded-For is believed, separated by commas; *: all")
-    rate: float | None = key(
-        None, "requests a second of one key, or of one address without keys; null: any", limits=POSITIVE
-    )
-    burst: int = key(20, "requests that may come at once, with rate", limits=COUNT)
-    max_body_bytes: int = key(1_000_000, "longest request", limits=COUNT)
-    max_characters: int = key(50_000, "longest text", limits=COUNT)
-    max_questions: int = key(50, "most pairs, or answers, of one request", limits=COUNT)
+    rate: float | None = key(None, "requests a second of one key, or of one address without keys; null: any", POSITIVE)
+    burst: int = key(20, "requests that may come at once, with rate", COUNT)
+    max_body_bytes: int = key(1_000_000, "longest request", COUNT)
+    max_characters: int = key(50_000, "longest text", COUNT)
+    max_questions: int = key(50, "most pairs, or answers, of one request", COUNT)
     passage_characters: int = key(
-        1500,
-        "longer texts are cut into passages of at most so many, at ends of paragraphs and sentences",
-        limits=COUNT,
+        1500, "longer texts are cut into passages of at most so many, at ends of paragraphs and sentences", COUNT
     )
     threads: int = key(
-        1,
-        "of the model on a CPU; with 1, requests share batches; with more, one alone is answered sooner",
-        limits=COUNT,
+        1, "of the model on a CPU; with 1, requests share batches; with more, one alone is answered sooner", COUNT
     )
-    batch_size: int = key(32, "pairs that are made together", limits=COUNT)
-    max_wait_ms: float = key(10.0, "a request waits so long for others to share its batch", limits=NOT_NEGATIVE)
-    max_queue: int = key(256, "passages that may wait; more get 503", limits=COUNT)
+    batch_size: int = key(32, "pairs that are made together", COUNT)
+    max_wait_ms: float = key(10.0, "a request waits so long for others to share its batch", NOT_NEGATIVE)
+    max_queue: int = key(256, "passages that may wait; more get 503", COUNT)
     timeout_seconds: float = key(
-        120.0, "longest time to an answer (of a stream: to each passage's); then 503", limits=POSITIVE
+        120.0, "longest time to an answer (of a stream: to each passage's); then 503", POSITIVE
     )
-    body_seconds: float = key(20.0, "longest time in which a client may send its request", limits=POSITIVE)
+    body_seconds: float = key(20.0, "longest time in which a client may send its request", POSITIVE)
     drain_seconds: float = key(
-        1.0, "after SIGTERM new requests get 503 for at least this time, before the port closes", limits=NOT_NEGATIVE
+        1.0, "after SIGTERM new requests get 503 for at least this time, before the port closes", NOT_NEGATIVE
     )
-    shutdown_seconds: float = key(60.0, "after SIGTERM requests under way get this long, in all", limits=NOT_NEGATIVE)
+    shutdown_seconds: float = key(60.0, "after SIGTERM requests under way get this long, in all", NOT_NEGATIVE)
     log_texts: bool = key(False, "write the bodies of requests and the messages of errors to the log too")
 
     def conflicts(self) -> Iterator[str]:

@@ -24,7 +24,7 @@ from rl_qg.commands.catalogue import COMMANDS, RAW, named_command
 from rl_qg.commands.compose import compose
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.runtime.errors import InputError
-from rl_qg.settings.root import all_keys
+from rl_qg.settings import all_keys
 from tests.docs.markdown import ROOT
 from tests.rewards.conftest import word_piece
 from tests.tiny_models import save, tiny
