@@ -119,7 +119,7 @@ def _fish(words: Mapping[str, list[str]], groups: Mapping[str, Mapping[str, list
 
 # Modules whose warnings concern one process alone, so that every process shows them.
 LOGGERS_OF_EACH_PROCESS = (
-    "rl_qg.runtime.memory",
+    "rl_qg.runtime.processes",
     "rl_qg.scoring.reward_scorer",
     "rl_qg.training.callbacks",
 )

@@ -29,8 +29,7 @@ from rl_qg.generation.generator import Candidate, CandidateGenerator
 from rl_qg.generation.loading import weights_hash
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
-from rl_qg.runtime.memory import OutOfMemoryRetry
-from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.processes import OutOfMemoryRetry, from_main
 from rl_qg.runtime.resumable_lines import (
     NO_SOURCES,
     Position,

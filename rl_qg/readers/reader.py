@@ -32,8 +32,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.readers.fine_tuning import GOOD_ENCODERS, longest_window, padded
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.memory import OutOfMemoryRetry
-from rl_qg.runtime.processes import load_unsharded, loading
+from rl_qg.runtime.processes import OutOfMemoryRetry, load_unsharded, loading
 from rl_qg.runtime.trainer_base import CompleteCheckpoints, WholeModel
 
 # --- exact match and F1 of SQuAD v1.1, as the official evaluation script computes them

@@ -26,19 +26,8 @@ def file_hash(path: Path) -> str:
 
 
 def check_unchanged(noted: Mapping[str, str], now: Mapping[str, str], output: Path, *, accept: bool) -> bool:
-    """Compare the SHA-256 of each source when `output` was begun (`noted`) and `now`.
-
-    Args:
-        noted: SHA-256 by source; a source that is missing here is not compared.
-        now: SHA-256 by source.
-        output: for the error message.
-        accept: whether the user accepts changed sources.
-
-    Returns:
-        Whether a source has changed, which the user accepts.
-
-    Raises:
-        InputError: a source has changed.
+    """Compare the SHA-256 of each source when `output` was begun (`noted`; what is missing there passes) and `now`.
+    Raise `InputError` for a changed one, or return whether there is one where the user accepts it.
     """
     changed = [name for name, value in now.items() if noted.get(name, value) != value]
     for name in changed:
@@ -50,9 +39,6 @@ def check_unchanged(noted: Mapping[str, str], now: Mapping[str, str], output: Pa
             )
         log.warning("%s (accept_changed_data=true)", fault)
     return bool(changed)
-
-
-# JSON files and JSON lines that survive a kill: written as a whole, or cut back to whole records.
 
 
 def is_disk_full(error: BaseException) -> bool:
@@ -88,14 +74,22 @@ def write_json(path: Path, value: Any) -> None:
         stream.write("\n")
 
 
-def read_json(path: Path) -> Any:
-    """Read JSON; raise `InputError` with file, line and column when it is missing or malformed."""
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn what goes wrong with a text file that is read within the block into an `InputError`."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        yield
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON; raise `InputError` with file, line and column when it is missing or malformed."""
+    try:
+        with _readable(path):
+            return json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: malformed JSON at line {error.lineno}, column {error.colno}: {error.msg}") from None
 
@@ -115,23 +109,17 @@ def append_json_line(path: Path, record: Mapping[str, Any]) -> None:
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number, record); raise `InputError` naming the line that is not a JSON object."""
-    try:
-        stream = path.open(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    with stream:
-        try:
-            for number, line in enumerate(stream, 1):
-                if not line.strip():
-                    continue
+    with _readable(path), path.open(encoding="utf-8") as stream:
+        for number, line in enumerate(stream, 1):
+            if not line.strip():
+                continue
+            try:
                 record = json.loads(line)
-                if not isinstance(record, dict):
-                    raise InputError(f"{path}: line {number}: expected a JSON object, got {type(record).__name__}")
-                yield number, record
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}: line {number}: malformed JSON: {error.msg}") from None
+            except json.JSONDecodeError as error:
+                raise InputError(f"{path}: line {number}: malformed JSON: {error.msg}") from None
+            if not isinstance(record, dict):
+                raise InputError(f"{path}: line {number}: expected a JSON object, got {type(record).__name__}")
+            yield number, record
 
 
 def cut_json_lines(path: Path, last_step: int) -> None:
@@ -150,19 +138,13 @@ def cut_json_lines(path: Path, last_step: int) -> None:
         stream.writelines(line + "\n" for line in kept)
 
 
-# One running command for each output: a second one that would write to the same place is refused.
-
-
 @contextmanager
 def locked(outputs: Iterable[tuple[str, Path]]) -> Iterator[None]:
-    """Within the block, no other process can hold the same outputs.
+    """Within the block, no other process can hold the same outputs, each a key and the path of a file or folder.
 
     The lock of `runs/a` is the file `runs/.a.lock`, which names the process and is deleted at the end. It belongs to
     the process, not to its workers, so it ends with a kill. Where the file system has no locks, or the file cannot be
     written, there is none: the command finds out itself what it can write.
-
-    Args:
-        outputs: the key and the path of each output file or folder.
     """
     with ExitStack() as held:
         for key, path in outputs:
@@ -211,9 +193,6 @@ def _lock(file: Path) -> IO[str]:
                 raise BlockingIOError(name) from None
             raise
         stream.close()  # of a deleted file; another one may have that name by now
-
-
-# The report beside an output, with its name and hash.
 
 
 def report_path(output: Path) -> Path:

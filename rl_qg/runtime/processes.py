@@ -1,12 +1,12 @@
-"""The processes of a run: how they start, share results and end, and load models."""
+"""The processes of a run: how they start, share results, load models, do with little memory, and end."""
 
-import importlib.util
+import gc
 import logging
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,41 +18,11 @@ import torch
 import transformers
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
+from accelerate.utils.memory import should_reduce_batch_size
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from rewards.pretrained import ModelFault, explained
-from rl_qg.runtime.errors import InputError
-
-# Trackers of metrics: TensorBoard by default, W&B or trackio by `training.report_to`.
-
-
-TRACKERS = ("tensorboard", "wandb", "trackio")
-PROJECT = "rl-qg"
-
-
-def finish_trackers() -> None:
-    """Close the trackers in use; needed where the process ends without the shutdown of the interpreter."""
-    for name in ("wandb", "trackio"):
-        if name in sys.modules:
-            sys.modules[name].finish()
-
-
-def check_tracker(name: str) -> None:
-    """Check, before anything is loaded, that a tracker is known and installed; for W&B, set the project."""
-    if name == "none":
-        return
-    if name not in TRACKERS:
-        raise InputError(f"training.report_to={name} is not one of {', '.join(TRACKERS)}, none")
-    if importlib.util.find_spec(name) is None:
-        raise InputError(
-            f"training.report_to={name}: {name} is not installed; install it: pip install {name}, "
-            "or use none: training.report_to=none"
-        )
-    os.environ.setdefault("WANDB_PROJECT", PROJECT)  # the library has no argument for it
-
-
-# Processes that train small models side by side on the cores of this machine.
-
+from rl_qg.runtime.errors import InputError, LocalError
 
 LAUNCHER_VARIABLES = frozenset(
     "RANK LOCAL_RANK GROUP_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE "
@@ -62,9 +32,7 @@ LAUNCHER_VARIABLES = frozenset(
 
 def available_cores() -> int:
     """How many cores this process may use, at least 1."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
@@ -105,19 +73,21 @@ def _end_with(parent: int) -> None:
 # the closed connection or the launcher ends the others at once.
 TIMEOUT = timedelta(hours=2)
 Value = TypeVar("Value")
+Row = TypeVar("Row")
 log = logging.getLogger(__name__)
 
 
 def processes(use_cpu: bool) -> PartialState:
-    """The processes of this run.
-
-    Raises:
-        InputError: the launcher started several processes that are not connected.
-    """
+    """The processes of this run; raise `InputError` where the launcher's are not connected."""
     first = not torch.distributed.is_initialized()
     _rejoin()
     state = PartialState(cpu=use_cpu, timeout=TIMEOUT)
-    if first and use_cpu and os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
+    if (
+        first
+        and use_cpu
+        and state.is_main_process
+        and os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+    ):
         log.warning("FSDP: on CPU accelerate uses plain data parallelism; nothing is sharded")
     launched = int(os.environ.get("WORLD_SIZE", "1"))
     if state.num_processes != launched:
@@ -143,11 +113,7 @@ def _rejoin() -> None:
 
 
 def from_main(state: PartialState, function: Callable[[], Value]) -> Value:
-    """Call `function` in the main process only and return its result in every process.
-
-    Raises:
-        InputError: in every process, when `function` raises it.
-    """
+    """Call `function` in the main process only; return its result, or raise its `InputError`, in every process."""
     value, fault = None, None
     if state.is_main_process:
         try:
@@ -172,14 +138,13 @@ def exit_process(code: int) -> None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         if code == 0:
             torch.distributed.barrier()  # no process ends while another still communicates with it
-        finish_trackers()
+        for tracker in ("wandb", "trackio"):  # which would close themselves at the interpreter's shutdown
+            if tracker in sys.modules:
+                sys.modules[tracker].finish()
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-# Loading pretrained models: what is wrong with one is one line that names its setting.
 
 
 def load_unsharded() -> None:
@@ -193,12 +158,8 @@ def load_unsharded() -> None:
 
 @contextmanager
 def loading(path: str, key: str, kind: str) -> Iterator[str]:
-    """Give the name to load a model by, and turn what goes wrong meanwhile into one line.
-
-    Args:
-        path: a local folder or a name on the Hugging Face Hub.
-        key: the setting that names `path`.
-        kind: what is loaded, for the message.
+    """Give the name to load a model by, for a `path` (a local folder or a name on the Hugging Face Hub) that the
+    setting `key` names; turn what goes wrong meanwhile with this `kind` of model into one line.
     """
     if not path:
         raise InputError(f"{key} has no value; give a folder, or a name on the Hugging Face Hub")
@@ -222,3 +183,59 @@ def loading(path: str, key: str, kind: str) -> Iterator[str]:
             f"{setting}: the Hugging Face Hub could not be reached, or has no such model ({fault}); offline, give a "
             f"local folder with {key}=FOLDER, or run preset=quickstart, which needs no Hub"
         ) from None
+
+
+class OutOfMemoryRetry:
+    """Runs a function over rows in as few parts as fit into memory.
+
+    A part that does not fit is halved until it does. The size that fitted is kept for later calls, so memory runs out
+    once and not in every batch. Only for functions whose result for a row does not depend on the other rows, and that
+    do not communicate with other processes.
+
+    Args:
+        title: what is computed, for the log.
+        remedy: what the user can do when a single row does not fit.
+    """
+
+    def __init__(self, title: str, remedy: str) -> None:
+        self.title = title
+        self.remedy = remedy
+        self.limit: int | None = None  # rows in a part; None: memory has never run out
+
+    def __call__(self, function: Callable[[Sequence[Row]], Value], rows: Sequence[Row]) -> list[Value]:
+        """The results of `function` for consecutive parts of `rows`; a single one while everything fits. Raises
+        `LocalError` where a single row does not fit.
+        """
+        results: list[Value] = []
+        start = 0
+        while start < len(rows):
+            part = rows[start : start + (self.limit or len(rows))]
+            try:
+                results.append(function(part))
+                start += len(part)
+                continue
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                if len(part) == 1:
+                    raise LocalError(f"{self.title}: a single row does not fit into memory; {self.remedy}") from None
+            # Not in the handler: there the exception still holds the tensors of the failed part.
+            if self.limit is None:
+                log.warning(
+                    "%s: %d rows do not fit into memory; continuing with fewer at a time", self.title, len(part)
+                )
+            self.limit = len(part) // 2
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+        return results
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, on the accelerator or on the host."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    texts = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and (
+        should_reduce_batch_size(error) or any(text in str(error) for text in texts)
+    )

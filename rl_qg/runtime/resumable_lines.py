@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
@@ -23,40 +23,8 @@ from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.run_folder import RETIRED
 
 Row = TypeVar("Row")
-
-
-def write_lines(
-    rows: Iterable[Row],
-    lines_of: Callable[[Sequence[Row]], list[bytes]],
-    output: Path,
-    *,
-    keep: int,
-    batch_size: int,
-    state: PartialState,
-    advance: Callable[[int], object],
-) -> None:
-    """Keep the first `keep` bytes of `output` and add the lines of consecutive batches of `rows`.
-
-    Every process reads all rows and works on one batch in each round; the main process writes. The batches, and with
-    them the lines, are therefore those of a single process. The lines of a round are on disk before the next round.
-
-    Args:
-        rows: the same rows on every process.
-        lines_of: the lines of one batch, each with its line feed.
-        output: the file; it is created if it is missing.
-        keep: number of bytes of it that are kept.
-        batch_size: rows in a batch.
-        state: the processes.
-        advance: called on every process with the number of rows of each finished round.
-
-    Raises:
-        InputError: in every process, when `lines_of` raises it in one of them or the disk is full. The file then
-            holds whole lines.
-    """
-    from_main(state, partial(cut_file, output, keep))
-    rows = iter(rows)
-    while done := _round(rows, lines_of, output, batch_size, state):
-        advance(done)
+NO_SOURCES: Mapping[str, str] = MappingProxyType({})
+log = logging.getLogger(__name__)
 
 
 def cut_file(output: Path, keep: int) -> None:
@@ -90,46 +58,7 @@ def cannot_write(output: Path, error: OSError) -> InputError:
     return InputError(f"output={output}: cannot be written ({error.strerror}); name another path")
 
 
-def _round(
-    rows: Iterator[Row],
-    lines_of: Callable[[Sequence[Row]], list[bytes]],
-    output: Path,
-    batch_size: int,
-    state: PartialState,
-) -> int:
-    """Take the next batch for each process and append their lines; return the number of rows."""
-    batches = list(islice(rows, batch_size * state.num_processes))
-    first = batch_size * state.process_index
-    if batches:
-        lines = _gathered_lines(lines_of, batches[first : first + batch_size], state)
-        from_main(state, partial(append_lines, output, lines))
-    return len(batches)
-
-
-def _gathered_lines(
-    lines_of: Callable[[Sequence[Row]], list[bytes]], batch: Sequence[Row], state: PartialState
-) -> list[bytes]:
-    """The lines of the batches of all processes, in order, given the batch of this process."""
-    lines: list[bytes] = []
-    fault = ""
-    try:
-        lines = lines_of(batch) if batch else []  # the last round may have fewer batches than there are processes
-    except InputError as error:
-        if state.num_processes == 1:
-            raise
-        fault = str(error)
-    gathered = gather_object([(lines, fault)])
-    if fault := next((fault for _, fault in gathered if fault), ""):
-        raise InputError(fault)
-    return [line for lines, _ in gathered for line in lines]
-
-
-NO_SOURCES: Mapping[str, str] = MappingProxyType({})
-log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class StoredLine:
+class StoredLine(NamedTuple):
     """One line of a file: its number from 1, its bytes, and where it starts and ends in the file."""
 
     number: int
@@ -138,8 +67,7 @@ class StoredLine:
     end: int
 
 
-@dataclass(frozen=True)
-class Position:
+class Position(NamedTuple):
     """Where a file is continued: it keeps the lines of the first `rows` rows, in its first `size` bytes."""
 
     rows: int = 0
@@ -218,12 +146,9 @@ class ResumableLines:
         """The note; empty where there is none."""
         if self.note is not None:
             return read_json(self.note) if self.note.exists() else {}
-        if not self.begun:
-            return {}
-        with self.path.open("rb") as stream:
-            first = stream.readline()
+        first = next(self._stored(), None)
         try:
-            note = json.loads(first) if first.endswith(b"\n") else {}
+            note = json.loads(first.text) if first and first.text.endswith(b"\n") else {}
         except ValueError:
             return {}
         return note if isinstance(note, dict) else {}
@@ -241,15 +166,15 @@ class ResumableLines:
 
     def lines(self) -> Iterator[StoredLine]:
         """The lines after the note. A kill may have cut off the last one, which then has no line feed."""
-        if not self.begun:
-            return
+        return islice(self._stored(), 1 if self.note is None else 0, None)
+
+    def _stored(self) -> Iterator[StoredLine]:
         start = 0
-        with self.path.open("rb") as stream:
-            for number, text in enumerate(stream, 1):
-                end = start + len(text)
-                if number > 1 or self.note is not None:
-                    yield StoredLine(number, text, start, end)
-                start = end
+        if self.begun:
+            with self.path.open("rb") as stream:
+                for number, text in enumerate(stream, 1):
+                    yield StoredLine(number, text, start, start + len(text))
+                    start += len(text)
 
     def cut(self, size: int) -> None:
         """Keep the first `size` bytes. For a single process, as `append` is."""
@@ -337,20 +262,49 @@ class Work(Generic[Row]):
     ) -> None:
         """Cut the file at `position` and add the lines of `rows`, batch by batch, with a progress bar.
 
+        Every process reads all rows and works on one batch in each round; the main process writes. The batches, and
+        with them the lines, are therefore those of a single process. The lines of a round are on disk before the next.
+
         Args:
             rows: the rows after the position, the same on every process.
             lines_of: the lines of one batch, each with its line feed.
             position: where to continue.
             total: number of rows, those before the position included.
             state: the processes; all of them call this.
+
+        Raises:
+            InputError: in every process, when `lines_of` raises it in one of them or the disk is full. The file then
+                holds whole lines.
         """
         path, title, unit = self.lines.path, self.title, self.unit
         if position.rows:
             log.info("%s: %d of %d %ss are in %s already", title, position.rows, total, unit, path)
         main = state.is_main_process
+        from_main(state, partial(cut_file, path, position.size))
+        rows, first = iter(rows), self.batch_size * state.process_index
         with ProgressBar(total=total, initial=position.rows, desc=title, unit=unit, disable=not main) as bar:
-            options: dict[str, Any] = {"keep": position.size, "batch_size": self.batch_size, "state": state}
-            write_lines(rows, lines_of, path, **options, advance=bar.update)
+            while batches := list(islice(rows, self.batch_size * state.num_processes)):
+                lines = _gathered_lines(lines_of, batches[first : first + self.batch_size], state)
+                from_main(state, partial(append_lines, path, lines))
+                bar.update(len(batches))
+
+
+def _gathered_lines(
+    lines_of: Callable[[Sequence[Row]], list[bytes]], batch: Sequence[Row], state: PartialState
+) -> list[bytes]:
+    """The lines of the batches of all processes, in order, given the batch of this process."""
+    lines: list[bytes] = []
+    fault = ""
+    try:
+        lines = lines_of(batch) if batch else []  # the last round may have fewer batches than there are processes
+    except InputError as error:
+        if state.num_processes == 1:
+            raise
+        fault = str(error)
+    gathered = gather_object([(lines, fault)])
+    if fault := next((fault for _, fault in gathered if fault), ""):
+        raise InputError(fault)
+    return [line for lines, _ in gathered for line in lines]
 
 
 def note_path(output: Path) -> Path:

@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from importlib import metadata
@@ -18,9 +19,6 @@ import yaml
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, check_unchanged, read_json, write_json
-
-# The record of a run beside its results: command, code, versions, hardware, arithmetic and data.
-
 
 log = logging.getLogger(__name__)
 FILE = "run.json"
@@ -38,16 +36,16 @@ def run_record(
     leakage: Mapping[str, Any],
     extra: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Describe this run as plain JSON values.
+    """Describe this run as plain JSON values: command, code, versions, hardware, arithmetic and data.
 
     Args:
         settings: the resolved settings; only their hash is kept, `config.yaml` holds them.
         command: the command line (`sys.argv`). Values of keys such as `hub_token=` or `--password`, and logins inside
             URLs, are replaced by `***`. Of the environment only `WORLD_SIZE` is read.
-        seed: the seed of the run.
+        seed: of the run.
         data: source name to SHA-256.
         leakage: the result of the leakage check (see `rl_qg.data.splits`).
-        extra: further fields, such as the reward's signature; a name of the fields above raises `ValueError`.
+        extra: further fields; a name of the fields above raises `ValueError`.
     """
     from rewards.arithmetic import arithmetic  # imports torch
 
@@ -93,11 +91,8 @@ def update_run_record(folder: Path, fields: Mapping[str, Any]) -> None:
 
 
 def check_continuation(folder: Path, hashes: Mapping[str, str], *, accept: bool, trained: bool) -> None:
-    """Compare the data of a continued run, and until it is `trained` the number of processes, with those of its start.
-
-    Raises:
-        InputError: a source has changed, unless `accept`; the number of processes has changed, with which updates,
-            stage boundary and schedules would differ.
+    """Raise `InputError` where the data of a continued run have changed since its start, unless `accept`, or, until it
+    is `trained`, the number of processes, with which updates, stage boundary and schedules would differ.
     """
     if not (folder / FILE).exists():
         return
@@ -144,30 +139,21 @@ def hardware() -> dict[str, Any]:
     """Platform, processor, memory in GiB, accelerators, and the number of processes of this run."""
     import torch
 
+    names, memory = list[str](), None
+    with suppress(OSError):
+        names = re.findall(
+            r"^model name[^:]*: *(.*\S)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE
+        )
+    with suppress(ValueError, OSError, AttributeError):  # not every platform tells
+        memory = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
     return {
         "platform": platform.platform(),
-        "cpu": _cpu_model(),
+        "cpu": names[0] if names else platform.processor() or platform.machine(),
         "cpu_count": os.cpu_count(),
-        "memory_gib": _memory_gib(),
+        "memory_gib": memory,
         "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "world_size": int(os.environ.get("WORLD_SIZE", "1")),
     }
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def _memory_gib() -> float | None:
-    try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
-    except (ValueError, OSError, AttributeError):
-        return None  # not every platform tells
 
 
 def _without_secrets(command: Sequence[str]) -> list[str]:
@@ -207,13 +193,11 @@ ADDED: dict[str, Any] = {"reward.titles": False}
 
 
 def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collection[str] = ()) -> bool:
-    """Return whether `folder` holds a run with these settings that can be continued. Writes nothing.
+    """Return whether `folder` holds a run with these settings that can be continued; raise `InputError` for other
+    settings, or files that do not belong to a run. Writes nothing.
 
     Sections in `unused` may differ: no result in the folder depends on them yet. A run that ended before its first
     result (a wrong path, a hub that cannot be reached) does not claim its folder.
-
-    Raises:
-        InputError: `folder` holds a run with other settings, or files that do not belong to a run.
     """
     try:
         names = {entry.name for entry in folder.iterdir()} if folder.exists() else set()

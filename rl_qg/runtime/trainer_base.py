@@ -26,12 +26,7 @@ from rl_qg.runtime.errors import InputError, LocalError, Terminated
 from rl_qg.runtime.files import is_disk_full, write_json
 from rl_qg.runtime.processes import TIMEOUT
 
-# Complete checkpoints: incomplete ones are recognised, and the last complete one is never deleted.
-#
-# A checkpoint is complete if it holds `complete.json`, which is written last and lists every file with its size.
-
-
-MANIFEST = "complete.json"
+MANIFEST = "complete.json"  # of a checkpoint: written last, lists every file with its size
 NAME = re.compile(r"checkpoint-\d+")
 log = logging.getLogger(__name__)
 
@@ -164,11 +159,10 @@ def _disk_full_as_one_line(folder: Path) -> Iterator[None]:
         ) from None
 
 
-# SIGTERM during training, as when a cluster preempts a job: save a checkpoint and stop.
-
-
 class Preemption(TrainerCallback):
-    """Saves a checkpoint after the current update when any process gets SIGTERM, and ends training."""
+    """Saves a checkpoint after the current update when any process gets SIGTERM, as when a cluster preempts a job, and
+    ends training.
+    """
 
     def __init__(self) -> None:
         self.signalled = False
@@ -177,13 +171,10 @@ class Preemption(TrainerCallback):
         self._group: Any = None
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        self._earlier_handler = signal.signal(signal.SIGTERM, self._on_signal)
+        self._earlier_handler = signal.signal(signal.SIGTERM, lambda *_: setattr(self, "signalled", True))
         if PartialState().num_processes > 1:
             # Over the host: on an accelerator the exchange would wait for its queued work.
             self._group = torch.distributed.new_group(backend="gloo", timeout=TIMEOUT)
-
-    def _on_signal(self, number: int, frame: object) -> None:
-        self.signalled = True
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Stop all processes after the same update, whichever got the signal first."""
@@ -212,10 +203,8 @@ class _EndedWithinEpoch(TrainerCallback):
 
 
 def train_until_preempted(trainer: Any, checkpoint: str | None) -> None:
-    """Train from `checkpoint` (None: from the start) to the end.
-
-    Raises:
-        Terminated: SIGTERM came; the last update has a checkpoint.
+    """Train from `checkpoint` (None: from the start) to the end. Raises `Terminated` where SIGTERM came; the last
+    update then has a checkpoint.
     """
     preemption = Preemption()
     trainer.callback_handler.callbacks.insert(0, preemption)  # before the others, which must see `should_save`
@@ -228,9 +217,6 @@ def train_until_preempted(trainer: Any, checkpoint: str | None) -> None:
             "stopped at step %d of %d; the same command continues", trainer.state.global_step, trainer.state.max_steps
         )
         raise Terminated
-
-
-# Whole weights of a model whose parameters are sharded over the processes by ZeRO-3 or FSDP.
 
 
 WRAPPER = "_checkpoint_wrapped_module."  # put into names by FSDP's activation checkpointing
@@ -272,14 +258,12 @@ class WholeModel(Trainer):
 
 
 class WholeWeights:
-    """A plain copy of a model, into which the whole weights are gathered when they are needed.
+    """A plain copy of a model (before ZeRO-3 or FSDP shards it), into which the whole weights are gathered when they
+    are needed; between uses it holds none.
 
     A rollout needs a forward pass per token, and on the sharded model each pass would gather every layer. Its length
     also differs between processes, and those that are longer would wait for the others forever. On the copy a rollout
-    needs no communication. Between uses the copy holds no weights.
-
-    Args:
-        model: before it is sharded.
+    needs no communication.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -322,10 +306,7 @@ def gather(value: Tensor) -> Tensor:
     return value.detach().clone()
 
 
-# Progress of training: one bar with speed, remaining time and the most important metrics.
-
-
-SHOWN = {
+SHOWN = {  # metrics on the bar
     "loss": "loss",
     "lambda": "λ",
     "reward_greedy": "greedy",
@@ -353,7 +334,6 @@ class TrainingBar(TrainerCallback):
             )
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Advance by one update."""
         if self.bar is not None:
             self.bar.update()
 
@@ -366,10 +346,8 @@ class TrainingBar(TrainerCallback):
         """Advance the bar of an evaluation or prediction, which is opened at the first batch."""
         if state.is_world_process_zero:
             if self.inner is None:
-                batches = len(kwargs["eval_dataloader"])
-                self.inner = ProgressBar(
-                    total=batches, desc="held-out", unit="batch", leave=False, position=self.position + 1
-                )
+                size, line = len(kwargs["eval_dataloader"]), self.position + 1
+                self.inner = ProgressBar(total=size, desc="held-out", unit="batch", leave=False, position=line)
             self.inner.update()
 
     def _close_inner(self, *args: Any, **kwargs: Any) -> None:

@@ -16,7 +16,7 @@ from rewards.errors import MetricInputError
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.generate import Reranker
 from rl_qg.runtime.errors import InputError, LocalError
-from rl_qg.runtime.memory import OutOfMemoryRetry, is_out_of_memory
+from rl_qg.runtime.processes import OutOfMemoryRetry, is_out_of_memory
 
 log = logging.getLogger(__name__)
 

@@ -33,8 +33,7 @@ from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.data.reading import REPORTED_IDS
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.memory import OutOfMemoryRetry
-from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.processes import OutOfMemoryRetry, from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, begins_with
 from rl_qg.scoring.reward_scorer import Reward, score_or_refuse, signature_of
 from rl_qg.stats.intervals import Floats, Interval, PassageDraws, mean_interval

@@ -1,5 +1,7 @@
 """The training arguments of `SelfCriticalTrainer`: those of transformers, and those of self-critical training."""
 
+import importlib.util
+import os
 from dataclasses import dataclass, fields
 
 from transformers import Seq2SeqTrainingArguments
@@ -12,6 +14,23 @@ from rl_qg.scoring.reward_scorer import Reward, RewardScorer
 from rl_qg.scoring.task_scorers import scorer_of
 from rl_qg.settings import SelfCriticalOptions, Settings
 from rl_qg.settings.keys import key
+
+TRACKERS = ("tensorboard", "wandb", "trackio")
+PROJECT = "rl-qg"  # of W&B and trackio
+
+
+def check_tracker(name: str) -> None:
+    """Check, before anything is loaded, that a tracker is known and installed; for W&B, set the project."""
+    if name == "none":
+        return
+    if name not in TRACKERS:
+        raise InputError(f"training.report_to={name} is not one of {', '.join(TRACKERS)}, none")
+    if importlib.util.find_spec(name) is None:
+        raise InputError(
+            f"training.report_to={name}: {name} is not installed; install it: pip install {name}, "
+            "or use none: training.report_to=none"
+        )
+    os.environ.setdefault("WANDB_PROJECT", PROJECT)  # the library has no argument for it
 
 
 def rate_factor(settings: Settings) -> float:

@@ -29,14 +29,22 @@ from rl_qg.generation.tasks import task_rows
 from rl_qg.reports.model_card import check_repository, finish_publishing, publish
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
-from rl_qg.runtime.processes import PROJECT, check_tracker, from_main, processes
+from rl_qg.runtime.processes import from_main, processes
 from rl_qg.runtime.run_folder import TRAINED, is_measured, stop_folder
 from rl_qg.runtime.trainer_base import last_checkpoint, show_progress, train_until_preempted
 from rl_qg.scoring.reward_scorer import Reward, signature_of
 from rl_qg.scoring.task_scorers import check_set_reward, pair_floor
 from rl_qg.settings import SelfCriticalOptions, Settings
 from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with
-from rl_qg.training.config import SelfCriticalConfig, check_input, check_stop_on, language_of, rate_factor
+from rl_qg.training.config import (
+    PROJECT,
+    SelfCriticalConfig,
+    check_input,
+    check_stop_on,
+    check_tracker,
+    language_of,
+    rate_factor,
+)
 from rl_qg.training.reward_check import CheckAtBoundary, check_on_samples
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.run_files import RunFiles, StopAfter, check_stop, replace_folder, save_model_folder, save_stop

@@ -30,7 +30,7 @@ from rl_qg.generation.logprobs import about_labels, shift_right, token_logprobs
 from rl_qg.generation.prompts import PromptEncoder, add_highlight
 from rl_qg.generation.sharing import share_encoder_pass
 from rl_qg.generation.tasks import QUESTION
-from rl_qg.runtime.memory import OutOfMemoryRetry
+from rl_qg.runtime.processes import OutOfMemoryRetry
 from rl_qg.runtime.trainer_base import CompleteCheckpoints, WholeModel
 from rl_qg.scoring.reward_scorer import Reward, RewardScorer, ScoredRollout
 from rl_qg.training import objectives

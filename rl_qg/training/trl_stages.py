@@ -31,13 +31,13 @@ from rl_qg.generation.prompts import HIGHLIGHT, CausalPromptEncoder, Prompt, add
 from rl_qg.reports.model_card import check_repository, publish
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
-from rl_qg.runtime.processes import check_tracker, from_main
+from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.runtime.trainer_base import last_checkpoint, show_progress, train_until_preempted
 from rl_qg.scoring.reward_scorer import Reward, RewardScorer
 from rl_qg.settings import SCSTSettings, Settings
 from rl_qg.training.callbacks import FailedRewards, HackingReport, HeldOutStopping
-from rl_qg.training.config import check_input, check_stop_on, language_of, rate_factor
+from rl_qg.training.config import check_input, check_stop_on, check_tracker, language_of, rate_factor
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.run_files import replace_folder, save_model_folder
 from rl_qg.training.stages import (

@@ -15,7 +15,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.generation.generate import generate
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.resumable_lines import write_lines
+from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work
 from rl_qg.scoring.reward_scorer import reranker_of
 from rl_qg.scoring.score_file import score_file
 from rl_qg.settings import GenerateSettings
@@ -63,6 +63,10 @@ def everything(folder: Path, model: Path, state: PartialState, count: int = 16) 
     score_file(Mean(), source, folder / "scored.jsonl", batch_size=4, state=state)
 
 
+def numbers(output: Path, batch_size: int) -> Work[int]:
+    return Work(ResumableLines(output), batch_size, "numbers", "number")
+
+
 def faults(folder: Path, model: Path, state: PartialState) -> dict[str, str]:
     """The error of this process when one of the processes cannot continue."""
 
@@ -72,8 +76,7 @@ def faults(folder: Path, model: Path, state: PartialState) -> dict[str, str]:
         return [b"%d\n" % row for row in batch]
 
     def write() -> None:
-        options: dict[str, Any] = {"keep": 0, "batch_size": 2, "state": state, "advance": lambda rows: None}
-        write_lines(range(20), bad, folder / "numbers.txt", **options)
+        numbers(folder / "numbers.txt", 2).write(range(20), bad, position=Position(), total=20, state=state)
 
     def fill() -> None:
         with room_for(5000):
@@ -126,17 +129,17 @@ def test_two_processes_write_the_file_of_one(tmp_path: Path) -> None:
 
 
 def test_each_call_gets_one_batch_and_bytes_after_the_kept_ones_are_removed(tmp_path: Path) -> None:
-    output, seen, advanced = tmp_path / "new" / "out.txt", list[list[int]](), list[int]()
+    output, seen = tmp_path / "new" / "out.txt", list[list[int]]()
 
     def lines_of(batch: Any) -> list[bytes]:
         seen.append(list(batch))
         return [b"%d\n" % row for row in batch]
 
-    options: dict[str, Any] = {"batch_size": 3, "state": PartialState(cpu=True), "advance": advanced.append}
-    write_lines(range(7), lines_of, output, keep=0, **options)
-    assert seen == [[0, 1, 2], [3, 4, 5], [6]] and advanced == [3, 3, 1]
+    work, options = numbers(output, 3), {"total": 10, "state": PartialState(cpu=True)}
+    work.write(range(7), lines_of, position=Position(), **options)
+    assert seen == [[0, 1, 2], [3, 4, 5], [6]]
     assert output.read_text() == "0\n1\n2\n3\n4\n5\n6\n"
-    write_lines(range(8, 10), lines_of, output, keep=4, **options)
+    work.write(range(8, 10), lines_of, position=Position(2, 4), **options)
     assert output.read_text() == "0\n1\n8\n9\n"
-    write_lines([], lines_of, output, keep=2, **options)
+    work.write([], lines_of, position=Position(1, 2), **options)
     assert output.read_text() == "0\n"
