@@ -14,7 +14,7 @@ from typing import Any
 
 from rl_qg.judging.raters import OVERALL
 from rl_qg.pages.results import Page, Plot, as_text, check_folder, write_results
-from rl_qg.rating.analysis.quality import UNTESTED, pass_rates_of
+from rl_qg.rating.analysis.quality import UNTESTED, counts_of
 from rl_qg.rating.analysis.study import (
     DEGRADED_ROW,
     RatedStudy,
@@ -53,20 +53,38 @@ def write_analysis(settings: RateAnalyseSettings) -> dict[str, Any]:
     scores = scores_of_study(study, settings, seed=settings.seed)
     tables = tables_of(study, scores, settings)
     tables["left_out"] = [{"reason": why, "ratings": count} for why, count in left_out(study, scores).items()]
-    said = _conclusion(scores, tables, settings)
+    said = _conclusion(scores, tables)
     if second is not None:
         tables["replication"], sentence = _replicated(scores, second, settings)
         said.append(sentence)
     judgements, note = _judgements(study, scores, settings)
-    record = _record(study, second, scores, settings, tables, said)
     facts = [*said, *_facts(study, scores), note]
+    record = {
+        "study": study.name,
+        "files": {study.path.name: file_hash(study.path)}
+        if second is None
+        else {str(one.path): file_hash(one.path) for one in (study, second)},
+        "settings": asdict(settings),
+        "conclusion": said,
+        "control": {**asdict(study.control), "criteria": study.control_criteria},
+        "counts": {
+            **counts_of(scores.controls),
+            "ratings": study.rated.ratings,
+            "ratings_that_count": scores.counted.ratings,
+            "passages": len(scores.counted.passages),
+            "shared_questions": shared_questions(scores.questions),
+            "without_z": len(scores.z.without_spread),
+            "feedback": study.feedback,
+            "assignments": dict(study.states),
+        },
+        **tables,
+    }
     page = Page("rate analyse", study.name, facts, analysis_tables(tables, study.control, _plots(tables)), {}, _FOOTER)
     write_results(folder, NAME, record, page, tables)
     _write_judgements(folder / JUDGEMENTS, judgements)
     _write_judgements(folder / WITH_REFERENCES, with_references(judgements))
-    short = Page(
-        "rate analyse", study.name, facts, [systems_table(tables["systems"])] if tables["systems"] else [], {}
-    )
+    of_systems = [systems_table(tables["systems"])] if tables["systems"] else []
+    short = Page("rate analyse", study.name, facts, of_systems, {})
     log.info("%s\ndone: open %s", as_text(short), folder / f"{NAME}.html")
     return record
 
@@ -76,13 +94,13 @@ _FOOTER = (
 )
 
 
-def _conclusion(scores: StudyScores, tables: Tables, settings: RateAnalyseSettings) -> list[str]:
+def _conclusion(scores: StudyScores, tables: Tables) -> list[str]:
     """Who is preferred, or why that cannot be said."""
     if not len(scores.counted):
-        rates = pass_rates_of(scores.controls)
+        counts = counts_of(scores.controls)
         return [
-            f"No scores: none of {rates.raters} raters passed the control ({rates.failed} failed, {rates.undecided} "
-            "with too few pairs); raters=all counts everybody."
+            "No scores: none of {raters} raters passed the control ({failed} failed, {undecided} with too few pairs); "
+            "raters=all counts everybody.".format(**counts)
         ]
     if scores.systems is None:
         return ["No scores: no rater gave two different ratings, so there is no scale to put them on."]
@@ -110,37 +128,31 @@ def _replicated(
         return rows, f"Not compared with {second.name}: {why}."
     if not values:
         return rows, f"Overall scores are not compared with {second.name}: the criteria differ."
-    return rows, (
-        f"Agreement with {second.name} on the systems: r {values['pearson']:.3f}, ρ {values['spearman']:.3f}, τ "
-        f"{values['kendall']:.3f}."
-    )
+    text = "r {pearson:.3f}, ρ {spearman:.3f}, τ {kendall:.3f}".format(**values)
+    return rows, f"Agreement with {second.name} on the systems: {text}."
 
 
 def _facts(study: RatedStudy, scores: StudyScores) -> list[str]:
-    rates = pass_rates_of(scores.controls)
-    rated = scores.counted
-    facts = []
+    counts, rated, systems = counts_of(scores.controls), scores.counted, scores.systems
     if all(one.verdict == UNTESTED for one in scores.controls):
-        who = f"{counted(rates.raters, 'rater')}, {counted(rates.tasks, 'task')}"
-        facts.append(f"{who}; without degraded questions there is no control.")
-    elif rates.undecided == rates.raters:
-        facts.append(f"The control could decide on nobody ({scores.controls[0].why}), so all raters count.")
+        who = f"{counted(counts['raters'], 'rater')}, {counted(counts['tasks'], 'task')}"
+        facts = [f"{who}; without degraded questions there is no control."]
+    elif counts["undecided"] == counts["raters"]:
+        facts = [f"The control could decide on nobody ({scores.controls[0].why}), so all raters count."]
     else:
-        facts.append(
-            f"{rates.passed} of {rates.raters} raters passed the control ({rates.undecided} had too few pairs for "
-            f"it), with {rates.tasks_passed} of {rates.tasks} tasks."
-        )
+        text = "{passed} of {raters} raters passed the control ({undecided} had too few pairs for it)"
+        facts = [(text + ", with {tasks_passed} of {tasks} tasks.").format(**counts)]
     facts.append(
         f"{rated.ratings:,} ratings of {counted(len(rated.raters), 'rater')} count, about "
         f"{counted(len(rated.passages), 'passage')}."
     )
     if shared := shared_questions(scores.questions):
         facts.append(f"{shared:,} rated questions were asked by several systems, and count for each.")
-    if scores.systems is not None and scores.systems.note:
-        facts.append(scores.systems.note)
-    if scores.systems is not None and 1 < scores.systems.values.clusters < 2 * FEWEST_RATERS:
-        few = min(scores.systems.values.sizes.items(), key=lambda item: item[1])
-        facts.append(f"Only {few[1]} {few[0]}: take intervals and p-values as rough.")
+    if systems is not None and systems.note:
+        facts.append(systems.note)
+    if systems is not None and 1 < systems.values.clusters < 2 * FEWEST_RATERS:
+        what, number = min(systems.values.sizes.items(), key=lambda item: item[1])
+        facts.append(f"Only {number} {what}: take intervals and p-values as rough.")
     if study.states:
         facts.append("Assignments: " + ", ".join(f"{count} {state}" for state, count in study.states.items()) + ".")
     return facts
@@ -172,36 +184,6 @@ def _write_judgements(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
             stream.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     except OSError as error:
         raise cannot_write(path.parent, error) from None
-
-
-def _record(
-    study: RatedStudy,
-    second: RatedStudy | None,
-    scores: StudyScores,
-    settings: RateAnalyseSettings,
-    tables: Tables,
-    said: Sequence[str],
-) -> dict[str, Any]:
-    rates = pass_rates_of(scores.controls)
-    files = [one.path for one in (study, second) if one is not None]
-    return {
-        "study": study.name,
-        "files": {path.name if len(files) == 1 else str(path): file_hash(path) for path in files},
-        "settings": asdict(settings),
-        "conclusion": [*said],
-        "control": {**asdict(study.control), "criteria": study.control_criteria},
-        "counts": {
-            **{name: value for name, value in vars(rates).items() if name != "of_raters"},
-            "ratings": study.rated.ratings,
-            "ratings_that_count": scores.counted.ratings,
-            "passages": len(scores.counted.passages),
-            "shared_questions": shared_questions(scores.questions),
-            "without_z": len(scores.z.without_spread),
-            "feedback": study.feedback,
-            "assignments": dict(study.states),
-        },
-        **tables,
-    }
 
 
 def _plots(tables: Tables) -> list[Plot]:

@@ -7,7 +7,7 @@ tasks of a rater, and the published p stands beside it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rl_qg.rating.analysis.ratings import NO_ORIGINAL, RatedItems, Scale, rated_items
 from rl_qg.rating.protocol import DEGRADED, ITEM_MEANS, ORDINARY, REPEAT, SIGNED_RANK, Control, Protocol
 from rl_qg.stats.intervals import Floats
-from rl_qg.stats.rank_tests import RankTest, rank_sum, signed_rank
+from rl_qg.stats.rank_tests import rank_sum, signed_rank
 
 # --- How raters rate: repeats, equal values, times. None of it decides whose ratings count. ---
 
@@ -35,18 +35,18 @@ class Habits:
     rater: str
     ratings: int  # how many values
     missing: int  # criteria of items that have none
-    repeats: int  # items seen twice
-    repeat_difference: float | None  # mean |difference| of both ratings, in points
-    chance_difference: float | None  # the same for two of the rater's own questions, drawn at random
-    p_repeats: float | None  # how often such a draw is as consistent
-    repeat_r: float | None  # correlation of first and second rating
-    longest_run: int  # of equal values, in the order shown
-    most_frequent: float | None  # share of the most frequent value
-    alike: float | None  # share of items whose criteria all have one value
-    spread: float | None  # standard deviation of all values
-    seconds: float | None  # median of an item
-    speed: float | None  # the study's median time over it, on the log scale
-    changes: float | None  # values set per rating
+    repeats: int = 0  # items seen twice
+    repeat_difference: float | None = None  # mean |difference| of both ratings, in points
+    chance_difference: float | None = None  # the same for two of the rater's own questions, drawn at random
+    p_repeats: float | None = None  # how often such a draw is as consistent
+    repeat_r: float | None = None  # correlation of first and second rating
+    longest_run: int = 0  # of equal values, in the order shown
+    most_frequent: float | None = None  # share of the most frequent value
+    alike: float | None = None  # share of items whose criteria all have one value
+    spread: float | None = None  # standard deviation of all values
+    seconds: float | None = None  # median of an item
+    speed: float | None = None  # the study's median time over it, on the log scale
+    changes: float | None = None  # values set per rating
     flags: tuple[str, ...] = ()  # what is unusual
 
 
@@ -109,16 +109,14 @@ def _longest_run(values: Floats) -> int:
 
 def _repeats(rated: RatedItems, own: NDArray[np.bool_], rng: np.random.Generator) -> dict[str, Any]:
     """The fields of `Habits` about questions that the rater saw twice."""
-    found: dict[str, Any] = {"repeats": 0, "repeat_difference": None, "chance_difference": None}
-    found |= {"p_repeats": None, "repeat_r": None}
     rows = np.flatnonzero(own & rated.is_kind(REPEAT) & (rated.original != NO_ORIGINAL))
     first, second = rated.values[rated.original[rows]], rated.values[rows]
     known = ~np.isnan(first) & ~np.isnan(second)
     if not known.any():
-        return found
+        return {}
     a, b = first[known], second[known]
     difference = float(np.abs(a - b).mean())
-    found |= {"repeats": len(rows), "repeat_difference": difference}
+    found: dict[str, Any] = {"repeats": len(rows), "repeat_difference": difference}
     if len(a) > 2 and np.ptp(a) > 0 and np.ptp(b) > 0:
         found["repeat_r"] = float(np.corrcoef(a, b)[0, 1])
     others = np.flatnonzero(own & ~rated.is_kind(REPEAT))
@@ -163,27 +161,15 @@ class RaterControl:
         return self.verdict in (PASSED, UNTESTED)
 
 
-@dataclass(frozen=True)
-class PassRates:
-    """How many raters, and their tasks, passed the control so far."""
-
-    raters: int
-    passed: int
-    failed: int
-    undecided: int
-    tasks: int
-    tasks_passed: int
-    of_raters: tuple[RaterControl, ...]
-
-
-def pass_rates(records: Iterable[Mapping[str, Any]], protocol: Protocol) -> PassRates:
-    """The control as the protocol says, of ratings so far; `records` are those of `ratings.jsonl`.
+def pass_rates(records: Iterable[Mapping[str, Any]], protocol: Protocol) -> dict[str, Any]:
+    """`counts_of` the control as the protocol says, and the control `of_raters`, of ratings so far (`ratings.jsonl`).
 
     Only submitted tasks count. A study without degraded items has no control: all its raters count as passed.
     """
     located = ((f"rating {number}", record) for number, record in enumerate(records, 1))
     rated = rated_items(located, scales_of(protocol))
-    return pass_rates_of(control_of_raters(rated, protocol.control, controlled(protocol)))
+    controls = control_of_raters(rated, protocol.control, controlled(protocol))
+    return {**counts_of(controls), "of_raters": [asdict(one) for one in controls]}
 
 
 def counted_raters(controls: Sequence[RaterControl], whose: str = PASSED) -> list[str]:
@@ -199,17 +185,17 @@ def counted_raters(controls: Sequence[RaterControl], whose: str = PASSED) -> lis
     ]
 
 
-def pass_rates_of(controls: Sequence[RaterControl]) -> PassRates:
+def counts_of(controls: Sequence[RaterControl]) -> dict[str, int]:
+    """How many raters, and their tasks, passed the control."""
     verdicts = [one.verdict for one in controls]
-    return PassRates(
-        len(controls),
-        sum(one.counts for one in controls),
-        verdicts.count(FAILED),
-        verdicts.count(UNDECIDED),
-        sum(one.tasks for one in controls),
-        sum(one.tasks for one in controls if one.counts),
-        tuple(controls),
-    )
+    return {
+        "raters": len(controls),
+        "passed": sum(one.counts for one in controls),
+        "failed": verdicts.count(FAILED),
+        "undecided": verdicts.count(UNDECIDED),
+        "tasks": sum(one.tasks for one in controls),
+        "tasks_passed": sum(one.tasks for one in controls if one.counts),
+    }
 
 
 def scales_of(protocol: Protocol) -> dict[str, Scale]:
@@ -223,17 +209,16 @@ def controlled(protocol: Protocol) -> list[str]:
 def control_of_raters(rated: RatedItems, control: Control, criteria: Sequence[str]) -> list[RaterControl]:
     """The control of every rater, over all their tasks; `criteria` are those that enter it."""
     columns = [rated.criteria.index(name) for name in criteria if name in rated.criteria]
-    if not columns or not rated.is_kind(DEGRADED).any():
-        return [
-            RaterControl(name, _tasks(rated, number), 0, None, None, None, UNTESTED, "no degraded questions")
-            for number, name in enumerate(rated.raters)
-        ]
+    is_tested = bool(columns) and bool(rated.is_kind(DEGRADED).any())
     compared = _pairs if control.method == SIGNED_RANK else _groups
-    return [_control(rated, number, compared(rated, number, columns), control) for number in range(len(rated.raters))]
-
-
-def _tasks(rated: RatedItems, rater: int) -> int:
-    return len(np.unique(rated.task[rated.rater == rater]))
+    controls = []
+    for number, name in enumerate(rated.raters):
+        tasks = len(np.unique(rated.task[rated.rater == number]))
+        if is_tested:
+            controls.append(_control(name, tasks, *compared(rated, number, columns), control))
+        else:
+            controls.append(RaterControl(name, tasks, 0, None, None, None, UNTESTED, "no degraded questions"))
+    return controls
 
 
 def _pairs(rated: RatedItems, rater: int, columns: list[int]) -> tuple[Floats, Floats]:
@@ -250,36 +235,26 @@ def _pairs(rated: RatedItems, rater: int, columns: list[int]) -> tuple[Floats, F
 
 def _groups(rated: RatedItems, rater: int, columns: list[int]) -> tuple[Floats, Floats]:
     """The values of all ordinary and of all degraded items of a rater, (items, criteria)."""
-    own = rated.rater == rater
-    parts = []
-    for kind in (ORDINARY, DEGRADED):
-        values = rated.values[own & rated.is_kind(kind)][:, columns]
-        parts.append(values[~np.isnan(values).all(axis=1)])
-    return parts[0], parts[1]
+    kinds = [rated.values[(rated.rater == rater) & rated.is_kind(kind)][:, columns] for kind in (ORDINARY, DEGRADED)]
+    good, bad = (values[~np.isnan(values).all(axis=1)] for values in kinds)
+    return good, bad
 
 
-def _control(rated: RatedItems, rater: int, compared: tuple[Floats, Floats], control: Control) -> RaterControl:
-    name, tasks = rated.raters[rater], _tasks(rated, rater)
-    good, bad = compared
+def _control(name: str, tasks: int, good: Floats, bad: Floats, control: Control) -> RaterControl:
     if not len(good) or not len(bad):
         return RaterControl(name, tasks, 0, None, None, None, UNDECIDED, "no degraded question with its ordinary one")
     test = signed_rank if control.method == SIGNED_RANK else rank_sum
     means = test(np.nanmean(good, axis=1), np.nanmean(bad, axis=1))
     single = test(good[~np.isnan(good)], bad[~np.isnan(bad)])
     assert means is not None and single is not None  # neither is empty
-    verdict, why = _verdict(means if control.unit == ITEM_MEANS else single, tasks, control)
+    deciding, why = (means if control.unit == ITEM_MEANS else single), ""
+    verdict = PASSED if deciding.p < control.level else FAILED
+    if tasks < control.least_tasks:
+        verdict, why = UNDECIDED, f"{tasks} of at least {control.least_tasks} tasks"
+    elif verdict == FAILED and deciding.smallest >= control.level:
+        verdict, why = UNDECIDED, f"{deciding.n} pairs: p cannot be below {deciding.smallest:.3g}"
     difference = float(np.nanmean(good) - np.nanmean(bad))
     return RaterControl(name, tasks, len(bad), difference, means.p, single.p, verdict, why)
-
-
-def _verdict(test: RankTest, tasks: int, control: Control) -> tuple[str, str]:
-    if tasks < control.least_tasks:
-        return UNDECIDED, f"{tasks} of at least {control.least_tasks} tasks"
-    if test.p < control.level:
-        return PASSED, ""
-    if test.smallest >= control.level:
-        return UNDECIDED, f"{test.n} pairs: p cannot be below {test.smallest:.3g}"
-    return FAILED, ""
 
 
 # --- Tables of raters (QAScore, table 4) ---
@@ -299,7 +274,7 @@ def summary_rows(rated: RatedItems, controls: Sequence[RaterControl], minutes: M
         **{name: {one.rater for one in controls if one.verdict == name} for name in (FAILED, UNDECIDED)},
         ALL: {one.rater for one in controls},
     }
-    owner = {rated.tasks[task]: rated.raters[rater] for task, rater in zip(rated.task, rated.rater, strict=True)}
+    owner = _owners(rated)
     values = np.count_nonzero(~np.isnan(rated.values), axis=1)
     rows = []
     for name, raters in groups.items():
@@ -332,13 +307,17 @@ def _share(part: int, whole: int) -> float | None:
 def rater_rows(
     controls: Sequence[RaterControl], habits: Iterable[Habits], minutes: Mapping[str, float], rated: RatedItems
 ) -> Rows:
-    of_tasks: dict[str, list[float]] = {}
-    for task, rater in dict(zip(rated.task.tolist(), rated.rater.tolist(), strict=True)).items():
-        if rated.tasks[task] in minutes:
-            of_tasks.setdefault(rated.raters[rater], []).append(minutes[rated.tasks[task]])
+    times: dict[str, list[float]] = {}
+    for task, rater in _owners(rated).items():
+        if task in minutes:
+            times.setdefault(rater, []).append(minutes[task])
     rows = []
     for one, habit in zip(controls, habits, strict=True):
-        times = of_tasks.get(one.rater)
-        minute = float(np.mean(times)) if times else None
+        minute = float(np.mean(times[one.rater])) if one.rater in times else None
         rows.append({**vars(one), "minutes": minute, **vars(habit), "flags": "; ".join(habit.flags)})
     return rows
+
+
+def _owners(rated: RatedItems) -> dict[str, str]:
+    """The rater of each task."""
+    return {rated.tasks[task]: rated.raters[rater] for task, rater in zip(rated.task, rated.rater, strict=True)}

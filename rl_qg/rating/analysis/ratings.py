@@ -117,9 +117,9 @@ def read_ratings(
 
 def rated_items(records: Located, scales: Mapping[str, Scale], *, with_open: bool = False) -> RatedItems:
     """Ratings as rows of items; `records` are (position for messages, rating) in any order."""
-    counted = COUNTED + (("open",) if with_open else ())
+    counted = (*COUNTED, "open") if with_open else COUNTED
     left_out: Counter[str] = Counter()
-    items: dict[tuple[Any, ...], _Item] = {}
+    items: dict[tuple[Any, ...], dict[str, Any]] = {}
     occurrences: Counter[tuple[Any, ...]] = Counter()
     owners: dict[str, str] = {}
     for where, record in records:
@@ -130,98 +130,56 @@ def rated_items(records: Located, scales: Mapping[str, Scale], *, with_open: boo
             left_out[f"in tasks that are {state}"] += 1
             continue
         item, criterion = _item(where, record), _required(where, record, "criterion")
-        if owners.setdefault(item.task, item.rater) != item.rater:
+        rater, task = item["rater"], item["task"]
+        if owners.setdefault(task, rater) != rater:
             raise InputError(
-                f"{where}: field 'assignment' is {item.task!r}, of rater {item.rater!r} here and "
-                f"{owners[item.task]!r} elsewhere; an assignment is what one rater did of one task"
+                f"{where}: field 'assignment' is {task!r}, of rater {rater!r} here and {owners[task]!r} elsewhere; an "
+                "assignment is what one rater did of one task"
             )
-        key = item.key
-        if item.position is None:  # the second value of a criterion begins another item
+        key: tuple[Any, ...] = (rater, task, item["position"])
+        if item["position"] is None:  # the second value of a criterion begins another item
+            key = (rater, task, item["kind"], item["systems"], item["item"])
             occurrences[*key, criterion] += 1
-            item.occurrence = occurrences[*key, criterion]
-            key = (*key, item.occurrence)
+            key = (*key, occurrences[*key, criterion])
+            item["question"] = (*item["question"], key[-1])
         value = _number(where, record, "value")
         if value is None:
             left_out["without a value"] += 1
-        items.setdefault(key, item).add(where, record, criterion, value, scales.get(criterion))
+        elif scale := scales.get(criterion):
+            if not scale.lowest <= value <= scale.highest:
+                ends = f"{criterion!r} goes from {scale.lowest:g} to {scale.highest:g}"
+                raise InputError(f"{where}: field 'value' is {value:g}; {ends}")
+            value = scale.lowest + scale.highest - value if scale.reversed else value
+        item = items.setdefault(key, item)
+        if criterion in item["values"]:
+            raise InputError(
+                f"{where}: {rater} has two values of {criterion!r} for position {item['position']} of {task}; give "
+                "each rating once"
+            )
+        item["values"][criterion] = np.nan if value is None else value
+        if (last := _number(where, record, "last_ms")) is not None:
+            item["seconds"] = float(np.fmax(item["seconds"], last / 1000))
+        if (changes := _number(where, record, "changes")) is not None:
+            item["changes"] = float(np.nansum([item["changes"], changes]))
     return _columns([*items.values()], scales, dict(left_out))
 
 
-@dataclass
-class _Item:
-    """One item that a rater saw."""
-
-    rater: str
-    task: str
-    hit: str
-    item: str
-    passage: str
-    kind: str
-    systems: tuple[str, ...]
-    position: int | None
-    original: int | None
-    has_hit: bool
-    occurrence: int = 0
-    values: dict[str, float | None] = field(default_factory=dict)
-    seconds: float = float("nan")
-    changes: float = float("nan")
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """What tells it from others."""
-        if self.position is not None:
-            return self.rater, self.task, self.position
-        return self.rater, self.task, self.kind, self.systems, self.item
-
-    @property
-    def question(self) -> tuple[Any, ...]:
-        """What is the same for all raters who saw it."""
-        if self.position is not None and self.has_hit:
-            return self.hit, self.position
-        return self.hit if self.has_hit else "", self.kind, self.systems, self.item, self.occurrence
-
-    def add(
-        self, where: str, record: Mapping[str, Any], criterion: str, value: float | None, scale: Scale | None
-    ) -> None:
-        if criterion in self.values:
-            raise InputError(
-                f"{where}: {self.rater} has two values of {criterion!r} for position {self.position} of {self.task}; "
-                "give each rating once"
-            )
-        if value is not None and scale is not None:
-            if not scale.lowest <= value <= scale.highest:
-                raise InputError(
-                    f"{where}: field 'value' is {value:g}; {criterion!r} goes from {scale.lowest:g} to "
-                    f"{scale.highest:g}"
-                )
-            value = scale.lowest + scale.highest - value if scale.reversed else value
-        self.values[criterion] = value
-        last = _number(where, record, "last_ms")
-        changes = _number(where, record, "changes")
-        self.seconds = float(np.fmax(self.seconds, np.nan if last is None else last / 1000))
-        self.changes = float(np.nansum([self.changes, changes])) if changes is not None else self.changes
-
-
-def _item(where: str, record: Mapping[str, Any]) -> _Item:
-    rater = _required(where, record, "rater")
-    kind = _required(where, record, "kind")
+def _item(where: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """One item that a rater saw, without what the rater gave it; `question` is the same for all who saw it."""
+    rater, kind = _required(where, record, "rater"), _required(where, record, "kind")
     if kind not in KINDS:
         raise InputError(f"{where}: field 'kind' is {kind!r}; it is one of {', '.join(KINDS)}")
     hit = _text(where, record, "hit")
     task = _text(where, record, "assignment") or (f"{rater} {hit}" if hit else rater)
-    item, passage = _text(where, record, "item"), _text(where, record, "passage")
-    return _Item(
-        rater,
-        task,
-        hit or task,
-        item or passage or hit or task,
-        passage or item or hit or task,
-        kind,
-        _systems(where, record),
-        _whole(where, record, "position"),
-        _whole(where, record, "original"),
-        hit is not None,
-    )
+    item, passage, systems = _text(where, record, "item"), _text(where, record, "passage"), _systems(where, record)
+    position, item_or_task = _whole(where, record, "position"), item or passage or hit or task
+    return {
+        **{"rater": rater, "task": task, "hit": hit or task, "item": item_or_task},
+        **{"passage": passage or item or hit or task, "kind": kind, "systems": systems},
+        **{"position": position, "original": _whole(where, record, "original")},
+        "question": (hit, position) if position is not None and hit else (hit or "", kind, systems, item_or_task),
+        **{"values": {}, "seconds": np.nan, "changes": np.nan},
+    }
 
 
 # --- Fields of a record ---
@@ -276,50 +234,45 @@ def _whole(where: str, record: Mapping[str, Any], name: str) -> int | None:
 # --- Columns ---
 
 
-def _columns(items: Sequence[_Item], scales: Mapping[str, Scale], left_out: Mapping[str, int]) -> RatedItems:
+def _columns(
+    items: Sequence[Mapping[str, Any]], scales: Mapping[str, Scale], left_out: Mapping[str, int]
+) -> RatedItems:
     """Rows by task and position; tasks in the order of their names, so that the order of lines says nothing."""
-    order = sorted(range(len(items)), key=lambda at: (items[at].rater, items[at].task, items[at].position or 0, at))
-    rows = [items[at] for at in order]
-    seen = dict.fromkeys(name for row in rows for name in row.values)
-    criteria = tuple([name for name in scales if name in seen] + sorted(name for name in seen if name not in scales))
-    values = np.full((len(rows), len(criteria)), np.nan)
-    for number, row in enumerate(rows):
-        for at, name in enumerate(criteria):
-            value = row.values.get(name)
-            values[number, at] = np.nan if value is None else value
+    rows = sorted(items, key=lambda row: (row["rater"], row["task"], row["position"] or 0))
+    seen = dict.fromkeys(name for row in rows for name in row["values"])
+    criteria = (*(name for name in scales if name in seen), *sorted(name for name in seen if name not in scales))
+    values = [[row["values"].get(name, np.nan) for name in criteria] for row in rows]
     columns: dict[str, Any] = {}
     for names, index in _INDEXED.items():
-        of_rows = [getattr(row, index) for row in rows]
-        known = {name: number for number, name in enumerate(dict.fromkeys(of_rows))}
-        columns |= {names: tuple(known), index: np.array([known[name] for name in of_rows], dtype=np.int64)}
-    questions = {name: number for number, name in enumerate(dict.fromkeys(row.question for row in rows))}
+        columns[names], columns[index] = _numbered([row[index] for row in rows])
+    # The row of the ordinary item of each repeat and degraded one, if the task has one at that position.
+    ordinary = {
+        (row["rater"], row["task"], row["position"]): number
+        for number, row in enumerate(rows)
+        if row["kind"] == ORDINARY and row["position"] is not None
+    }
+    originals = [
+        ordinary.get((row["rater"], row["task"], row["original"]), NO_ORIGINAL)
+        if row["kind"] in (REPEAT, DEGRADED)
+        else NO_ORIGINAL
+        for row in rows
+    ]
     return RatedItems(
         criteria=criteria,
-        question=np.array([questions[row.question] for row in rows], dtype=np.int64),
-        kind=np.array([KINDS.index(row.kind) for row in rows], dtype=np.int64),
-        position=np.array([row.position or 0 for row in rows], dtype=np.int64),
-        original=_originals(rows),
-        systems=tuple(row.systems for row in rows),
-        values=values,
-        seconds=np.array([row.seconds for row in rows], dtype=np.float64),
-        changes=np.array([row.changes for row in rows], dtype=np.float64),
+        question=_numbered([row["question"] for row in rows])[1],
+        kind=np.array([KINDS.index(row["kind"]) for row in rows], dtype=np.int64),
+        position=np.array([row["position"] or 0 for row in rows], dtype=np.int64),
+        original=np.array(originals, dtype=np.int64),
+        systems=tuple(row["systems"] for row in rows),
+        values=np.array(values, dtype=np.float64).reshape(len(rows), len(criteria)),
+        seconds=np.array([row["seconds"] for row in rows], dtype=np.float64),
+        changes=np.array([row["changes"] for row in rows], dtype=np.float64),
         left_out=left_out,
         **columns,
     )
 
 
-def _originals(rows: Sequence[_Item]) -> Ints:
-    """The row of the ordinary item of each repeat and degraded one, -1 where the task has none at that position."""
-    at: dict[tuple[str, str, int], int] = {}
-    for number, row in enumerate(rows):
-        if row.kind == ORDINARY and row.position is not None:
-            at[row.rater, row.task, row.position] = number
-    return np.array(
-        [
-            at.get((row.rater, row.task, row.original), NO_ORIGINAL)
-            if row.kind in (REPEAT, DEGRADED) and row.original is not None
-            else NO_ORIGINAL
-            for row in rows
-        ],
-        dtype=np.int64,
-    )
+def _numbered(given: Sequence[Any]) -> tuple[tuple[Any, ...], Ints]:
+    """What is there, in order, and the number in it of each that is given."""
+    known = {one: number for number, one in enumerate(dict.fromkeys(given))}
+    return tuple(known), np.array([known[one] for one in given], dtype=np.int64)

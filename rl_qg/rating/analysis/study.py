@@ -1,8 +1,8 @@
 """The statistics of a study, as tables of plain rows."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
@@ -75,8 +75,13 @@ def read_study(source: str, settings: RateAnalyseSettings, *, key: str = "rating
         raise InputError(f"{key} has no value; give the folder of `rl-qg rate export`, or a file of ratings")
     path = Path(source).expanduser()
     if not path.is_dir():
-        rated = read_ratings(path, _scales(settings), with_open=settings.with_open, key=key)
-        return _study(path.name, path, rated, Control(SIGNED_RANK, ITEM_MEANS), list(rated.criteria), settings)
+        ends = settings.scale or [0.0, 100.0]
+        if len(ends) != 2 or not ends[0] < ends[1]:
+            raise InputError(f"scale={settings.scale}: give the lowest and the highest value, as [1, 5]")
+        scales = {name: Scale(ends[0], ends[1], True) for name in settings.reversed or ()}
+        rated = read_ratings(path, scales, with_open=settings.with_open, key=key)
+        study = RatedStudy(path.name, path, rated, Control(SIGNED_RANK, ITEM_MEANS), list(rated.criteria))
+        return _as_set(study, settings)
     file = next((path / name for name in FILES if (path / name).is_file()), None)
     if file is None:
         raise InputError(f"{key}={source}: holds no {FILES[0]}; give the folder of `rl-qg rate export`")
@@ -87,53 +92,41 @@ def read_study(source: str, settings: RateAnalyseSettings, *, key: str = "rating
         raise InputError(f"{path / 'plan.json'}: field 'protocol' is missing; export the study anew")
     protocol = Protocol.from_dict(str(path / "plan.json"), plan["protocol"])
     rated = read_ratings(file, scales_of(protocol), with_open=settings.with_open)
-    study = _study(str(plan.get("study") or path.name), file, rated, protocol.control, controlled(protocol), settings)
+    name = str(plan.get("study") or path.name)
+    study = _as_set(RatedStudy(name, file, rated, protocol.control, controlled(protocol)), settings)
     minutes, states = _assignments(path / "assignments.jsonl")
-    comments = path / "feedback.jsonl"
-    return replace(
-        study,
-        minutes=minutes,
-        states=states,
-        questions=_questions(path / "items.jsonl"),
-        feedback=sum(1 for _ in read_json_lines(comments)) if comments.is_file() else 0,
-    )
+    feedback = sum(1 for _ in _records(path / "feedback.jsonl"))
+    questions = _questions(path / "items.jsonl")
+    return replace(study, minutes=minutes, states=states, questions=questions, feedback=feedback)
 
 
-def _scales(settings: RateAnalyseSettings) -> dict[str, Scale]:
-    """Of reversed criteria of a file alone."""
-    ends = settings.scale or [0.0, 100.0]
-    if len(ends) != 2 or not ends[0] < ends[1]:
-        raise InputError(f"scale={settings.scale}: give the lowest and the highest value, as [1, 5]")
-    return {name: Scale(ends[0], ends[1], True) for name in settings.reversed or ()}
-
-
-def _study(
-    name: str, path: Path, rated: RatedItems, control: Control, criteria: list[str], settings: RateAnalyseSettings
-) -> RatedStudy:
-    wanted = settings.control_criteria or criteria
+def _as_set(study: RatedStudy, settings: RateAnalyseSettings) -> RatedStudy:
+    """A study with the control that the settings ask for."""
+    criteria, control = study.rated.criteria, study.control
     for setting, names in (("control_criteria", settings.control_criteria), ("reversed", settings.reversed)):
-        for one in names or ():
-            if one not in rated.criteria:
-                raise InputError(f"{setting}: nobody rated {one!r}; the criteria are {', '.join(rated.criteria)}")
-    return RatedStudy(
-        name,
-        path,
-        rated,
-        replace(
-            control,
-            method=settings.control_method or control.method,
-            unit=settings.control_unit or control.unit,
-            level=control.level if settings.level is None else settings.level,
-        ),
-        list(dict.fromkeys(wanted)),
+        for name in names or ():
+            if name not in criteria:
+                raise InputError(f"{setting}: nobody rated {name!r}; the criteria are {', '.join(criteria)}")
+    control = replace(
+        control,
+        method=settings.control_method or control.method,
+        unit=settings.control_unit or control.unit,
+        level=control.level if settings.level is None else settings.level,
     )
+    wanted = settings.control_criteria or study.control_criteria
+    return replace(study, control=control, control_criteria=list(dict.fromkeys(wanted)))
+
+
+def _records(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
+    """The numbered lines of a file; of one that is not there none."""
+    return read_json_lines(path) if path.is_file() else ()
 
 
 def _assignments(path: Path) -> tuple[dict[str, float], dict[str, int]]:
     """The minutes of each finished assignment, and how many there are of each state."""
     minutes: dict[str, float] = {}
     states: Counter[str] = Counter()
-    for number, record in read_json_lines(path) if path.is_file() else ():
+    for number, record in _records(path):
         name, state, seconds = (record.get(key) for key in ("assignment", "state", "seconds"))
         if not isinstance(name, str | int) or not isinstance(state, str):
             raise InputError(f"{path}: line {number}: fields 'assignment' and 'state' must be there; export anew")
@@ -145,7 +138,7 @@ def _assignments(path: Path) -> tuple[dict[str, float], dict[str, int]]:
 
 def _questions(path: Path) -> dict[tuple[str, int], Question]:
     questions = {}
-    for number, record in read_json_lines(path) if path.is_file() else ():
+    for number, record in _records(path):
         texts: list[Any] = [record.get(key) for key in ("question", "context", "answer")]
         hit, position = record.get("hit"), record.get("position")
         if not isinstance(position, int) or not all(isinstance(one, str) for one in (hit, texts[0], texts[1])):
@@ -218,7 +211,31 @@ def pair_rows(scores: QuestionScores, systems: SystemScores, *, of: str = OVERAL
     order = [at for at in order if np.isfinite(systems.data[at, column])]
     values = scores.with_overall()[:, column]
     of_pairs = _paired_means(scores, values)
-    rows = [_pair(scores, systems, values, of_pairs, pair, column) for pair in combinations(order, 2)]
+    rows = []
+    for pair in combinations(order, 2):
+        first, second = pair
+        gap = systems.values.map(lambda part, pair=pair: part[:, pair[0], column] - part[:, pair[1], column])
+        cells = gap.estimate(int(systems.questions[[*pair]].sum())).to_dict()
+        ranks = rank_sum(*(values[(scores.member[:, at] > 0) & ~np.isnan(values)] for at in pair))
+        both = of_pairs[:, [*pair]]
+        both = both[~np.isnan(both).any(axis=1)]
+        gaps = both[:, 0] - both[:, 1]
+        sides = [test.p for a, b in ((0, 1), (1, 0)) if (test := signed_rank(both[:, a], both[:, b])) is not None]
+        rows.append(
+            {
+                "preferred": systems.systems[first],
+                "to": systems.systems[second],
+                **{"difference": cells.pop("value"), **cells},
+                "p": gap.p(),
+                "p_rank_sum": None if ranks is None else ranks.p,
+                "pairs": len(gaps),
+                "paired_difference": float(gaps.mean()) if len(gaps) else None,
+                "higher": int((gaps > 1e-9).sum()),
+                "equal": int((np.abs(gaps) <= 1e-9).sum()),
+                "lower": int((gaps < -1e-9).sum()),
+                "p_paired": min(1.0, 2 * min(sides)) if sides else None,
+            }
+        )
     for key in ("p", "p_rank_sum", "p_paired"):
         _correct(rows, key)
     return rows
@@ -229,38 +246,6 @@ def _correct(rows: Rows, key: str) -> None:
     tested = [row for row in rows if row.get(key) is not None]
     for row, corrected in zip(tested, holm([row[key] for row in tested]), strict=True):
         row[f"{key}_holm"] = corrected
-
-
-def _pair(
-    scores: QuestionScores,
-    systems: SystemScores,
-    values: Floats,
-    of_pairs: Floats,
-    pair: tuple[int, int],
-    column: int,
-) -> dict[str, Any]:
-    first, second = pair
-    gap = systems.values.map(lambda part: part[:, first, column] - part[:, second, column])
-    questions = [values[(scores.member[:, at] > 0) & ~np.isnan(values)] for at in pair]
-    cells = gap.estimate(int(systems.questions[[*pair]].sum())).to_dict()
-    ranks = rank_sum(*questions)
-    both = of_pairs[:, [*pair]]
-    both = both[~np.isnan(both).any(axis=1)]
-    gaps = both[:, 0] - both[:, 1]
-    sides = [test.p for a, b in ((0, 1), (1, 0)) if (test := signed_rank(both[:, a], both[:, b])) is not None]
-    return {
-        "preferred": systems.systems[first],
-        "to": systems.systems[second],
-        **{"difference": cells.pop("value"), **cells},
-        "p": gap.p(),
-        "p_rank_sum": None if ranks is None else ranks.p,
-        "pairs": len(gaps),
-        "paired_difference": float(gaps.mean()) if len(gaps) else None,
-        "higher": int((gaps > 1e-9).sum()),
-        "equal": int((np.abs(gaps) <= 1e-9).sum()),
-        "lower": int((gaps < -1e-9).sum()),
-        "p_paired": min(1.0, 2 * min(sides)) if sides else None,
-    }
 
 
 def _paired_means(scores: QuestionScores, values: Floats) -> Floats:
@@ -348,13 +333,15 @@ def judgement_lines(
     ratings without one (of a rater whose ratings are all equal) are null: they would count on another scale; with
     `raw`, `human` are means of ratings. `questions`: by HIT and position.
     """
+    plain, standard = question_scores(rated, rated.values), question_scores(rated, z)
+    rows = [*zip(plain.rows.tolist(), plain.values, standard.values, strict=True)]
+    rows += [(row, rated.values[row], z[row]) for row in np.flatnonzero(rated.is_kind(DEGRADED)).tolist()]
     given: dict[tuple[Any, ...], list[tuple[int, Floats, Floats]]] = {}
-    for row, values, standard in _rows(rated, z):
+    for row, values, standardised in rows:
         known = questions[rated.hits[rated.hit[row]], int(rated.position[row])]
-        control = bool(rated.is_kind(DEGRADED)[row])
-        key = (control, rated.passages[rated.passage[row]], rated.items[rated.item[row]], known)
-        given.setdefault(key, []).append((row, values, standard))
-    lines = [_line(rated, key[-1], of_question, raw=raw) for key, of_question in given.items()]
+        key = (bool(rated.is_kind(DEGRADED)[row]), int(rated.passage[row]), int(rated.item[row]), known)
+        given.setdefault(key, []).append((row, values, standardised))
+    lines = [_line(rated, *key, of_question, raw=raw) for key, of_question in given.items()]
     kept = [line for line in lines if line["human"]]
     return kept, len(lines) - len(kept)
 
@@ -372,39 +359,32 @@ def with_references(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _rows(rated: RatedItems, z: Floats) -> Iterator[tuple[int, Floats, Floats]]:
-    """Questions, then degraded ones: row, ratings and z."""
-    plain, standard = question_scores(rated, rated.values), question_scores(rated, z)
-    yield from zip(plain.rows.tolist(), plain.values, standard.values, strict=True)
-    for row in np.flatnonzero(rated.is_kind(DEGRADED)).tolist():
-        yield row, rated.values[row], z[row]
-
-
 def _line(
-    rated: RatedItems, known: Question, given: Sequence[tuple[int, Floats, Floats]], *, raw: bool
+    rated: RatedItems,
+    control: bool,
+    passage: int,
+    item: int,
+    known: Question,
+    given: Sequence[tuple[int, Floats, Floats]],
+    *,
+    raw: bool,
 ) -> dict[str, Any]:
     """One question and what raters gave it: row, ratings and z of each."""
     human, ratings = {}, {}
     for column, criterion in enumerate(rated.criteria):
-        scores = [(values if raw else standard)[column] for _, values, standard in given]
-        ratings[criterion] = [
-            None if np.isnan(score) else float(values[column])
-            for score, (_, values, _) in zip(scores, given, strict=True)
-        ]
-        if present := [float(score) for score in scores if not np.isnan(score)]:
+        pairs = [((values if raw else z)[column], values[column]) for _, values, z in given]
+        ratings[criterion] = [None if np.isnan(score) else float(value) for score, value in pairs]
+        if present := [float(score) for score, _ in pairs if not np.isnan(score)]:
             human[criterion] = float(np.mean(present))
-    first = given[0][0]
     return {
-        "question": known.question,
-        "context": known.context,
-        "answer": known.answer,
-        "system": list(dict.fromkeys(name for row, _, _ in given for name in rated.systems[row])),
-        "item": rated.items[rated.item[first]],
-        "group": rated.passages[rated.passage[first]],
+        **asdict(known),
+        "system": list(dict.fromkeys(name for row, *_ in given for name in rated.systems[row])),
+        "item": rated.items[item],
+        "group": rated.passages[passage],
         "human": human,
         "ratings": ratings,
-        "raters": [rated.raters[rated.rater[row]] for row, _, _ in given],
-        **({"control": True} if rated.is_kind(DEGRADED)[first] else {}),
+        "raters": [rated.raters[rated.rater[row]] for row, *_ in given],
+        **({"control": True} if control else {}),
     }
 
 
@@ -445,18 +425,14 @@ def tables_of(study: RatedStudy, scores: StudyScores, settings: RateAnalyseSetti
     tables: dict[str, Rows] = {
         "summary": summary_rows(study.rated, scores.controls, study.minutes),
         "raters": rater_rows(scores.controls, habits, study.minutes, study.rated),
-        "systems": [],
-        "pairs": [],
-        "pairs_by_criterion": [],
-        "mixed_model": [],
+        **{name: [] for name in ("systems", "pairs", "pairs_by_criterion", "mixed_model")},
         "agreement": agreement_rows(scores.counted, resamples=settings.resamples, seed=settings.seed),
     }
     if settings.rater_filter != NO_FILTER:
         before = study.rated.of_raters(scores.counted.raters)
         unfiltered = agreement_rows(before, resamples=settings.resamples, seed=settings.seed)
-        tables["agreement"] = [{"ratings": "all", **row} for row in unfiltered] + [
-            {"ratings": "filtered", **row} for row in tables["agreement"]
-        ]
+        both = {"all": unfiltered, "filtered": tables["agreement"]}
+        tables["agreement"] = [{"ratings": name, **row} for name, rows in both.items() for row in rows]
     if scores.systems is not None:
         tables["systems"] = system_rows(scores.systems, scores)
         tables["mixed_model"], contrasts = mixed_rows(scores)
@@ -485,13 +461,11 @@ def system_rows(systems: SystemScores, scores: StudyScores) -> Rows:
     z = scores.z.values[scores.counted.is_kind(DEGRADED)]
     z = z[~np.isnan(z).all(axis=1)]
     if len(z):
-        columns = np.column_stack([z, z.mean(axis=1)]).T
-        means = [float(np.nanmean(column)) if not np.isnan(column).all() else None for column in columns]
-        rows += [
-            {"system": DEGRADED_ROW, "criterion": criterion, "value": value, "low": None, "high": None, "n": len(z),
-             "shown": len(z), "ratings": int(np.count_nonzero(~np.isnan(z)))}
-            for criterion, value in zip(criteria, means, strict=True)
-        ]  # fmt: skip
+        counts = {"n": len(z), "shown": len(z), "ratings": int(np.count_nonzero(~np.isnan(z)))}
+        for criterion, column in zip(criteria, np.column_stack([z, z.mean(axis=1)]).T, strict=True):
+            value = None if np.isnan(column).all() else float(np.nanmean(column))
+            cells = {"value": value, "low": None, "high": None}
+            rows.append({"system": DEGRADED_ROW, "criterion": criterion, **cells, **counts})
     return rows
 
 

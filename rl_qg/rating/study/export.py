@@ -203,7 +203,7 @@ def print_status(settings: RateStatusSettings) -> None:
 def study_status(store: Store) -> dict[str, Any]:
     progress = asdict(store.progress())
     with store.snapshot() as snapshot:
-        passed = asdict(pass_rates(snapshot.ratings(), store.plan.protocol))
+        passed = pass_rates(snapshot.ratings(), store.plan.protocol)
     times = {name: utc(progress[name]) for name in ("created", "retention_until", "next_expiry")}
     over = store.now() >= store.retention_until
     return progress | times | {"retention_over": over, "control": passed}

@@ -105,9 +105,10 @@ def test_pass_rates_so_far() -> None:
     rows = pairs_of("good", Q, B) + pairs_of("bad", B, Q) + [rating("new", 1, 50), rating("half", 1, 50, state="open")]
     rows += [rating("bad", 1, 100, criterion="d")]  # does not enter the control
     rates = pass_rates(rows, protocol)
-    assert (rates.raters, rates.passed, rates.failed, rates.undecided) == (3, 1, 1, 1)
-    assert (rates.tasks, rates.tasks_passed) == (3, 1)
-    assert pass_rates([], protocol).raters == 0
+    assert {name: count for name, count in rates.items() if name != "of_raters"} == {
+        **{"raters": 3, "passed": 1, "failed": 1, "undecided": 1}, **{"tasks": 3, "tasks_passed": 1}
+    }  # fmt: skip
+    assert pass_rates([], protocol)["raters"] == 0
 
 
 # --- A crowd of which the truth is known ---
