@@ -13,11 +13,23 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rl_qg.data.examples import report_limit, seeded_rank
 from rl_qg.rating.plan_files import Hit, Item
 from rl_qg.rating.planning.questions import HUMAN, Degrader, StudyQuestions, Subject
-from rl_qg.rating.protocol import BLOCK, BLOCKS, DEGRADED, ONE_PASSAGE, ORDINARY, REFERENCE, REPEAT, TaskRecipe
+from rl_qg.rating.protocol import (
+    BLOCK,
+    BLOCKS,
+    DEGRADED,
+    ITEMS,
+    KINDS,
+    ONE_PASSAGE,
+    ORDINARY,
+    REFERENCE,
+    REPEAT,
+    TaskRecipe,
+)
 from rl_qg.runtime.errors import InputError
 
 # --- The order of the items of a task: drawn at random, with a least distance between the forms of one question ---
@@ -38,16 +50,11 @@ def longest_distance(forms: Sequence[int]) -> int:
 
 
 def arranged(forms: Sequence[int], distance: int, rng: random.Random) -> list[int]:
-    """The number of the question at each place, in a random order.
+    """The number of the question at each place, in a random order with at least this distance between two forms of a
+    question (1: neighbours; at most `longest_distance(forms)`).
 
-    Args:
-        forms: of each question.
-        distance: between two forms of a question: 1 is that of neighbours. At most `longest_distance(forms)`.
-        rng: draws the order.
-
-    Returns:
-        A uniform draw from all orders that keep the distance where one is found among `SHUFFLES`; else one that was
-        made from an order that keeps it by random exchanges.
+    It is a uniform draw from all orders that keep the distance where one is found among `SHUFFLES`; else one that was
+    made from an order that keeps it by random exchanges.
     """
     order = [number for number, count in enumerate(forms) for _ in range(count)]
     for _ in range(SHUFFLES):
@@ -93,14 +100,10 @@ def _spread(forms: Sequence[int], numbers: Sequence[int]) -> list[int]:
 NOT_DRAWN = "passages with their answer that were not drawn"
 INCOMPLETE = "passages with their answer that lack a question of a system"
 NOT_FULL = "questions too few for one more task"
-NOT_MADE = {
-    DEGRADED: "degraded questions that could not be made",
-    REFERENCE: "human questions that a task lacks",
-}
+NOT_MADE = {DEGRADED: "degraded questions that could not be made", REFERENCE: "human questions that a task lacks"}
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """One question about a subject, and who asked it."""
 
     subject: Subject
@@ -108,8 +111,7 @@ class Asked:
     systems: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class ItemDraft:
+class ItemDraft(NamedTuple):
     """An item before it has a place; `of` numbers the question of the task that it is a form of."""
 
     kind: str
@@ -137,17 +139,11 @@ def make_tasks(
     subjects = sorted(study.subjects, key=lambda subject: seeded_rank(seed, subject.item))
     if recipe.kind == ONE_PASSAGE:
         subjects = maker.complete(subjects)
-    maker.tasks.left_out[NOT_DRAWN] += max(0, len(subjects) - (items or len(subjects)))
-    report_limit(
-        "rate_plan.items", items, len(subjects[:items]), len(subjects), "passages with their answer are drawn"
-    )
-    subjects = subjects[:items]
-    if recipe.kind == ONE_PASSAGE:
-        maker.one_passage(subjects)
-    elif recipe.kind == BLOCKS:
-        maker.blocks(subjects)
-    else:
-        maker.items(subjects)
+    every, subjects = len(subjects), subjects[:items]
+    maker.tasks.left_out[NOT_DRAWN] += every - len(subjects)
+    report_limit("rate_plan.items", items, len(subjects), every, "passages with their answer are drawn")
+    make = {ONE_PASSAGE: maker.one_passage, BLOCKS: maker.blocks, ITEMS: maker.items}[recipe.kind]
+    make(subjects)
     return maker.tasks
 
 
@@ -193,18 +189,13 @@ def roles(systems: int, recipe: TaskRecipe) -> list[tuple[str, ...]]:
     that as this allows.
     """
     repeats, degraded = repeats_and_degraded(systems, recipe)
-    again, worse = _spread_evenly(repeats, systems), _spread_evenly(degraded, systems)
-
-    def distance_from_paper(shift: int) -> float:
-        both = sum(again[place - shift] and worse[place] for place in range(systems))
-        return abs(both - systems / 11)
-
-    shift = min(range(systems), key=distance_from_paper)
+    again, worse = (
+        [(place + 1) * count // systems > place * count // systems for place in range(systems)]
+        for count in (repeats, degraded)
+    )
+    both = [sum(again[place - shift] and worse[place] for place in range(systems)) for shift in range(systems)]
+    shift = min(range(systems), key=lambda shift: abs(both[shift] - systems / 11))
     return [(REPEAT,) * again[place - shift] + (DEGRADED,) * worse[place] for place in range(systems)]
-
-
-def _spread_evenly(count: int, places: int) -> list[bool]:
-    return [(place + 1) * count // places > place * count // places for place in range(places)]
 
 
 class _Maker:
@@ -347,14 +338,13 @@ class _Maker:
         return ItemDraft(kind, of, Asked(subject, text, systems))
 
     def _add(self, drafts: Sequence[ItemDraft], rng: random.Random) -> None:
-        counts = Counter(draft.of for draft in drafts)
-        forms = [counts[of] for of in range(len(counts))]
-        distance = min(self.recipe.distance, longest_distance(forms))
-        if distance < self.recipe.distance:
-            self.tasks.nearer[distance] += 1
         by_question: dict[int, list[ItemDraft]] = {}
         for draft in drafts:
             by_question.setdefault(draft.of, []).append(draft)
+        forms = [len(by_question[of]) for of in range(len(by_question))]
+        distance = min(self.recipe.distance, longest_distance(forms))
+        if distance < self.recipe.distance:
+            self.tasks.nearer[distance] += 1
         for of_question in by_question.values():
             rng.shuffle(of_question)
         self._add_ordered(_repeats_last([by_question[of].pop() for of in arranged(forms, distance, rng)]))
@@ -363,22 +353,20 @@ class _Maker:
         places = {draft.of: place for place, draft in enumerate(drafts, 1) if draft.kind == ORDINARY}
         passages = {draft.asked.subject.passage.passage: draft.asked.subject.passage for draft in drafts}
         numbers = {name: number for number, name in enumerate(passages)}
-        items = []
-        for place, draft in enumerate(drafts, 1):
-            subject = draft.asked.subject
-            items.append(
-                Item(
-                    position=place,
-                    kind=draft.kind,
-                    passage=numbers[subject.passage.passage],
-                    question=draft.asked.question,
-                    answer=subject.answer,
-                    answer_start=subject.answer_start,
-                    systems=draft.asked.systems,
-                    item=subject.item,
-                    original=None if draft.kind == ORDINARY else places[draft.of],
-                )
+        items = [
+            Item(
+                position=place,
+                kind=kind,
+                passage=numbers[subject.passage.passage],
+                question=question,
+                answer=subject.answer,
+                answer_start=subject.answer_start,
+                systems=systems,
+                item=subject.item,
+                original=None if kind == ORDINARY else places[of],
             )
+            for place, (kind, of, (subject, question, systems)) in enumerate(drafts, 1)
+        ]
         name = f"h{len(self.tasks.hits) + 1:04}"
         self.tasks.hits.append(Hit(name, self.language, tuple(passages.values()), tuple(items)))
 
@@ -396,5 +384,4 @@ def _repeats_last(drafts: Sequence[ItemDraft]) -> list[ItemDraft]:
 def counts_of(hits: Sequence[Hit], systems: Sequence[str]) -> dict[str, Mapping[str, int]]:
     """The items of each system by kind; a shared question counts for each system that asked it."""
     counts = Counter((name, item.kind) for hit in hits for item in hit.items for name in item.systems)
-    kinds = (ORDINARY, REPEAT, DEGRADED, REFERENCE)
-    return {system: {kind: counts[system, kind] for kind in kinds} for system in systems}
+    return {system: {kind: counts[system, kind] for kind in KINDS} for system in systems}

@@ -7,19 +7,18 @@ the plan needs, what they are paid, what was left out, and the smallest differen
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import t as students_t
 
 from rl_qg.rating.plan_files import PLAN, Hit, write_plan_files
-from rl_qg.rating.planning.hits import Tasks, counts_of, make_tasks
-from rl_qg.rating.planning.questions import StudyQuestions, read_questions
+from rl_qg.rating.planning.hits import counts_of, make_tasks
+from rl_qg.rating.planning.questions import read_questions
 from rl_qg.rating.protocol import DEGRADED, KINDS, ORDINARY, RATINGS, REPEAT, SIGNED_RANK, Control, Protocol, Texts
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import RatePlanSettings
@@ -49,24 +48,15 @@ PASS_RATE = 0.45
 """Share of tasks by raters who pass the control in the crowd of the QAScore paper: 334 of 786 and 282 of 598."""
 
 
-@dataclass(frozen=True)
-class Effort:
-    """What raters give and get. Fees of a panel are not in it."""
-
-    assignments: int  # tasks times raters of each
-    minutes: float  # of a task, on average
-    hours: float
-    currency: str
-    per_hit: float
-    total: float
-
-
-def effort_of(hits: Sequence[Hit], protocol: Protocol, raters: int, pay_per_hour: float, currency: str) -> Effort:
-    """The time and pay of a plan; a task takes as much longer than the protocol's as it has more items."""
+def effort_of(hits: Sequence[Hit], protocol: Protocol, raters: int, pay_per_hour: float) -> dict[str, float]:
+    """What raters give and get; a task takes as much longer than the protocol's as it has more items. `assignments`:
+    tasks times raters of each; `minutes`: of a task, on average. Fees of a panel are not in it.
+    """
     minutes = protocol.minutes_per_hit * sum(len(hit.items) for hit in hits) / protocol.recipe.items / len(hits)
     assignments = raters * len(hits)
     hours = assignments * minutes / 60
-    return Effort(assignments, minutes, hours, currency, pay_per_hour * minutes / 60, pay_per_hour * hours)
+    pay = {"pay_per_hit": pay_per_hour * minutes / 60, "total": pay_per_hour * hours}
+    return {"assignments": assignments, "minutes": minutes, "hours": hours, **pay}
 
 
 def tasks_for_control(hits: Sequence[Hit], control: Control, criteria: int) -> int | None:
@@ -97,31 +87,25 @@ class Noise:
     pass_rate: float = 1.0
 
 
-@dataclass(frozen=True)
-class Detectable:
-    """The smallest difference that is found with probability `POWER`, by a two-sided paired t test at `LEVEL`."""
-
-    pair: tuple[str, str]  # of the systems that share the fewest passages with their answer
-    shared: int  # how many those are
-    pairs: int  # of systems, for Holm's correction
-    one: float  # in z, for this pair alone
-    holm: float  # with the level of the first step of Holm's correction over all pairs
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a system's question about a subject is rated."""
+class _Place(NamedTuple):
+    """Where a system's question about a subject is rated; it has two forms where it is repeated."""
 
     task: int
     question: str
-    forms: int  # 2 where it is repeated
+    forms: int
 
 
 def detectable_difference(
     hits: Sequence[Hit], systems: Sequence[str], raters: int, noise: Noise, seed: int
-) -> Detectable | None:
-    """Simulate the studies of a plan; None where two systems share too few passages, or one alone is rated. Systems
-    without an ordinary question are not compared; `raters`: of each task.
+) -> dict[str, Any] | None:
+    """The smallest difference that is found with probability `POWER`, by a two-sided paired t test at `LEVEL`, in
+    simulated studies of a plan; `raters`: of each task.
+
+    Returns:
+        `pair`, the systems that share the fewest passages with their answer, and how many are `shared`; `one`, the
+        difference in z for this pair alone; and `holm`, that with the level of the first step of Holm's correction
+        over all `pairs`. None where two systems share too few passages, or one alone is rated. Systems without an
+        ordinary question are not compared.
     """
     places = _places(hits)
     common = {
@@ -133,11 +117,11 @@ def detectable_difference(
     pair = min(common, key=lambda names: sum(one.question != other.question for one, other in common[names]))
     if len(common[pair]) < 2:
         return None
-    studies = _simulated(common[pair], raters, noise, np.random.default_rng(seed))
-    found = [_smallest(studies, LEVEL / pairs) for pairs in (1, len(common))]
-    if None in found:
+    power = _simulated(common[pair], raters, noise, np.random.default_rng(seed))
+    one, holm = (_smallest(power, LEVEL / pairs) for pairs in (1, len(common)))
+    if one is None or holm is None:
         return None
-    return Detectable(pair, len(common[pair]), len(common), *[value for value in found if value is not None])
+    return {"pair": pair, "shared": len(common[pair]), "pairs": len(common), "one": one, "holm": holm}
 
 
 def _places(hits: Sequence[Hit]) -> Mapping[str, Mapping[str, _Place]]:
@@ -152,32 +136,12 @@ def _places(hits: Sequence[Hit]) -> Mapping[str, Mapping[str, _Place]]:
     return found
 
 
-@dataclass(frozen=True)
-class _Studies:
-    """Of each simulated study: how many differences it has, their mean and variance without an effect; the mean and
-    variance of the effect's share in them and its covariance with the noise.
-    """
-
-    count: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    variance: NDArray[np.float64]
-    share: NDArray[np.float64]
-    share_variance: NDArray[np.float64]
-    covariance: NDArray[np.float64]
-
-    def power(self, effect: float, level: float) -> float:
-        """The share of studies that find a mean difference of `effect`."""
-        variance = self.variance + 2 * effect * self.covariance + effect**2 * self.share_variance
-        with np.errstate(divide="ignore", invalid="ignore"):
-            t = (self.mean + effect * self.share) / np.sqrt(variance / self.count)
-            return float(np.mean(np.abs(t) > students_t.isf(level / 2, self.count - 1)))
-
-
 def _simulated(
     places: Sequence[tuple[_Place, _Place]], raters: int, noise: Noise, rng: np.random.Generator
-) -> _Studies:
-    """Differences of one pair of systems on the passages that both have asked about. Where their questions are equal
-    the difference is 0, and the others have more of the effect.
+) -> Callable[[float, float], float]:
+    """The share of simulated studies that find a mean difference of some size at some level. A study has the
+    differences of one pair of systems on the passages that both have asked about; where their questions are equal the
+    difference is 0, and the others have more of the effect.
     """
     differs = np.array([one.question != other.question for one, other in places], dtype=bool)
     tasks = sorted({place.task for pair in places for place in pair})
@@ -200,20 +164,27 @@ def _simulated(
         of_share = np.where(rated, share - mean_share[:, None], 0.0)
         products = ((from_mean**2).sum(1), (of_share**2).sum(1), (from_mean * of_share).sum(1))
         variance, share_variance, covariance = (total / (count - 1) for total in products)
-    return _Studies(count, mean, variance, mean_share, share_variance, covariance)
+
+    def power(effect: float, level: float) -> float:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            of_effect = variance + 2 * effect * covariance + effect**2 * share_variance
+            t = (mean + effect * mean_share) / np.sqrt(of_effect / count)
+            return float(np.mean(np.abs(t) > students_t.isf(level / 2, count - 1)))
+
+    return power
 
 
-def _smallest(studies: _Studies, level: float) -> float | None:
+def _smallest(power: Callable[[float, float], float], level: float) -> float | None:
     """The effect that is found with probability `POWER`, by bisection; None where none is found so often."""
     high = 0.01
-    while studies.power(high, level) < POWER:
+    while power(high, level) < POWER:
         high *= 2
         if high > 100:
             return None
     low = high / 2
     for _ in range(20):
         middle = (low + high) / 2
-        low, high = (low, middle) if studies.power(middle, level) >= POWER else (middle, high)
+        low, high = (low, middle) if power(middle, level) >= POWER else (middle, high)
     return high
 
 
@@ -229,20 +200,44 @@ def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:
     language, raters = code_of(settings.language), settings.raters or protocol.raters_per_hit
     study = read_questions(settings.questions, settings.gold)
     tasks = make_tasks(study, protocol.recipe, language=language, seed=settings.seed, items=settings.items)
-    effort = effort_of(tasks.hits, protocol, raters, settings.pay_per_hour, settings.currency)
+    effort = effort_of(tasks.hits, protocol, raters, settings.pay_per_hour)
     are_tested = any(item.kind == DEGRADED for hit in tasks.hits for item in hit.items)
     pass_rate = settings.pass_rate or (PASS_RATE if are_tested else 1.0)
     noise = Noise(settings.question_sd, settings.rating_sd, pass_rate)
     found = detectable_difference(tasks.hits, study.systems, raters, noise, settings.seed)
-    protocol = with_numbers(replace(protocol, raters_per_hit=raters), effort.minutes, settings.retention_days)
+    protocol = with_numbers(replace(protocol, raters_per_hit=raters), effort["minutes"], settings.retention_days)
+    items = [item for hit in tasks.hits for item in hit.items]
+    smallest = {"one": None, "holm": None} if found is None else {key: round(found[key], 3) for key in ("one", "holm")}
     record = {
         "study": settings.study or folder.resolve().name,
         "seed": settings.seed,
         "language": language,
         "raters_per_hit": raters,
         "retention_days": settings.retention_days,
-        **_counts(study, tasks, raters, len(protocol.criteria)),
-        **_estimates(effort, settings.pay_per_hour, found, noise),
+        "hits": len(tasks.hits),
+        "items": len(items),
+        "ratings": len(items) * raters * len(protocol.criteria),
+        "systems": counts_of(tasks.hits, study.systems),
+        "shared_questions": sum(item.kind == ORDINARY and len(item.systems) > 1 for item in items),
+        "nearer_hits": {str(distance): count for distance, count in sorted(tasks.nearer.items())},
+        "left_out": {reason: count for reason, count in (study.left_out + tasks.left_out).items() if count},
+        "minutes": round(effort["minutes"], 1),
+        "cost": {
+            "currency": settings.currency,
+            "pay_per_hour": settings.pay_per_hour,
+            "assignments": effort["assignments"],
+            "hours": round(effort["hours"], 1),
+            "pay_per_hit": round(effort["pay_per_hit"], 2),
+            "total": round(effort["total"], 2),
+        },
+        "detectable": {
+            "unit": "z, mean over criteria",
+            "power": POWER,
+            "level": LEVEL,
+            **asdict(noise),
+            **(found or {}),
+            **smallest,
+        },
     }
     needed = tasks_for_control(tasks.hits, protocol.control, sum(one.control for one in protocol.criteria))
     try:
@@ -257,11 +252,8 @@ def with_numbers(protocol: Protocol, minutes: float, days: int) -> Protocol:
     """The protocol with the minutes of a task and the days of retention, also where its texts name them."""
 
     def filled(texts: Texts) -> Texts:
-        pairs = ((MINUTES, f"{max(1, round(minutes))}"), (DAYS, str(days)))
-        found = dict(texts)
-        for mark, number in pairs:
-            found = {code: text.replace(mark, number) for code, text in found.items()}
-        return found
+        number = f"{max(1, round(minutes))}"
+        return {code: text.replace(MINUTES, number).replace(DAYS, str(days)) for code, text in texts.items()}
 
     return replace(
         protocol,
@@ -269,45 +261,6 @@ def with_numbers(protocol: Protocol, minutes: float, days: int) -> Protocol:
         instructions=tuple(map(filled, protocol.instructions)),
         consent=filled(protocol.consent),
     )
-
-
-def _counts(study: StudyQuestions, tasks: Tasks, raters: int, criteria: int) -> dict[str, Any]:
-    items = [item for hit in tasks.hits for item in hit.items]
-    return {
-        "hits": len(tasks.hits),
-        "items": len(items),
-        "ratings": len(items) * raters * criteria,
-        "systems": counts_of(tasks.hits, study.systems),
-        "shared_questions": sum(item.kind == ORDINARY and len(item.systems) > 1 for item in items),
-        "nearer_hits": {str(distance): count for distance, count in sorted(tasks.nearer.items())},
-        "left_out": {reason: count for reason, count in (study.left_out + tasks.left_out).items() if count},
-    }
-
-
-def _estimates(effort: Effort, pay_per_hour: float, found: Detectable | None, noise: Noise) -> dict[str, Any]:
-    return {
-        "minutes": round(effort.minutes, 1),
-        "cost": {
-            "currency": effort.currency,
-            "pay_per_hour": pay_per_hour,
-            "assignments": effort.assignments,
-            "hours": round(effort.hours, 1),
-            "pay_per_hit": round(effort.per_hit, 2),
-            "total": round(effort.total, 2),
-        },
-        "detectable": {
-            "unit": "z, mean over criteria",
-            "power": POWER,
-            "level": LEVEL,
-            **asdict(noise),
-            **({} if found is None else asdict(found)),
-            **({"one": None, "holm": None} if found is None else _rounded(found)),
-        },
-    }
-
-
-def _rounded(found: Detectable) -> dict[str, float]:
-    return {"one": round(found.one, 3), "holm": round(found.holm, 3)}
 
 
 # --- Output ---

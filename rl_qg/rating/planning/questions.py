@@ -9,10 +9,10 @@ import random
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rewards.words import QUESTION_MARKS, is_unspaced, separate_unspaced
 from rl_qg.data.examples import passage_hash
@@ -66,7 +66,8 @@ class Degrader:
         start = len(question) - len(question.lstrip(_OPENING))
         end = max(start, len(question.rstrip(_CLOSING)))
         body = question[start:end]
-        characters = _is_unspaced(body)
+        parts = separate_unspaced(body).split()
+        characters = 2 * sum(map(is_unspaced, parts)) > len(parts)  # most of it is in a script without spaces
         places = _pieces(body, characters)
         first, last = (1, len(places) - 1) if len(places) > 2 else (0, len(places))  # what may change, end excluded
         if self._table == "crowd_alone":
@@ -95,12 +96,6 @@ class Degrader:
             return None
         at = rng.randint(0, len(places) - count)
         return " ".join(text[places[at][0] : places[at + count - 1][1]].split())
-
-
-def _is_unspaced(text: str) -> bool:
-    """Whether most of a text is in a script without spaces."""
-    pieces = separate_unspaced(text).split()
-    return 2 * sum(map(is_unspaced, pieces)) > len(pieces)
 
 
 def _pieces(text: str, characters: bool) -> Sequence[tuple[int, int]]:
@@ -156,8 +151,7 @@ class StudyQuestions:
     left_out: Counter[str] = field(default_factory=Counter)
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """A row of a file, its offset as the file has it."""
 
     system: str
@@ -183,12 +177,19 @@ def read_questions(questions: Any, gold: str = "") -> StudyQuestions:
         raise InputError("questions: the files hold no question that can be rated; check them")
     systems = list(dict.fromkeys(row.system for row in rows))
     found = _by_subject(rows, left_out)
+    subjects = [subject for subject, _ in found.values()]
     if gold:
         if HUMAN in systems:
             raise InputError(f"questions: a system is called {HUMAN}, as are the questions of gold={gold}; rename it")
         systems.append(HUMAN)
-        _add_human(found, GoldQuestions(gold, "validation"), gold)
-    return StudyQuestions(systems, [subject for subject, _ in found.values()], left_out)
+        known = GoldQuestions(gold, "validation")
+        for subject, row_id in found.values():
+            questions, _ = known.find(row_id, subject.passage.context, subject.answer)
+            if texts := [text for text in map(_one_line, questions) if text]:
+                subject.questions[HUMAN] = texts[0]
+        if not any(HUMAN in subject.questions for subject in subjects):
+            raise InputError(f"gold={gold}: has no question about a passage and answer of the systems; check the file")
+    return StudyQuestions(systems, subjects, left_out)
 
 
 def _files(questions: Any) -> list[tuple[str, Any, bool]]:
@@ -247,16 +248,7 @@ def _moved(row: _Row, context: str) -> _Row:
     before = [start for start, _ in occurrences(row.context, row.answer)]
     start = places[before.index(row.start)] if row.start in before and len(places) == len(before) else None
     answer = row.answer if start is None else context[start : dict(occurrences(context, row.answer))[start]]
-    return replace(row, context=context, answer=answer, start=start)
-
-
-def _first_place(context: str, answer: str) -> int | None:
-    """Where an answer first stands in a passage, as whole words if it does anywhere; None where it does not, and for
-    yes and no, which nothing in a passage shows.
-    """
-    if answer.strip().casefold() in YES_NO:
-        return None
-    return next((start for start, _ in occurrences(context, answer) if _is_at(context, answer, start)), None)
+    return row._replace(context=context, answer=answer, start=start)
 
 
 def _system_name(where: str, given: Any) -> str:
@@ -284,8 +276,12 @@ def _by_subject(rows: list[_Row], left_out: Counter[str]) -> dict[str, tuple[Sub
         passage, start = hashes[row.context], row.start
         if start is None and row.answer:
             known = [*places[passage, row.answer]]
-            is_known = len(known) == 1 and _is_at(row.context, row.answer, known[0])
-            start = known[0] if is_known else _first_place(row.context, row.answer)
+            if len(known) != 1 or not _is_at(row.context, row.answer, known[0]):
+                # The first place in the passage, as whole words if there is one; nothing shows a yes or no.
+                is_shown = row.answer.strip().casefold() not in YES_NO
+                found_at = occurrences(row.context, row.answer) if is_shown else ()
+                known = [at for at, _ in found_at if _is_at(row.context, row.answer, at)]
+            start = known[0] if known else None
         item = sha256(f"{passage}\0{row.answer}\0{start}".encode()).hexdigest()[:16]
         if item not in found:
             text = TaskPassage(passage, row.title, row.context)
@@ -295,12 +291,3 @@ def _by_subject(rows: list[_Row], left_out: Counter[str]) -> dict[str, tuple[Sub
             left_out[FURTHER] += 1
         of_systems.setdefault(row.system, row.question)
     return found
-
-
-def _add_human(found: Mapping[str, tuple[Subject, Any]], gold: GoldQuestions, name: str) -> None:
-    for subject, row_id in found.values():
-        questions, _ = gold.find(row_id, subject.passage.context, subject.answer)
-        if texts := [text for text in map(_one_line, questions) if text]:
-            subject.questions[HUMAN] = texts[0]
-    if not any(HUMAN in subject.questions for subject, _ in found.values()):
-        raise InputError(f"gold={name}: has no question about a passage and answer of the systems; check the file")
