@@ -59,7 +59,7 @@ def write_analysis(settings: RateAnalyseSettings) -> dict[str, Any]:
         said.append(sentence)
     judgements, note = _judgements(study, scores, settings)
     facts = [*said, *_facts(study, scores), note]
-    record = {
+    record: dict[str, Any] = {
         "study": study.name,
         "files": {study.path.name: file_hash(study.path)}
         if second is None

@@ -120,6 +120,10 @@ class SystemScores:
         s, c = self.systems.index(system), (*self.criteria, OVERALL).index(criterion)
         return self.values.map(lambda part: part[:, s, c])
 
+    def gap(self, first: int, second: int, criterion: int) -> CrossedValues:
+        """How much higher the first of two systems is, by their numbers; `criterion`: the number of a column."""
+        return self.values.map(lambda part: part[:, first, criterion] - part[:, second, criterion])
+
     @cached_property
     def data(self) -> Floats:
         return self.values.data

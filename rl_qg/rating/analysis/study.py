@@ -213,8 +213,8 @@ def pair_rows(scores: QuestionScores, systems: SystemScores, *, of: str = OVERAL
     of_pairs = _paired_means(scores, values)
     rows = []
     for pair in combinations(order, 2):
-        first, second = pair
-        gap = systems.values.map(lambda part, pair=pair: part[:, pair[0], column] - part[:, pair[1], column])
+        first, second = (systems.systems[at] for at in pair)
+        gap = systems.gap(*pair, column)
         cells = gap.estimate(int(systems.questions[[*pair]].sum())).to_dict()
         ranks = rank_sum(*(values[(scores.member[:, at] > 0) & ~np.isnan(values)] for at in pair))
         both = of_pairs[:, [*pair]]
@@ -223,8 +223,8 @@ def pair_rows(scores: QuestionScores, systems: SystemScores, *, of: str = OVERAL
         sides = [test.p for a, b in ((0, 1), (1, 0)) if (test := signed_rank(both[:, a], both[:, b])) is not None]
         rows.append(
             {
-                "preferred": systems.systems[first],
-                "to": systems.systems[second],
+                "preferred": first,
+                "to": second,
                 **{"difference": cells.pop("value"), **cells},
                 "p": gap.p(),
                 "p_rank_sum": None if ranks is None else ranks.p,
@@ -339,9 +339,9 @@ def judgement_lines(
     given: dict[tuple[Any, ...], list[tuple[int, Floats, Floats]]] = {}
     for row, values, standardised in rows:
         known = questions[rated.hits[rated.hit[row]], int(rated.position[row])]
-        key = (bool(rated.is_kind(DEGRADED)[row]), int(rated.passage[row]), int(rated.item[row]), known)
+        key = (bool(rated.is_kind(DEGRADED)[row]), rated.passage[row], rated.item[row], known)
         given.setdefault(key, []).append((row, values, standardised))
-    lines = [_line(rated, *key, of_question, raw=raw) for key, of_question in given.items()]
+    lines = [_line(rated, key[-1], of_question, raw=raw) for key, of_question in given.items()]
     kept = [line for line in lines if line["human"]]
     return kept, len(lines) - len(kept)
 
@@ -360,14 +360,7 @@ def with_references(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _line(
-    rated: RatedItems,
-    control: bool,
-    passage: int,
-    item: int,
-    known: Question,
-    given: Sequence[tuple[int, Floats, Floats]],
-    *,
-    raw: bool,
+    rated: RatedItems, known: Question, given: Sequence[tuple[int, Floats, Floats]], *, raw: bool
 ) -> dict[str, Any]:
     """One question and what raters gave it: row, ratings and z of each."""
     human, ratings = {}, {}
@@ -376,15 +369,16 @@ def _line(
         ratings[criterion] = [None if np.isnan(score) else float(value) for score, value in pairs]
         if present := [float(score) for score, _ in pairs if not np.isnan(score)]:
             human[criterion] = float(np.mean(present))
+    first = given[0][0]
     return {
         **asdict(known),
         "system": list(dict.fromkeys(name for row, *_ in given for name in rated.systems[row])),
-        "item": rated.items[item],
-        "group": rated.passages[passage],
+        "item": rated.items[rated.item[first]],
+        "group": rated.passages[rated.passage[first]],
         "human": human,
         "ratings": ratings,
         "raters": [rated.raters[rated.rater[row]] for row, *_ in given],
-        **({"control": True} if control else {}),
+        **({"control": True} if rated.is_kind(DEGRADED)[first] else {}),
     }
 
 

@@ -72,7 +72,7 @@ class AdminPages:
             return self._renderer.page("admin_login", LANGUAGE)
         status = study_status(self._store)
         open_now = self._store.open_assignments()
-        shown = [(one, (utc(one.lease_until) or "").replace("T", " ")[:16]) for one in open_now]
+        shown = [(one, (utc(one["lease_until"]) or "").replace("T", " ")[:16]) for one in open_now]
         present = {kind for kinds in status["systems"].values() for kind in kinds}
         return self._renderer.page(
             "admin",
@@ -92,7 +92,7 @@ class AdminPages:
         return redirect("/admin?said=paused")
 
     def resume(self, visit: Visit) -> Response:
-        self._store.resume()
+        self._store.pause(False)
         return redirect("/admin?said=resumed")
 
     def expire(self, visit: Visit) -> Response:

@@ -69,10 +69,6 @@ class AssignmentTables(StudyTables):
 
     # --- Giving out ---
 
-    def assignment_of(self, rater: str) -> Assignment | None:
-        with self._database.read() as sql:
-            return self._open(sql, self._rater(sql, rater)[0])
-
     def assignment(self, assignment_id: str, rater: str) -> Assignment:
         """An assignment of a rater, in whatever state."""
         with self._database.read() as sql:

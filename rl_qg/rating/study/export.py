@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,9 +13,8 @@ from typing import Any, TextIO
 from rl_qg.rating.analysis.quality import pass_rates
 from rl_qg.rating.plan_files import PLAN, StudyPlan
 from rl_qg.rating.protocol import KINDS
-from rl_qg.rating.study.progress import Snapshot
 from rl_qg.rating.study.records import NotAllowed
-from rl_qg.rating.study.store import Store, open_store
+from rl_qg.rating.study.store import Snapshot, Store, open_store
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_json
 from rl_qg.settings.web import RateExportSettings, RateForgetSettings, RateStatusSettings
@@ -38,9 +36,8 @@ def write_payments(store: Store, path: Path, export: Path) -> int:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(PAYMENT_COLUMNS)
         for one in rows:
-            extra = json.dumps(dict(one.extra), ensure_ascii=False)
-            row = (one.rater.id, one.rater.panel, one.identity, one.rater.state, one.submitted, one.surplus)
-            writer.writerow([_no_formula(str(value)) for value in (*row, " ".join(one.codes), extra)])
+            texts = {"codes": " ".join(one["codes"]), "extra": json.dumps(one["extra"], ensure_ascii=False)}
+            writer.writerow([_no_formula(str((one | texts)[name])) for name in PAYMENT_COLUMNS])
     return len(rows)
 
 
@@ -180,10 +177,11 @@ def forget_rater(settings: RateForgetSettings) -> None:
         raise InputError(f"rater={settings.rater}: the study has no such rater; exports name them, as r0007") from None
     finally:
         store.close()
-    kept = f"; {done.kept_ratings} ratings stay, under a pseudonym that leads nowhere" if done.kept_ratings else ""
+    kept = f"; {done['kept_ratings']} ratings stay, under a pseudonym that leads nowhere"
     print(
-        f"raters forgotten: {done.raters}. Deleted: {done.identities} identities, {done.sessions} sessions, "
-        f"{done.feedback} texts of feedback, {done.events} events, {done.ratings} ratings{kept}"
+        f"raters forgotten: {done['raters']}. Deleted: {done['identities']} identities, {done['sessions']} sessions, "
+        f"{done['feedback']} texts of feedback, {done['events']} events, {done['ratings']} ratings"
+        + (kept if done["kept_ratings"] else "")
     )
 
 
@@ -191,7 +189,6 @@ def forget_rater(settings: RateForgetSettings) -> None:
 
 
 def print_status(settings: RateStatusSettings) -> None:
-    """Print how far a study is, as text or JSON."""
     store = open_store(settings.study)
     try:
         status = study_status(store)
@@ -201,7 +198,7 @@ def print_status(settings: RateStatusSettings) -> None:
 
 
 def study_status(store: Store) -> dict[str, Any]:
-    progress = asdict(store.progress())
+    progress = store.progress()
     with store.snapshot() as snapshot:
         passed = pass_rates(snapshot.ratings(), store.plan.protocol)
     times = {name: utc(progress[name]) for name in ("created", "retention_until", "next_expiry")}
@@ -216,7 +213,7 @@ def status_text(status: dict[str, Any]) -> str:
         f"study {status['study']}, since {status['created']}" + (" (paused)" if status["paused"] else ""),
         f"tasks        {status['tasks_done']} of {status['tasks']} done; of {status['wanted']} wanted: "
         + ", ".join(f"{count} {state}" for state, count in states.items()),
-        f"raters       {_counts(status['raters'])}",
+        "raters       " + (", ".join(f"{count} {name}" for name, count in status["raters"].items()) or "none yet"),
         f"ratings      {status['ratings']}, and {status['feedback']} texts of feedback",
         f"control      {control['passed']} passed, {control['failed']} failed, {control['undecided']} undecided, "
         f"of {control['raters']} raters who submitted",
@@ -233,7 +230,3 @@ def status_text(status: dict[str, Any]) -> str:
     over = "over since" if status["retention_over"] else "until"
     hint = "; rl-qg rate forget expired=true ratings=true deletes them" if status["retention_over"] else ""
     return "\n".join([*lines, f"raters kept  {over} {status['retention_until']}{hint}"])
-
-
-def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none yet"

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from rl_qg.rating.study.database import Transaction
-from rl_qg.rating.study.records import SUBMITTED, SURPLUS, Forgotten, KnownRater, Session
+from rl_qg.rating.study.records import SUBMITTED, SURPLUS, Session
 from rl_qg.rating.study.tables import DAY, RATER, StudyTables, rater_name, record_of_rater, storable
 from rl_qg.runtime.errors import InputError
 
@@ -99,20 +99,11 @@ class RaterTables(StudyTables):
             )
         return Session(rater_name(row[0]) or "", self._hash(f"csrf\n{token}"), row[1]) if row else None
 
-    def end_session(self, token: str) -> None:
-        with self._database.write() as sql:
-            sql.run("DELETE FROM session WHERE token_hash = ?", _sha(token))
-
     # --- Consent and practice ---
 
     def give_consent(self, rater: str, version: str, language: str) -> None:
-        self._change(
-            rater,
-            "consent",
-            version,
-            "consent_version = ?, consent_at = ?, language = ?, declined = 0",
-            (version, self._clock(), language),
-        )
+        columns = "consent_version = ?, consent_at = ?, language = ?, declined = 0"
+        self._change(rater, "consent", version, columns, (version, self._clock(), language))
 
     def decline(self, rater: str) -> None:
         """The rater does not agree, or takes the agreement back: a task that was not submitted is free again, and
@@ -149,9 +140,10 @@ class RaterTables(StudyTables):
 
     # --- Forgetting ---
 
-    def forget(self, rater: str, ratings: bool = False) -> Forgotten:
+    def forget(self, rater: str, ratings: bool = False) -> Counter[str]:
         """Delete identity, sessions, invitation, feedback and events of a rater; the row stays, empty, as a tombstone.
-        With `ratings` they are deleted too, and the assignments: their tasks are given out again.
+        With `ratings` they are deleted too, and the assignments: their tasks are given out again. Returns how much of
+        each was deleted, and `kept_ratings`.
         """
         with self._database.write() as sql:
             number, _ = self._rater(sql, rater)
@@ -159,19 +151,21 @@ class RaterTables(StudyTables):
         self._database.scrub()
         return forgotten
 
-    def forget_all(self, ratings: bool = False) -> Forgotten:
+    def forget_all(self, ratings: bool = False) -> Counter[str]:
         """Forget every rater, as is due after `retention_until`."""
-        total = Forgotten()
+        total = Counter[str]()
         with self._database.write() as sql:
             for (number,) in sql.rows("SELECT id FROM rater ORDER BY id"):
-                one = _forget(sql, number, ratings)
-                total = Forgotten(*(a + b for a, b in zip(vars(total).values(), vars(one).values(), strict=True)))
+                total.update(_forget(sql, number, ratings))
             sql.run("DELETE FROM invite")
         self._database.scrub()
         return total
 
-    def identities(self) -> list[KnownRater]:
-        """The raters whose identity is known, for payment; nothing else returns an identity."""
+    def identities(self) -> list[dict[str, Any]]:
+        """The raters whose identity is known, for payment; nothing else returns an identity. Tasks `submitted` count,
+        those of `surplus` came too late: both are paid. `codes` of completion are those that were shown; `extra` is
+        what else the panel's address held.
+        """
         columns = ", ".join(f"rater.{name}" for name in RATER.split(", "))
         with self._database.read() as sql:
             rows = sql.rows(
@@ -184,17 +178,18 @@ class RaterTables(StudyTables):
                 "WHERE kind = 'completed' ORDER BY assignment.id"
             )
         counts = Counter(tasks)
-        return [
-            KnownRater(
-                record_of_rater(row),
-                identity,
-                json.loads(extra),
-                counts[row[0], SUBMITTED],
-                counts[row[0], SURPLUS],
-                tuple(value for rater, value in codes if rater == row[0]),
+        known = []
+        for identity, extra, *row in rows:
+            rater, number = record_of_rater(row), row[0]
+            known.append(
+                {
+                    **{"rater": rater.id, "panel": rater.panel, "identity": identity, "state": rater.state},
+                    **{"submitted": counts[number, SUBMITTED], "surplus": counts[number, SURPLUS]},
+                    "codes": [value for who, value in codes if who == number],
+                    "extra": json.loads(extra),
+                }
             )
-            for identity, extra, *row in rows
-        ]
+        return known
 
     def raters(self) -> list[tuple[str, str]]:
         with self._database.read() as sql:
@@ -202,29 +197,30 @@ class RaterTables(StudyTables):
         return [(record.id, record.state) for record in map(record_of_rater, rows)]
 
 
-def _forget(sql: Transaction, number: int, ratings: bool) -> Forgotten:
+def _forget(sql: Transaction, number: int, ratings: bool) -> Counter[str]:
     mine = "assignment IN (SELECT id FROM assignment WHERE rater = ?)"
-    events = sql.run(f"DELETE FROM event WHERE rater = ? OR {mine}", number, number)
-    feedback = sql.run("DELETE FROM feedback WHERE rater = ?", number)
-    sessions = sql.run("DELETE FROM session WHERE rater = ?", number)
-    identities = sql.run("DELETE FROM identity WHERE rater = ?", number)
+    done = Counter(
+        events=sql.run(f"DELETE FROM event WHERE rater = ? OR {mine}", number, number),
+        feedback=sql.run("DELETE FROM feedback WHERE rater = ?", number),
+        sessions=sql.run("DELETE FROM session WHERE rater = ?", number),
+        identities=sql.run("DELETE FROM identity WHERE rater = ?", number),
+    )
     sql.run("DELETE FROM invite WHERE rater = ?", number)
     counted = sql.row(f"SELECT count(*) FROM rating WHERE {mine}", number)
-    held = int(counted[0]) if counted else 0
+    done["ratings" if ratings else "kept_ratings"] = int(counted[0]) if counted else 0
     if ratings:
         for table in ("rating", "shown", "code"):
             sql.run(f"DELETE FROM {table} WHERE {mine}", number)
         sql.run("DELETE FROM assignment WHERE rater = ?", number)
     else:
         sql.run("UPDATE assignment SET state = 'returned' WHERE rater = ? AND state IN ('open', 'expired')", number)
-    raters = sql.run(
+    done["raters"] = sql.run(
         "UPDATE rater SET external_hash = NULL, consent_version = NULL, consent_at = NULL, declined = 0, "
         "practice = NULL, practice_values = NULL, language = NULL, created = NULL, forgotten = 1 "
         "WHERE id = ? AND forgotten = 0",
         number,
     )
-    deleted = held if ratings else 0
-    return Forgotten(raters, identities, sessions, feedback, events, deleted, held - deleted)
+    return done
 
 
 def _sha(token: str) -> str:

@@ -1,7 +1,7 @@
 """What the store of a study returns, and the errors that it raises."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -57,18 +57,6 @@ class Rater:
 
 
 @dataclass(frozen=True)
-class KnownRater:
-    """A rater with the identity that a panel gave, for payment."""
-
-    rater: Rater
-    identity: str
-    extra: Mapping[str, str]  # what else the panel's address held
-    submitted: int  # tasks that count, and that came too late; both are paid
-    surplus: int
-    codes: tuple[str, ...]  # of completion, that the rater was shown
-
-
-@dataclass(frozen=True)
 class Session:
     """A browser that has shown a valid token."""
 
@@ -92,18 +80,6 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class OpenAssignment:
-    """A task that a rater has now."""
-
-    id: str
-    rater: str
-    hit: str
-    lease_until: float  # seconds since 1970
-    touched: int  # items with a rating
-    items: int
-
-
-@dataclass(frozen=True)
 class Submitted:
     """What came of a submission."""
 
@@ -115,51 +91,3 @@ class Submitted:
     def done(self) -> bool:
         """Whether the rater has finished, and is paid."""
         return self.state in (SUBMITTED, SURPLUS)
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something that happened, in the order of `number`."""
-
-    number: int
-    at: float
-    kind: str
-    rater: str | None
-    assignment: str | None
-    position: int | None
-    detail: str
-
-
-@dataclass(frozen=True)
-class Forgotten:
-    """How much of a rater was deleted."""
-
-    raters: int = 0
-    identities: int = 0
-    sessions: int = 0
-    feedback: int = 0
-    events: int = 0
-    ratings: int = 0
-    kept_ratings: int = 0
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a study is, for the page of its owner and `rl-qg rate status`."""
-
-    study: str
-    created: float
-    retention_until: float
-    paused: bool
-    tasks: int  # HITs
-    tasks_done: int  # with all their raters
-    wanted: int  # assignments: tasks times raters of each
-    assignments: Mapping[str, int]  # by state
-    raters: Mapping[str, int]  # by state
-    ratings: int
-    feedback: int
-    minutes: float | None  # median of those submitted
-    pay_per_hour: float | None  # at that median, from the pay of a task in the plan
-    currency: str
-    systems: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # rated items by kind, of those submitted
-    next_expiry: float | None = None

@@ -10,49 +10,10 @@ from typing import Any
 from rl_qg.rating.plan_files import Hit, StudyPlan
 from rl_qg.rating.protocol import Protocol
 from rl_qg.rating.study.database import Database, Transaction
-from rl_qg.rating.study.records import Event, NotAllowed, NotYours, Rater
+from rl_qg.rating.study.records import NotAllowed, NotYours, Rater
 from rl_qg.runtime.errors import InputError
 
-# The tables of a study. `{numbered}` is the database's type of a column that numbers its rows. Times are seconds since
-# 1970. Who somebody is stands in `identity` alone; tokens are stored as SHA-256.
-FORMAT = 1  # of the tables
-
-TABLES = (
-    "CREATE TABLE study (id INTEGER PRIMARY KEY CHECK (id = 1), format INTEGER NOT NULL, plan TEXT NOT NULL, "
-    "sha256 TEXT NOT NULL, secret TEXT NOT NULL, created DOUBLE PRECISION NOT NULL, paused INTEGER NOT NULL)",
-    "CREATE TABLE hit (id TEXT PRIMARY KEY, number INTEGER NOT NULL UNIQUE, need INTEGER NOT NULL, "
-    "payload TEXT NOT NULL)",
-    "CREATE TABLE rater (id {numbered}, panel TEXT NOT NULL, external_hash TEXT, consent_version TEXT, "
-    "consent_at DOUBLE PRECISION, declined INTEGER NOT NULL DEFAULT 0, practice TEXT, practice_values TEXT, "
-    "language TEXT, created DOUBLE PRECISION, forgotten INTEGER NOT NULL DEFAULT 0, UNIQUE (panel, external_hash))",
-    "CREATE TABLE identity (rater BIGINT PRIMARY KEY REFERENCES rater (id), panel TEXT NOT NULL, "
-    "identity TEXT NOT NULL, extra TEXT NOT NULL)",
-    "CREATE TABLE invite (token_hash TEXT PRIMARY KEY, rater BIGINT REFERENCES rater (id), "
-    "created DOUBLE PRECISION NOT NULL)",
-    "CREATE TABLE session (token_hash TEXT PRIMARY KEY, rater BIGINT NOT NULL REFERENCES rater (id), "
-    "created DOUBLE PRECISION NOT NULL, expires DOUBLE PRECISION NOT NULL)",
-    "CREATE TABLE assignment (id {numbered}, hit TEXT NOT NULL REFERENCES hit (id), "
-    "rater BIGINT NOT NULL REFERENCES rater (id), "
-    "state TEXT NOT NULL CHECK (state IN ('open', 'submitted', 'surplus', 'expired', 'returned')), "
-    "lease_until DOUBLE PRECISION NOT NULL, started DOUBLE PRECISION NOT NULL, submitted DOUBLE PRECISION, "
-    "UNIQUE (hit, rater))",
-    "CREATE UNIQUE INDEX one_open ON assignment (rater) WHERE state = 'open'",
-    "CREATE INDEX assignment_state ON assignment (state, hit)",
-    "CREATE TABLE shown (assignment BIGINT NOT NULL REFERENCES assignment (id), position INTEGER NOT NULL, "
-    "at DOUBLE PRECISION NOT NULL, PRIMARY KEY (assignment, position))",
-    "CREATE TABLE rating (assignment BIGINT NOT NULL REFERENCES assignment (id), position INTEGER NOT NULL, "
-    "criterion TEXT NOT NULL, value INTEGER NOT NULL, first_at DOUBLE PRECISION NOT NULL, "
-    "last_at DOUBLE PRECISION NOT NULL, changes INTEGER NOT NULL, PRIMARY KEY (assignment, position, criterion))",
-    "CREATE TABLE event (number {numbered}, at DOUBLE PRECISION NOT NULL, kind TEXT NOT NULL, "
-    "rater BIGINT REFERENCES rater (id), assignment BIGINT REFERENCES assignment (id), position INTEGER, "
-    "detail TEXT NOT NULL)",
-    "CREATE TABLE code (value TEXT PRIMARY KEY, kind TEXT NOT NULL, assignment BIGINT REFERENCES assignment (id), "
-    "UNIQUE (assignment, kind))",
-    "CREATE TABLE feedback (assignment BIGINT PRIMARY KEY REFERENCES assignment (id), "
-    "rater BIGINT NOT NULL REFERENCES rater (id), text TEXT NOT NULL, at DOUBLE PRECISION NOT NULL)",
-)
-
-
+FORMAT = 1  # of the tables in `schema.sql`
 DAY = 86_400.0
 LONGEST_DETAIL = 500
 RATER = "id, panel, consent_version, declined, practice, language, forgotten"
@@ -101,46 +62,13 @@ class StudyTables:
 
     # --- Pause ---
 
-    def pause(self) -> None:
-        """Give out no more tasks; whoever has one goes on."""
-        self._set_paused(1)
-
-    def resume(self) -> None:
-        self._set_paused(0)
-
-    def _set_paused(self, value: int) -> None:
+    def pause(self, paused: bool = True) -> None:
+        """Give out no more tasks; whoever has one goes on. Or give them out again."""
         with self._database.write() as sql:
-            sql.run("UPDATE study SET paused = ?", value)
-            self._note(sql, "paused" if value else "resumed")
+            sql.run("UPDATE study SET paused = ?", int(paused))
+            self._note(sql, "paused" if paused else "resumed")
 
-    # --- Events ---
-
-    def add_event(
-        self,
-        kind: str,
-        rater: str | None = None,
-        assignment: str | None = None,
-        position: int | None = None,
-        detail: str = "",
-    ) -> None:
-        """Append an event; events are never changed."""
-        with self._database.write() as sql:
-            self._note(sql, kind, _number(rater, "r"), _number(assignment, "a"), position, detail)
-
-    def events(self, rater: str | None = None, limit: int = 200) -> list[Event]:
-        """The last events, of all or of one rater, in the order in which they happened."""
-        where, values = ("WHERE rater = ? ", (_number(rater, "r"),)) if rater else ("", ())
-        with self._database.read() as sql:
-            rows = sql.rows(
-                f"SELECT number, at, kind, rater, assignment, position, detail FROM event {where}"
-                "ORDER BY number DESC LIMIT ?",
-                *values,
-                limit,
-            )
-        return [
-            Event(row[0], row[1], row[2], rater_name(row[3]), assignment_name(row[4]), row[5], row[6])
-            for row in reversed(rows)
-        ]
+    # --- Events: appended, never changed ---
 
     def _note(
         self,
@@ -177,7 +105,8 @@ class StudyTables:
 
 def record_of_rater(row: Sequence[Any]) -> Rater:
     """A rater from the columns `RATER`."""
-    return Rater(rater_name(row[0]) or "", row[1], row[2], bool(row[3]), row[4], row[5], bool(row[6]))
+    number, panel, version, declined, practice, language, forgotten = row
+    return Rater(rater_name(number) or "", panel, version, bool(declined), practice, language, bool(forgotten))
 
 
 def rater_name(number: int | None) -> str | None:
@@ -199,11 +128,7 @@ def _number(name: str | None, letter: str) -> int | None:
 
 
 def assignment_number(name: str) -> int:
-    """The number of an assignment's row.
-
-    Raises:
-        NotYours: it is not the name of one.
-    """
+    """The number of an assignment's row; raises `NotYours` where it is not the name of one."""
     number = _number(name, "a")
     if number is None:
         raise NotYours(f"{name[:20]!r}: no assignment of yours")

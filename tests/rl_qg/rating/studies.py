@@ -5,6 +5,7 @@ import json
 from rl_qg.rating.plan_files import PLAN, Hit, Item, StudyPlan, TaskPassage, plan_texts
 from rl_qg.rating.protocol import CHOICE, Control, Criterion, Protocol, TaskRecipe
 from rl_qg.rating.study.store import Store
+from rl_qg.rating.study.tables import rater_name
 
 ENDS = ({"en": "no"}, {"en": "yes"})
 CRITERIA = (
@@ -82,6 +83,13 @@ def consenting_rater(store: Store) -> str:
     rater = store.new_rater()
     store.give_consent(rater, "1", "en")
     return rater
+
+
+def events(store: Store, rater: str | None = None) -> list[str]:
+    """The kinds of what has happened, of all or of one rater, in order."""
+    with store._database.read() as sql:
+        rows = sql.rows("SELECT kind, rater FROM event ORDER BY number")
+    return [kind for kind, who in rows if rater in (None, rater_name(who))]
 
 
 def rate_all(store: Store, assignment_id: str, rater: str) -> None:

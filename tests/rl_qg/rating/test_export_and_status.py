@@ -205,19 +205,24 @@ def test_progress_counts_what_was_done(store: Store, clock: Clock) -> None:
     store.new_rater()
     store.decline(store.new_rater())
     progress = store.progress()
-    assert progress.assignments == {"open": 1, "submitted": 1, "surplus": 0, "expired": 0, "returned": 0}
-    assert progress.raters == {"arrived": 1, "consented": 2, "declined": 1}
-    assert (progress.tasks, progress.tasks_done, progress.wanted) == (3, 0, 6)
-    assert (progress.ratings, progress.feedback, progress.minutes, progress.pay_per_hour) == (7, 1, 2.0, None)
-    assert progress.systems == {"ce": {"ordinary": 1, "degraded": 1, "repeat": 1}, "scst": {"ordinary": 1}}
-    assert progress.next_expiry == clock.now + 1800
-    assert progress.retention_until == progress.created + 30 * 86_400
+    assert progress["assignments"] == {"open": 1, "submitted": 1, "surplus": 0, "expired": 0, "returned": 0}
+    assert progress["raters"] == {"arrived": 1, "consented": 2, "declined": 1}
+    assert (progress["tasks"], progress["tasks_done"], progress["wanted"]) == (3, 0, 6)
+    assert (progress["ratings"], progress["feedback"], progress["minutes"], progress["pay_per_hour"]) == (
+        7,
+        1,
+        2.0,
+        None,
+    )
+    assert progress["systems"] == {"ce": {"ordinary": 1, "degraded": 1, "repeat": 1}, "scst": {"ordinary": 1}}
+    assert progress["next_expiry"] == clock.now + 1800
+    assert progress["retention_until"] == progress["created"] + 30 * 86_400
     claimed = store.claim(second)
     assert claimed is not None
     clock.now = claimed.started + 600
     rate_all(store, claimed.id, second)
     store.submit(claimed.id, second)
-    assert (store.progress().tasks_done, store.progress().minutes) == (1, 6.0)
+    assert (store.progress()["tasks_done"], store.progress()["minutes"]) == (1, 6.0)
 
 
 def test_status_as_text_and_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -172,12 +172,12 @@ def test_the_owner_signs_in_by_the_token(store: Store) -> None:
     assert "Deutsch" not in owner.text, "this page is in English alone"
     assert "mill" not in owner.text and owner.post("/admin/login", token=ADMIN_TOKEN[:-1]).status == 403
     for name in ("pause", "expire", "export", "logout"):
-        assert owner.post(f"/admin/{name}", token="x").path == "/admin" and not store.progress().paused
+        assert owner.post(f"/admin/{name}", token="x").path == "/admin" and not store.progress()["paused"]
     owner.post("/admin/login", token=f" {ADMIN_TOKEN}\n")
     assert owner.path == "/admin" and "1 of 2" in owner.text and "planted-system-a" in owner.text
     assert "r0001 consented" in owner.text and "USD" in owner.text
     forged = owner.client.post("/admin/pause", data={"csrf": "0" * 64})
-    assert forged.status_code == 403 and not store.progress().paused
+    assert forged.status_code == 403 and not store.progress()["paused"]
     assert guest.get("/admin").path == "/admin" and "1 of 2" not in guest.text, "raters do not see it"
 
 
@@ -253,8 +253,8 @@ def test_a_file_that_cannot_grow(store: Store, monkeypatch: pytest.MonkeyPatch) 
         broken.setattr(database, "_connect", full)
         database.close()
         with pytest.raises(StoreFailed):
-            for _ in range(100):
-                store.add_event("filled", detail="x" * 500)
+            for number in range(100):
+                store.rater_of_panel("filled", str(number), {"session": "x" * 500})
         assert guest.post("/task/a00001/feedback", csrf=secret, text="y" * 5000).status == 503
         assert "y" * 5000 in guest.page.text and guest.get("/task/a00001/1").status in (200, 503)
         database.close()

@@ -98,7 +98,7 @@ def test_a_submission_twice_leads_to_the_same_page(store: Store) -> None:
     forms = {"csrf": guest.csrf, "action": "submit"}
     pages = [guest.client.post("/task/a00001/feedback", data=forms) for _ in range(2)]
     codes = [re.search(r'id="code">(\w+)<', page.text)[1] for page in pages]  # type: ignore[index]
-    assert codes[0] == codes[1] and store.progress().assignments["submitted"] == 1
+    assert codes[0] == codes[1] and store.progress()["assignments"]["submitted"] == 1
     late = guest.client.post(
         "/task/a00001/1", data={"csrf": forms["csrf"], "value-1": 1, "set-1": 1, "action": "next"}
     )
@@ -110,7 +110,7 @@ def test_submitting_names_the_items_that_are_not_rated(store: Store) -> None:
     assert re.findall(r'href="(/task/[^"]+)"', guest.page.text) == ["/task/a00001/2"]
     guest.post(text="kept", action="submit")
     assert guest.path == "/task/a00001/feedback" and ">\nkept</textarea>" in guest.page.text
-    assert store.progress().assignments["submitted"] == 0
+    assert store.progress()["assignments"]["submitted"] == 0
 
 
 def test_two_tabs_of_one_task(store: Store) -> None:
@@ -134,7 +134,7 @@ def test_declining_ends_with_the_code_for_it(store: Store) -> None:
     assert guest.path == "/declined" and guest.code == "NOPE1"
     assert 'href="https://panel.example/done?cc=NOPE1"' in guest.page.text
     assert guest.get("/task").path == guest.get("/consent").path == guest.get("/instructions").path == "/declined"
-    assert store.progress().assignments["open"] == 0 and store.rater("r0001").declined
+    assert store.progress()["assignments"]["open"] == 0 and store.rater("r0001").declined
 
 
 def test_declining_later_frees_the_task_and_deletes_what_was_rated_in_it(store: Store) -> None:
@@ -142,7 +142,7 @@ def test_declining_later_frees_the_task_and_deletes_what_was_rated_in_it(store: 
     secret = guest.csrf
     guest.post("/consent", answer="decline")  # on the page that Back shows
     assert guest.path == "/declined" and "Nothing was recorded" in guest.text
-    assert store.progress().ratings == 0
+    assert store.progress()["ratings"] == 0
     assert guest.client.post("/task/a00001/1", data={"csrf": secret, "value-1": 5, "set-1": 1}).status_code == 409
     other = RaterClient(store).begin()
     assert store.assignment("a00002", "r0002").hit.hit == "h0001" and other.path == "/task/a00002/1"
@@ -212,7 +212,7 @@ def test_nothing_left_and_paused(store: Store) -> None:
     store.pause()
     paused = third.get("/task")
     assert paused.status == 503 and "a break" in paused.text and not paused.code, "nobody is sent away"
-    store.resume()
+    store.pause(False)
     assert third.get("/task").path == "/task/a00003/1"
 
 
@@ -234,7 +234,7 @@ def test_an_expired_task_that_somebody_else_has_can_still_be_finished(store: Sto
     late.rate().rate().post(action="submit")
     assert late.path == "/task/a00001/done" and late.code
     other.rate_all().post(action="submit")
-    assert store.progress().assignments == {"open": 0, "submitted": 1, "expired": 0, "returned": 0, "surplus": 1}
+    assert store.progress()["assignments"] == {"open": 0, "submitted": 1, "expired": 0, "returned": 0, "surplus": 1}
 
 
 def test_an_expired_task_that_nobody_has_goes_on_unnoticed(store: Store) -> None:
@@ -291,4 +291,4 @@ def test_practice_that_is_a_test_screens_out(tmp_path: Path) -> None:
             assert ("Begin the task" in guest.text) == (passes and number == len(given.practice))
             guest.get("/next")
         assert (guest.path, guest.code) == (("/task/a00001/1", "") if passes else ("/screened", "SCREEN"))
-    assert store.progress().assignments["open"] == 1
+    assert store.progress()["assignments"]["open"] == 1

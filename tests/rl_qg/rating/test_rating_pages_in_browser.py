@@ -253,7 +253,7 @@ def test_a_double_click_on_submit(visit: Opened) -> None:
     page.dblclick("button.first", no_wait_after=True)
     page.wait_for_url("**/done")
     assert page.inner_text("#code") == rater.store.code("a00001", "completed")
-    assert rater.store.progress().assignments["submitted"] == 1
+    assert rater.store.progress()["assignments"]["submitted"] == 1
 
 
 def test_arabic_runs_from_right_to_left(visit: Opened) -> None:

@@ -53,8 +53,8 @@ def test_fifty_raters_at_once_rate_every_task_as_often_as_wanted(study_url: str)
     every = tasks * wanted
     assert ratings == {(n, name, value): every for n in (1, 2, 3) for name, value in (("clear", n), ("answered", 1))}
     progress = store.progress()
-    assert (progress.tasks_done, progress.wanted, progress.ratings) == (tasks, every, every * 6)
-    assert progress.assignments == {"open": 0, "submitted": every, "surplus": 0, "expired": 0, "returned": 0}
+    assert (progress["tasks_done"], progress["wanted"], progress["ratings"]) == (tasks, every, every * 6)
+    assert progress["assignments"] == {"open": 0, "submitted": every, "surplus": 0, "expired": 0, "returned": 0}
 
 
 def test_of_two_who_race_for_the_last_place_one_gets_it(study_url: str) -> None:
@@ -72,7 +72,7 @@ def test_of_two_who_race_for_the_last_place_one_gets_it(study_url: str) -> None:
         claims = at_once(lambda one: one[0].claim(one[1]), [*zip(stores, pair, strict=True)])
         (won,) = [claim for claim in claims if claim is not None]
         store.expire(won.id)
-        assert store.progress().assignments["open"] == 0
+        assert store.progress()["assignments"]["open"] == 0
         pair = [consenting_rater(store) for _ in stores]
 
 
@@ -88,8 +88,8 @@ def test_two_windows_of_one_rater_get_one_task_and_submit_once(study_url: str) -
         assert {end.state for end in ended} == {"submitted"}
         assert len({*codes}) == 1
     progress = store.progress()
-    assert progress.assignments["submitted"] == 10
-    assert progress.ratings == 10 * 6
+    assert progress["assignments"]["submitted"] == 10
+    assert progress["ratings"] == 10 * 6
 
 
 def test_one_identity_that_arrives_many_times_at_once_is_one_rater(study_url: str) -> None:
@@ -189,4 +189,4 @@ def test_a_full_disk_is_said_and_the_study_goes_on_when_there_is_room(tmp_path: 
     rate_all(store, claimed.id, rater)
     assert store.submit(claimed.id, rater).state == "submitted"
     store.close()
-    assert open_store(str(path)).progress().ratings == 400
+    assert open_store(str(path)).progress()["ratings"] == 400
