@@ -12,7 +12,8 @@ import json
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -28,7 +29,15 @@ from rl_qg.generation.answer_rules import VERSION, rule_spans
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.tasks import parse_answers, row_tasks, sentence_rows
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import check_report, file_hash, read_json, report_path, report_value, write_json
+from rl_qg.runtime.files import (
+    check_report,
+    file_hash,
+    read_json,
+    read_json_lines,
+    report_path,
+    report_value,
+    write_json,
+)
 from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, cannot_write, json_line, note_path
 from rl_qg.settings import AnswersSettings
@@ -36,26 +45,19 @@ from rl_qg.text.languages import AUTO, LANGUAGES, OTHER, code_of
 from rl_qg.text.spans import Span, select_spans
 from rl_qg.text.words import occurrences
 
-# Answers that a generator writes, sentence by sentence: a model trained with `model.task=answers` or `multitask`.
-#
-# Each sentence of a passage is marked in turn, as in training, and the model writes the answers in it (answer
-# extraction of Ushio et al. 2023, with any number of answers a sentence). An answer counts if it stands in its
-# sentence.
-
-
-BEAMS = 4
+METHODS = ("rules", "spacy", "extractor", "generator")
+Propose = Callable[[Sequence[str]], list[list[Span]]]
+BEAMS = 4  # of a generator
 MAX_NEW_TOKENS = 64
 ROWS = 16  # sentences that are decoded together
+ENTITY, CHUNK = 2.0, 1.0  # scores of spaCy's spans
+log = logging.getLogger(__name__)
 
 
 class GeneratedAnswers:
-    """Proposes what a generator writes as answers of each sentence.
-
-    Args:
-        generator: trained for answers.
-        limit: maximum number of spans of a passage (None: all).
-        beams: of the search; its best text counts.
-        rows: sentences that are decoded together.
+    """Proposes what a generator trained for answers writes. Each sentence of a passage is marked in turn, as in
+    training (answer extraction of Ushio et al. 2023, with any number of answers a sentence); the best text of a search
+    with `beams` counts, and of a passage at most `limit` spans (None: all). `rows` sentences are decoded together.
 
     `left_out` counts the answers so far that do not stand in their sentence.
     """
@@ -78,20 +80,18 @@ class GeneratedAnswers:
         """
         rows = [row for number, context in enumerate(contexts) for row in sentence_rows(str(number), context)]
         found: list[list[Span]] = [[] for _ in contexts]
-        for start in range(0, len(rows), self._rows):
-            part = rows[start : start + self._rows]
-            groups = self._generator.candidates(
-                part, self._beams, max_new_tokens=MAX_NEW_TOKENS, top_p=None, temperature=1.0
-            )
+        for number in range(0, len(rows), self._rows):
+            part = rows[number : number + self._rows]
+            options: dict[str, Any] = {"max_new_tokens": MAX_NEW_TOKENS, "top_p": None, "temperature": 1.0}
+            groups = self._generator.candidates(part, self._beams, **options)
             for row, (best, *_) in zip(part, groups, strict=True):
                 sentence, passage = row.answers[0], int(row.id.partition(":")[0])
                 for answer in parse_answers(best.question):
                     places = occurrences(sentence.text, answer)
                     self.left_out += not places
-                    for first, last in places[:1]:
-                        found[passage].append(
-                            Span(sentence.start + first, sentence.start + last, "generated", math.exp(best.logprob))
-                        )
+                    for start, end in places[:1]:
+                        place = sentence.start + start, sentence.start + end
+                        found[passage].append(Span(*place, "generated", math.exp(best.logprob)))
         return [select_spans(text, spans, self._limit) for text, spans in zip(contexts, found, strict=True)]
 
 
@@ -105,73 +105,50 @@ def load_generated_answers(path: str, limit: int | None, *, device: torch.device
     return generated
 
 
-# Candidate answers from spaCy: named entities and noun chunks.
-
-
-ENTITY, CHUNK = 2.0, 1.0  # scores: entities come before noun chunks
-
-
 class SpacyAnswers:
-    """Proposes the entities and, if the pipeline has a parser, the noun chunks of a spaCy pipeline.
-
-    Args:
-        model: an installed pipeline such as `en_core_web_sm`, or its folder.
-        limit: maximum number of spans of a passage (None: all).
+    """Proposes the entities of a spaCy pipeline (its name or folder) and, if it has a parser, its noun chunks; of a
+    passage at most `limit` spans (None: all).
     """
 
     def __init__(self, model: str, limit: int | None) -> None:
-        self._parse = _load(model)
+        try:
+            import spacy
+        except ImportError:
+            raise InputError(
+                "method=spacy: spaCy is not installed; pip install spacy, then python -m spacy download "
+                f"{model}, or use method=rules"
+            ) from None
+        try:
+            self._parse: Any = spacy.load(model)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"answers.spacy_model={model}: cannot be loaded ({str(error).splitlines()[0]}); install it with "
+                f"python -m spacy download {model}, name a folder, or use method=rules"
+            ) from None
+        meta, parts = self._parse.meta, self._parse.pipe_names
+        if not {"ner", "entity_ruler", "span_ruler", "parser"} & set(parts):
+            raise InputError(
+                f"answers.spacy_model={model}: it finds neither entities nor noun chunks (it has "
+                f"{', '.join(parts) or 'no component'}); name another, such as en_core_web_sm"
+            )
         self._limit = limit
-        import spacy
-
-        meta = self._parse.meta
-        pipeline = f"{meta.get('lang')}_{meta.get('name')}-{meta.get('version')}: {', '.join(self._parse.pipe_names)}"
+        pipeline = f"{meta.get('lang')}_{meta.get('name')}-{meta.get('version')}: {', '.join(parts)}"
         self.made_by = {"parser": f"spacy {spacy.__version__}", "pipeline": pipeline}
 
     def __call__(self, contexts: Sequence[str]) -> list[list[Span]]:
         self._parse.max_length = max(self._parse.max_length, *map(len, contexts))
         parsed = self._parse.pipe(contexts)
-        return [select_spans(text, _spans(doc), self._limit) for text, doc in zip(contexts, parsed, strict=True)]
+        return [select_spans(text, _parts(doc), self._limit) for text, doc in zip(contexts, parsed, strict=True)]
 
 
-def _load(model: str) -> Any:
-    try:
-        import spacy
-    except ImportError:
-        raise InputError(
-            "method=spacy: spaCy is not installed; pip install spacy, then python -m spacy download "
-            f"{model}, or use method=rules"
-        ) from None
-    try:
-        parse = spacy.load(model)
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"answers.spacy_model={model}: cannot be loaded ({str(error).splitlines()[0]}); install it with python -m "
-            f"spacy download {model}, name a folder, or use method=rules"
-        ) from None
-    if not {"ner", "entity_ruler", "span_ruler", "parser"} & set(parse.pipe_names):
-        raise InputError(
-            f"answers.spacy_model={model}: it finds neither entities nor noun chunks (it has "
-            f"{', '.join(parse.pipe_names) or 'no component'}); name another, such as en_core_web_sm"
-        )
-    return parse
-
-
-def _spans(doc: Any) -> list[Span]:
-    spans = [Span(entity.start_char, entity.end_char, entity.label_.lower(), ENTITY) for entity in doc.ents]
+def _parts(doc: Any) -> Iterator[Span]:
+    for entity in doc.ents:
+        yield Span(entity.start_char, entity.end_char, entity.label_.lower(), ENTITY)
     if doc.has_annotation("DEP"):
-        try:
-            chunks = [chunk for chunk in doc.noun_chunks if chunk.root.pos_ != "PRON"]
-        except NotImplementedError:  # a language for which spaCy has no noun chunks
-            chunks = []
-        spans += [Span(chunk.start_char, chunk.end_char, "chunk", CHUNK) for chunk in chunks]
-    return spans
-
-
-log = logging.getLogger(__name__)
-
-METHODS = ("rules", "spacy", "extractor", "generator")
-Propose = Callable[[Sequence[str]], list[list[Span]]]
+        with suppress(NotImplementedError):  # in a language for which spaCy has no noun chunks
+            for chunk in doc.noun_chunks:
+                if chunk.root.pos_ != "PRON":
+                    yield Span(chunk.start_char, chunk.end_char, "chunk", CHUNK)
 
 
 def propose_answers(
@@ -219,10 +196,10 @@ def report_line(report: Mapping[str, Any]) -> str:
     parts = [
         f"{report['spans']:,} answers ({kinds}) in {passages['kept']:,} of {passages['read']:,} passages",
         f"{report['without_span']:,} of them without any",
-        *([f"left out: {', '.join(left_out)}"] if left_out else []),
-        *([f"{report['not_in_sentence']:,} answers not in their sentence"] if report.get("not_in_sentence") else []),
+        f"left out: {', '.join(left_out)}" if left_out else "",
+        f"{report['not_in_sentence']:,} answers not in their sentence" if report.get("not_in_sentence") else "",
     ]
-    return "; ".join(parts)
+    return "; ".join(filter(None, parts))
 
 
 def method(settings: AnswersSettings, state: PartialState) -> tuple[Propose, dict[str, Any]]:
@@ -231,24 +208,23 @@ def method(settings: AnswersSettings, state: PartialState) -> tuple[Propose, dic
     made_by: dict[str, Any] = {"method": settings.method, "max_per_context": limit, "batch_size": settings.batch_size}
     if settings.method == "rules":
         language = code_of(settings.language)
-        made_by |= {"rules": VERSION, "language": settings.language}
         if language not in (AUTO, OTHER, *LANGUAGES):
             log.warning("language=%s: its rules are not known; those for any language alone are used", language)
+        made_by |= {"rules": VERSION, "language": settings.language}
         return lambda contexts: [rule_spans(context, limit, language) for context in contexts], made_by
+    propose: Any
     if settings.method == "spacy":
-        parser = SpacyAnswers(settings.spacy_model, limit)
-        return parser, made_by | parser.made_by
-    if settings.method == "extractor":
+        propose = SpacyAnswers(settings.spacy_model, limit)
+    elif settings.method == "extractor":
         from rl_qg.readers.answer_extractor import ExtractorAnswers
 
-        extractor = ExtractorAnswers(
-            settings.extractor, limit, min_probability=settings.min_probability, device=state.device
-        )
-        return extractor, made_by | extractor.made_by
-    if settings.method == "generator":
-        generated = load_generated_answers(settings.generator, limit, device=state.device)
-        return generated, made_by | generated.made_by
-    raise InputError(f"answers.method={settings.method} is not one of {', '.join(METHODS)}")
+        least = settings.min_probability
+        propose = ExtractorAnswers(settings.extractor, limit, min_probability=least, device=state.device)
+    elif settings.method == "generator":
+        propose = load_generated_answers(settings.generator, limit, device=state.device)
+    else:
+        raise InputError(f"answers.method={settings.method} is not one of {', '.join(METHODS)}")
+    return propose, made_by | propose.made_by
 
 
 def _lines_of(propose: Propose, passages: Sequence[Passage]) -> list[bytes]:
@@ -304,14 +280,11 @@ def _is_about(passage: Passage, _: int, line: bytes) -> bool:
 
 def _report(output: Path, counts: Mapping[str, int], not_in_sentence: int, made_by: Mapping[str, Any]) -> None:
     kinds: Counter[str] = Counter()
-    answered = 0
-    before = None
-    with output.open("rb") as stream:
-        for line in stream:
-            record = json.loads(line)
-            kinds[record["kind"]] += 1
-            answered += record["context"] != before
-            before = record["context"]
+    answered, before = 0, None
+    for _, record in read_json_lines(output):
+        kinds[record["kind"]] += 1
+        answered += record["context"] != before
+        before = record["context"]
     report = {
         "passages": dict(counts),
         "without_span": counts["kept"] - answered,
