@@ -82,10 +82,8 @@ class Bench:
 
     def second_pass(self, policy: Any, batch: dict[str, Tensor]) -> Found:
         tokens, _ = policy.decoder.search(batch, self.args.beams, self.args.max_new_tokens)
-        states = policy.model.get_encoder()(**batch).last_hidden_state
-        return policy.tokenizer.batch_decode(tokens, skip_special_tokens=True), policy.decoder.logprobs(
-            states, batch["attention_mask"], tokens
-        ).tolist()
+        logprobs = policy.decoder.token_logprobs(batch, tokens).sum(-1)
+        return policy.tokenizer.batch_decode(tokens, skip_special_tokens=True), logprobs.tolist()
 
     @torch.inference_mode()
     def go(self, way: str, examples: Sequence[QAExample]) -> Found:

@@ -123,7 +123,7 @@ def _best_of_samples(
     from rl_qg.training.trl_stages import samples_of
 
     load_unsharded()
-    scst, reranker = settings.scst, reranker_of(reward)
+    scst = settings.scst
     generate(
         model_path,
         spans,
@@ -142,7 +142,7 @@ def _best_of_samples(
         state=processes(settings.training.use_cpu),
         sources=sources,
         accept_changed_data=settings.accept_changed_data,
-        reranker=reranker if scst.on_bad_reward == "skip" else reranker.strict(),
+        reranker=replace(reranker_of(reward), strict=scst.on_bad_reward != "skip"),
     )
 
 

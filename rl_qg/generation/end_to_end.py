@@ -1,5 +1,6 @@
 """All pairs of a passage at once: a generator trained with `model.task=pairs` (end-to-end of Ushio et al. 2023)."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,9 +15,8 @@ from rl_qg.text.words import occurrences
 
 @dataclass(frozen=True)
 class GeneratedPair:
-    """A question and its answer at character `answer_start` of the passage. `logprob` is the sum of the
-    log-probabilities of the pair's `tokens` tokens after those of the pairs before it (natural logarithm; the
-    separator or end token after the pair is included in both).
+    """A question and its answer at character `answer_start` of the passage; `logprob` and `tokens` of both are as in
+    `WrittenPart`.
     """
 
     question: str
@@ -34,10 +34,7 @@ class PassagePairs(list[GeneratedPair]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.dropped: dict[str, int] = {}
-
-    def drop(self, reason: str) -> None:
-        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        self.dropped: Counter[str] = Counter()
 
 
 @torch.inference_mode()
@@ -73,41 +70,32 @@ def _placed(row: TaskRow, parts: Sequence[WrittenPart]) -> PassagePairs:
     seen: set[tuple[str, str]] = set()
     for part in parts:
         for question, answer in pair_parts(ANSWER if part.is_cut else part.text):
-            if not question or not answer:
-                pairs.drop("incomplete")
-                continue
-            place = place_of(question, answer, row.context, taken)
-            if place is None:
-                pairs.drop("answer not in the text")
-                continue
-            start, end = place
             key = pair_key(question, answer)
-            if key in seen:
-                pairs.drop("repeated")
-                continue
-            seen.add(key)
-            taken.add(start)
-            pairs.append(GeneratedPair(question, row.context[start:end], start, part.logprob, part.tokens))
+            if not question or not answer:
+                pairs.dropped["incomplete"] += 1
+            elif (place := place_of(question, answer, row.context, taken)) is None:
+                pairs.dropped["answer not in the text"] += 1
+            elif key in seen:
+                pairs.dropped["repeated"] += 1
+            else:
+                start, end = place
+                seen.add(key)
+                taken.add(start)
+                pairs.append(GeneratedPair(question, row.context[start:end], start, part.logprob, part.tokens))
     return pairs
 
 
 def place_of(question: str, answer: str, context: str, taken: set[int]) -> tuple[int, int] | None:
-    """Start and end of an answer in a passage; None if it is not there.
-
-    Args:
-        question: asked about it.
-        answer: may stand there several times.
-        context: the passage.
-        taken: starts of the answers of earlier pairs, which are chosen only if there is no other occurrence.
+    """Start and end of the answer to a question in a passage, at its place among several; None if it is not there.
+    Places that begin at one of those `taken` by earlier pairs are chosen only if there is no other.
     """
     places = occurrences(context, answer)
     free = [place for place in places if place[0] not in taken] or places
-    asked = _words(question)
     spans = sentence_spans(context)
 
     def shared(place: tuple[int, int]) -> int:
         inside = [context[start:end] for start, end in spans if start < place[1] and place[0] < end]
-        return len(asked & _words(" ".join(inside)))
+        return len(_words(question) & _words(" ".join(inside)))
 
     return max(free, key=shared, default=None)  # the first of those with most
 

@@ -13,7 +13,7 @@ import json
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -42,26 +42,14 @@ from rl_qg.runtime.resumable_lines import (
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.settings import GenerateSettings
 
-# Candidates of an answer ordered by a reward instead of by their probability: the first is the best of n.
-
-
 DIGITS = 6  # significant ones of a reward in the file; rewards that are equal then keep the order of their probability
-
-
-@dataclass(frozen=True)
-class RankedCandidate:
-    """A candidate, its reward (None if the reward failed on it), and the mean reward of all candidates of its answer
-    (None if it failed on all of them).
-    """
-
-    candidate: Candidate
-    reward: float | None
-    reward_mean: float | None
+WINDOW = 4096  # examples that are held in memory and sorted together
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Reranker:
-    """Orders candidates by a reward.
+    """Orders the candidates of an answer by a reward instead of by their probability: the first is the best of n.
 
     Args:
         signature: of the reward; a file of questions names it, and is not continued with another one.
@@ -69,6 +57,7 @@ class Reranker:
         reset: called before each batch, so that what the reward has cached of earlier batches cannot change a score.
         sign: 1 if higher rewards are better, -1 if lower ones are.
         needs_references: whether the reward compares with the human question of the example.
+        strict: whether a reward that fails is an error (`scst.on_bad_reward=stop`).
     """
 
     signature: str
@@ -76,16 +65,15 @@ class Reranker:
     reset: Callable[[], None] = lambda: None
     sign: int = 1
     needs_references: bool = False
+    strict: bool = False
 
     @property
     def name(self) -> str:
         """Of the reward: the first part of its signature."""
         return self.signature.partition("|")[0]
 
-    def ranked(
-        self, examples: Sequence[QAExample], groups: Sequence[Sequence[Candidate]]
-    ) -> list[list[RankedCandidate]]:
-        """The candidates of each example, best first; those without a reward come last."""
+    def ranked(self, examples: Sequence[QAExample], groups: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
+        """The candidates of each example with their rewards, best first; those without a reward come last."""
         if self.needs_references and (missing := [example.id for example in examples if not example.question]):
             raise InputError(
                 f"reward {self.signature}: compares with human questions, and example {missing[0]} has none; choose a "
@@ -94,42 +82,25 @@ class Reranker:
         self.reset()
         pairs = [(example, item) for example, group in zip(examples, groups, strict=True) for item in group]
         values = self.scores([example for example, _ in pairs], [item.question for _, item in pairs])
+        for (example, item), value in zip(pairs, values, strict=True):
+            if self.strict and not math.isfinite(value):
+                raise InputError(
+                    f"example {example.id}: no reward for {item.question!r}; correct the reward, or skip such "
+                    "questions with scst.on_bad_reward=skip"
+                )
         rewards = iter(_rounded(value) if math.isfinite(value) else None for value in values)
         return [self._ordered(group, [next(rewards) for _ in group]) for group in groups]
 
-    def strict(self) -> "Reranker":
-        """The same; a reward that fails raises `InputError` (`scst.on_bad_reward=stop`)."""
-
-        def scores(examples: Sequence[QAExample], questions: Sequence[str]) -> Sequence[float]:
-            values = self.scores(examples, questions)
-            for example, question, value in zip(examples, questions, values, strict=True):
-                if not math.isfinite(value):
-                    raise InputError(
-                        f"example {example.id}: no reward for {question!r}; correct the reward, or skip such "
-                        "questions with scst.on_bad_reward=skip"
-                    )
-            return values
-
-        return replace(self, scores=scores)
-
-    def _ordered(self, group: Sequence[Candidate], rewards: Sequence[float | None]) -> list[RankedCandidate]:
+    def _ordered(self, group: Sequence[Candidate], rewards: Sequence[float | None]) -> list[Candidate]:
         known = [reward for reward in rewards if reward is not None]
         mean = _rounded(sum(known) / len(known)) if known else None
-        ranked = [RankedCandidate(item, reward, mean) for item, reward in zip(group, rewards, strict=True)]
-        return sorted(ranked, key=lambda item: math.inf if item.reward is None else -self.sign * item.reward)
+        scored = [replace(item, reward=one, reward_mean=mean) for item, one in zip(group, rewards, strict=True)]
+        return sorted(scored, key=lambda item: math.inf if item.reward is None else -self.sign * item.reward)
 
 
 def _rounded(reward: float) -> float:
     """To significant digits: rewards have any unit, so decimals would erase the order of small ones."""
     return float(f"{reward:.{DIGITS}g}")
-
-
-def failed_rewards(lines: Iterable[bytes]) -> int:
-    return sum(json.loads(line)["reward"] is None for line in lines)
-
-
-log = logging.getLogger(__name__)
-WINDOW = 4096  # examples that are held in memory and sorted together
 
 
 def generate(
@@ -145,9 +116,8 @@ def generate(
     reranker: Reranker | None = None,
     language: str | None = None,
 ) -> int:
-    """Write `settings.num_beams` (or `num_samples`) candidates for each example, or the best `settings.keep` of them.
-
-    A batch that does not fit into memory is decoded in parts. Every process calls this.
+    """Write `settings.num_beams` (or `num_samples`) candidates for each example, or the best `settings.keep` of them,
+    to `output`, and return the number of its lines. Every process calls this.
 
     Args:
         model_path: folder or Hub name of the generator.
@@ -158,12 +128,8 @@ def generate(
         state: the processes.
         sources: SHA-256 of the files that the examples come from.
         accept_changed_data: whether `output` is continued although a source has changed.
-        reranker: orders the candidates of an example, each of which then has its `reward` in the file; by default the
-            most probable is the first.
+        reranker: orders the candidates, each of which then has its `reward` in the file; None: their probability does.
         language: as for `CandidateGenerator`.
-
-    Returns:
-        The number of lines in the file.
     """
     examples = ByLength(examples)
     count = settings.candidates
@@ -182,12 +148,18 @@ def generate(
     def begin() -> Position:
         made_by = _made_by(model_path, settings, seed, reranker, language)
         other_sources = lines.check(made_by, sources=sources, accept=accept_changed_data)
-        data = _data_hash(examples)
+        digest = hashlib.sha256()
+        for example in examples:
+            digest.update(f"{example.id}\0{example.context}\0{example.answers[0]}\0{example.language}".encode())
+        data = digest.hexdigest()
         if not other_sources:
             lines.check({"data": data})
         position = work.position(examples)
         noted = {name: value for name, value in made_by.items() if value is not None}
-        about = {"reward": _reward_of(model_path), "data": data, "sources": dict(sources)}
+        record, name = Path(model_path).parent / TRAINED, Path(model_path).name
+        trained = read_json(record) if record.exists() else {}
+        reward = trained.get("reward") if trained.get("model") == name else None  # that the model was trained with
+        about = {"reward": reward, "data": data, "sources": dict(sources)}
         lines.write_note({"model_path": model_path, **noted, **about})
         return position
 
@@ -203,16 +175,31 @@ def generate(
     )
     if not settings.do_sample and count > (size := generator.model.get_output_embeddings().weight.shape[0]):
         raise InputError(f"generate.num_beams={count} is above the {size} tokens that {model_path} knows: lower it")
-    decode = partial(_lines_of, generator, count=count, settings=settings, seed=seed, reranker=reranker)
     remedy = "ask for fewer candidates (num_beams, num_samples) or shorter ones (max_new_tokens)"
     in_parts = OutOfMemoryRetry("generate", remedy)
-    work.write(
-        islice(examples, position.rows, None),
-        lambda batch: [line for part in in_parts(decode, batch) for line in part],
-        position=position,
-        total=len(examples),
-        state=state,
-    )
+
+    def decode(batch: Sequence[QAExample]) -> list[bytes]:
+        groups = generator.candidates(
+            batch,
+            count,
+            max_new_tokens=settings.max_new_tokens,
+            top_p=settings.top_p if settings.do_sample else None,
+            temperature=settings.temperature,
+            seed=seed,
+        )
+        if reranker is not None:
+            groups = reranker.ranked(batch, groups)
+        return [
+            json_line(_source_fields(example, rank) | _candidate_fields(item, reranker is not None, settings.keep))
+            for example, group in zip(batch, groups, strict=True)
+            for rank, item in enumerate(group[: settings.keep])
+        ]
+
+    def lines_of(batch: Sequence[QAExample]) -> list[bytes]:
+        return [line for part in in_parts(decode, batch) for line in part]
+
+    rest = islice(examples, position.rows, None)
+    work.write(rest, lines_of, position=position, total=len(examples), state=state)
     from_main(state, partial(_check_result, lines, model_path, reranker))
     return len(examples) * written
 
@@ -237,40 +224,13 @@ class ByLength:
                 yield window.popleft()
 
 
-def _lines_of(
-    generator: CandidateGenerator,
-    examples: Sequence[QAExample],
-    *,
-    count: int,
-    settings: GenerateSettings,
-    seed: int,
-    reranker: Reranker | None,
-) -> list[bytes]:
-    """One line for each candidate that is kept, those of an example best first."""
-    groups = generator.candidates(
-        examples,
-        count,
-        max_new_tokens=settings.max_new_tokens,
-        top_p=settings.top_p if settings.do_sample else None,
-        temperature=settings.temperature,
-        seed=seed,
-    )
-    ranked: Sequence[Sequence[Candidate | RankedCandidate]] = groups
-    if reranker is not None:
-        ranked = reranker.ranked(examples, groups)
-    return [
-        json_line({**_source_fields(example, rank), **_candidate_fields(candidate, settings.keep)})
-        for example, group in zip(examples, ranked, strict=True)
-        for rank, candidate in enumerate(group[: settings.keep])
-    ]
-
-
-def _candidate_fields(item: Candidate | RankedCandidate, keep: int | None) -> dict[str, Any]:
-    """The other fields. Where candidates are left out of the file, the mean over all of them shows what was gained."""
-    if isinstance(item, Candidate):
-        return {"question": item.question, "logprob": round(item.logprob, 6)}
-    mean = {} if keep is None else {"reward_mean": item.reward_mean}
-    return {**_candidate_fields(item.candidate, keep), "reward": item.reward, **mean}
+def _candidate_fields(item: Candidate, has_reward: bool, keep: int | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {"question": item.question, "logprob": round(item.logprob, 6)}
+    if has_reward:
+        fields["reward"] = item.reward
+        if keep is not None:  # where candidates are left out of the file, the mean over all shows what was gained
+            fields["reward_mean"] = item.reward_mean
+    return fields
 
 
 def _source_fields(example: QAExample, rank: int) -> dict[str, Any]:
@@ -315,25 +275,9 @@ def _check_result(lines: ResumableLines, model_path: str, reranker: Reranker | N
         )
     if reranker is None:
         return
-    failed = failed_rewards(line.text for line in lines.lines())
+    failed = sum(json.loads(line.text)["reward"] is None for line in lines.lines())
     if failed and failed == sum(1 for _ in lines.lines()):
         raise InputError(f"{lines.path}: the reward failed on every question; correct the reward")
     if failed:
         log.warning("generate: %d candidates in %s have no reward; they come last", failed, lines.path)
     lines.write_note({**lines.read_note(), "rewards_failed": failed})
-
-
-def _data_hash(examples: Examples) -> str:
-    digest = hashlib.sha256()
-    for example in examples:
-        digest.update(f"{example.id}\0{example.context}\0{example.answers[0]}\0{example.language}".encode())
-    return digest.hexdigest()
-
-
-def _reward_of(model_path: str) -> str | None:
-    """The signature of the reward that the model was trained with; None for a model without a run folder."""
-    folder = Path(model_path)
-    record = folder.parent / TRAINED
-    trained = read_json(record) if record.exists() else {}
-    reward: str | None = trained.get("reward") if trained.get("model") == folder.name else None
-    return reward

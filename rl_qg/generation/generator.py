@@ -3,6 +3,7 @@
 Encoder-decoders (BART, T5, …) and causal models (GPT-2, Qwen, …) have the same interface, `CandidateGenerator`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,12 +17,13 @@ from transformers.modeling_outputs import BaseModelOutput
 from rewards.arithmetic import STEP, can_pack, pack, warn_if_slow
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.beam_search import beam_search
-from rl_qg.generation.decoding import DecodingRules, SpecialTokens, choose_tokens, decode, uniform_draws
+from rl_qg.generation.decoding import DecodingRules, Rollout, SpecialTokens, choose_tokens, decode, uniform_draws
 from rl_qg.generation.loading import load_generator
 from rl_qg.generation.logprobs import about_labels, shift_right, token_logprobs
 from rl_qg.generation.prompts import CausalPromptEncoder, Prompt, PromptEncoder, add_highlight, positions_of
 from rl_qg.generation.sharing import share_passages
 
+Tensors = dict[str, Tensor]
 LENGTH_STEP = 32  # tokens, see `CandidateGenerator.is_independent`
 ALIGNMENT = 64  # bytes, as in memory that PyTorch allocates
 # Switches off the decoding rules that the generation config of a checkpoint may contain.
@@ -39,12 +41,15 @@ GREEDY: dict[str, Any] = {"num_beams": 1, "do_sample": False, **NO_RULES}
 @dataclass(frozen=True)
 class Candidate:
     """A generated question, or text of another task, the sum of its tokens' log-probabilities (natural logarithm) and
-    their number, the end token included in both.
+    their number, the end token included in both. Where a reward orders candidates, also that of this one and the mean
+    of all candidates of its answer; None where it failed.
     """
 
     question: str
     logprob: float
     tokens: int = 0
+    reward: float | None = None
+    reward_mean: float | None = None
 
 
 class CandidateGenerator:
@@ -83,18 +88,21 @@ class CandidateGenerator:
         if language is not None:
             prompt = replace(prompt, language=language)
         add_highlight(self.tokenizer, model, prompt.task)
-        self.task = prompt.task
+        self.task, self.device = prompt.task, device
         self.model = model.to(device, dtype).eval()
-        _align(self.model)
+        # The last digits of a matrix product depend on the alignment of a weight, and the library maps weights from
+        # the file only in runs with one process: without this, several processes would write other values.
+        for weight in self.model.parameters():
+            if weight.data_ptr() % ALIGNMENT:
+                weight.data = weight.data.clone()
         warn_if_slow(dtype, device, "generate.precision=no")
         if device.type == "cpu" and (rows >= STEP or independent) and can_pack(self.model):
             pack(self.model, every=independent)
-        self.device = device
-        self.decoder: EncoderDecoder | CausalDecoder
-        if model.config.is_encoder_decoder:
-            self.decoder = EncoderDecoder(self.model, self.tokenizer, prompt, engine=engine)
-        else:
-            self.decoder = CausalDecoder(self.model, self.tokenizer, prompt)
+        self.decoder: Decoder = (
+            EncoderDecoder(self.model, self.tokenizer, prompt, engine=engine)
+            if model.config.is_encoder_decoder
+            else CausalDecoder(self.model, self.tokenizer, prompt)
+        )
         self.encoder = self.decoder.encoder
         self._independent = independent and self._make_independent()
 
@@ -143,13 +151,7 @@ class CandidateGenerator:
             draws = uniform_draws([example.id for example in examples], count, max_new_tokens, seed=seed, step=0)
             rules = DecodingRules(max_new_tokens, top_p=top_p, temperature=temperature)
             tokens, logprobs = self.decoder.sample(batch, draws.to(self.device), rules)
-        lengths = up_to_end(tokens, self.decoder.end).sum(-1)
-        rows = [
-            Candidate(text, value, length)
-            for text, value, length in zip(
-                self.encoder.decoded(tokens, examples), logprobs.tolist(), lengths.tolist(), strict=True
-            )
-        ]
+        rows = self._candidates(self.encoder.decoded(tokens, examples), tokens, logprobs)
         groups = [rows[start : start + count] for start in range(0, len(rows), count)]
         return [sorted(group, key=lambda candidate: -candidate.logprob) if top_p else group for group in groups]
 
@@ -157,15 +159,14 @@ class CandidateGenerator:
     def likelihoods(self, examples: Sequence[QAExample]) -> list[Candidate]:
         """The question of each example as if the model had generated it; one batch."""
         targets = [torch.tensor(ids) for ids in self.encoder.targets(examples)]
-        end = self.decoder.end
-        tokens = torch.nn.utils.rnn.pad_sequence(targets, batch_first=True, padding_value=end).to(self.device)
+        padded = torch.nn.utils.rnn.pad_sequence(targets, batch_first=True, padding_value=self.decoder.end)
+        tokens = padded.to(self.device)
         logprobs = self.decoder.token_logprobs(self.batch(examples), tokens).sum(-1)
-        return [
-            Candidate(example.question, value, length)
-            for example, value, length in zip(
-                examples, logprobs.tolist(), up_to_end(tokens, end).sum(-1).tolist(), strict=True
-            )
-        ]
+        return self._candidates([example.question for example in examples], tokens, logprobs)
+
+    def _candidates(self, texts: Sequence[str], tokens: Tensor, logprobs: Tensor) -> list[Candidate]:
+        lengths = up_to_end(tokens, self.decoder.end).sum(-1)
+        return [Candidate(*row) for row in zip(texts, logprobs.tolist(), lengths.tolist(), strict=True)]
 
     def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
         """The encoded prompts of examples on the device: `input_ids` and `attention_mask`, both (b, s), and `starts`
@@ -174,129 +175,141 @@ class CandidateGenerator:
         return {name: tensor.to(self.device) for name, tensor in self.encoder.batch(examples).items()}
 
 
-class EncoderDecoder:
-    """Decoding with one pass of the encoder. Batches are those of `PromptEncoder`; `engine` is `CandidateGenerator`'s.
+class Decoder(ABC):
+    """Decoding by the library's `generate`, up to the token `end`. Batches are those of `encoder`, and `rows` what
+    `encoded` makes of them, one for each context or for each text about it.
+    """
 
-    The library is also used for the beams of models that `share_passages` does not support.
+    def __init__(self, model: PreTrainedModel, encoder: PromptEncoder, end: int) -> None:
+        self.model, self.encoder, self.end = model, encoder, end
+
+    @abstractmethod
+    def encoded(self, batch: Tensors) -> Tensors:
+        """What the model reads before the texts."""
+
+    @abstractmethod
+    def tokens_before(self, rows: Tensors) -> int:
+        """How many tokens of a generated sequence are not of the text."""
+
+    @abstractmethod
+    def generate(self, rows: Tensors, **options: Any) -> Tensor:
+        """The tokens (n, t) that the library's `generate` gives, without those before the text."""
+
+    @abstractmethod
+    def logits(self, rows: Tensors, tokens: Tensor) -> Tensor:
+        """Logits (n, t, v) of `tokens` (n, t), a text for each row."""
+
+    def greedy(self, batch: Tensors, max_new_tokens: int) -> Tensor:
+        """Greedy tokens (b, t)."""
+        return self.generate(self.encoded(batch), **GREEDY, max_new_tokens=max_new_tokens)
+
+    def search(self, batch: Tensors, beams: int, max_new_tokens: int) -> tuple[Tensor, Tensor]:
+        """Tokens (b · n, t) of all `beams` of a beam search, and the log-probability of each row."""
+        rows = self.encoded(batch)
+        tokens = self.generate(rows, **beam_options(beams, max_new_tokens))
+        return tokens, self.logprobs(rows, tokens).sum(-1)
+
+    def sample(self, batch: Tensors, draws: Tensor, rules: DecodingRules) -> tuple[Tensor, Tensor]:
+        """Tokens (b · n, t) that `draws` (b, n, longest t) choose, and the log-probability of each row."""
+        rows = _repeated(self.encoded(batch), draws.shape[1])
+        drawn = LogitsProcessorList([DrawnTokens(rules.for_samples(), draws.flatten(0, 1), self.tokens_before(rows))])
+        tokens = self.generate(rows, **GREEDY, max_new_tokens=rules.max_new_tokens, logits_processor=drawn)
+        return tokens, self.logprobs(rows, tokens).sum(-1)
+
+    def token_logprobs(self, batch: Tensors, tokens: Tensor) -> Tensor:
+        """Log-probability (b, t) of each of `tokens` (b, t) after those before it; 0 after the end token."""
+        return self.logprobs(self.encoded(batch), tokens)
+
+    def logprobs(self, rows: Tensors, tokens: Tensor) -> Tensor:
+        """The same of `tokens` (b · n, t), n texts for each of b rows."""
+        rows = _repeated(rows, len(tokens) // len(next(iter(rows.values()))))
+        return token_logprobs(self.logits(rows, tokens), tokens) * up_to_end(tokens, self.end)
+
+
+class EncoderDecoder(Decoder):
+    """Decoding with one pass of the encoder. `engine` is `CandidateGenerator`'s; the library also finds the beams
+    of models that `share_passages` does not support.
+
+    Rows have the encoder's `states` (n, s, h), their `mask` (n, s), and `starts` (n, p), what the decoder reads before
+    the questions.
     """
 
     def __init__(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompt: Prompt, *, engine: str = "own"
     ) -> None:
-        self.model = model
-        self.encoder = PromptEncoder(tokenizer, prompt)
-        self.end = SpecialTokens.of(model).end
+        super().__init__(model, PromptEncoder(tokenizer, prompt), SpecialTokens.of(model).end)
         self.library = engine == "library"
         self.compact = True
         self.shares_passages = not self.library and share_passages(model)
 
-    def greedy(self, batch: dict[str, Tensor], max_new_tokens: int) -> Tensor:
-        """Greedy tokens (b, t)."""
-        states, mask, starts = self._encoded(batch)
+    def encoded(self, batch: Tensors) -> Tensors:
+        ids, mask = batch["input_ids"], batch["attention_mask"]
+        states = self.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
+        starts = SpecialTokens.of(self.model).starts(batch.get("starts"), states)
+        return {"states": states, "mask": mask, "starts": starts}
+
+    def greedy(self, batch: Tensors, max_new_tokens: int) -> Tensor:
         if self.library:
-            return self._generate(states, mask, starts, **GREEDY, max_new_tokens=max_new_tokens)
-        decoded = decode(self.model, states, mask, DecodingRules(max_new_tokens), starts=starts).greedy
+            return super().greedy(batch, max_new_tokens)
+        decoded = self._decode(batch, DecodingRules(max_new_tokens)).greedy
         assert decoded is not None
         return decoded.tokens
 
-    def search(self, batch: dict[str, Tensor], beams: int, max_new_tokens: int) -> tuple[Tensor, Tensor]:
-        """Tokens (b · n, t) of all `beams` of a beam search, and the log-probability of each row."""
-        states, mask, starts = self._encoded(batch)
-        if self.shares_passages:
-            result = beam_search(self.model, states, mask, beams, max_new_tokens, starts=starts)
-            return result.tokens, result.logprobs
-        tokens = self._generate(states, mask, starts, **beam_options(beams, max_new_tokens))
-        return tokens, self.logprobs(states, mask, tokens, starts)
+    def search(self, batch: Tensors, beams: int, max_new_tokens: int) -> tuple[Tensor, Tensor]:
+        if not self.shares_passages:
+            return super().search(batch, beams, max_new_tokens)
+        rows = self.encoded(batch)
+        found = beam_search(self.model, rows["states"], rows["mask"], beams, max_new_tokens, starts=rows["starts"])
+        return found.tokens, found.logprobs
 
-    def sample(self, batch: dict[str, Tensor], draws: Tensor, rules: DecodingRules) -> tuple[Tensor, Tensor]:
-        """Tokens (b · n, t) that `draws` (b, n, longest t) choose, and the log-probability of each row."""
-        states, mask, starts = self._encoded(batch)
-        if not self.library:
-            options: dict[str, Any] = {"greedy": False, "logprobs": True, "compact": self.compact, "starts": starts}
-            decoded = decode(self.model, states, mask, rules, draws=draws, **options).samples
-            assert decoded is not None and decoded.logprobs is not None
-            return decoded.tokens, decoded.logprobs
-        repeated = [value.repeat_interleave(draws.shape[1], 0) for value in (states, mask, starts)]
-        drawn = DrawnTokens(rules.for_samples(), draws.flatten(0, 1), start=starts.shape[1])
-        tokens = self._generate(
-            *repeated,
-            **GREEDY,
-            max_new_tokens=rules.max_new_tokens,
-            logits_processor=LogitsProcessorList([drawn]),
-        )
-        return tokens, self.logprobs(states, mask, tokens, starts)
+    def sample(self, batch: Tensors, draws: Tensor, rules: DecodingRules) -> tuple[Tensor, Tensor]:
+        if self.library:
+            return super().sample(batch, draws, rules)
+        decoded = self._decode(batch, rules, draws=draws, greedy=False, logprobs=True, compact=self.compact).samples
+        assert decoded is not None and decoded.logprobs is not None
+        return decoded.tokens, decoded.logprobs
 
-    def token_logprobs(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
-        """Log-probability (b, t) of each of `tokens` (b, t) after those before it; 0 after the end token."""
-        states, mask, starts = self._encoded(batch)
-        return self._token_logprobs(states, mask, tokens, starts)
+    def _decode(self, batch: Tensors, rules: DecodingRules, **options: Any) -> Rollout:
+        rows = self.encoded(batch)
+        return decode(self.model, rows["states"], rows["mask"], rules, starts=rows["starts"], **options)
 
-    def logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor, starts: Tensor | None = None) -> Tensor:
-        """Log-probability of each row of `tokens` (b · n, t) under the model, n rows for each of b contexts with the
-        encoder's `states` (b, s, h) and `mask` (b, s), after `starts` (b, p), by default the start token.
-        """
-        starts = SpecialTokens.of(self.model).starts(starts, states)
-        return self._token_logprobs(states, mask, tokens, starts).sum(-1)
+    def tokens_before(self, rows: Tensors) -> int:
+        return rows["starts"].shape[1]
 
-    def _token_logprobs(self, states: Tensor, mask: Tensor, tokens: Tensor, starts: Tensor) -> Tensor:
-        special, copies = SpecialTokens.of(self.model), len(tokens) // len(states)
-        logits = self.model(
-            encoder_outputs=BaseModelOutput(last_hidden_state=states.repeat_interleave(copies, 0)),
-            attention_mask=mask.repeat_interleave(copies, 0),
-            decoder_input_ids=shift_right(tokens, starts.repeat_interleave(copies, 0), special.pad),
-        ).logits
-        return _to_end(token_logprobs(about_labels(logits, tokens), tokens), tokens, special.end)
-
-    def _encoded(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """The encoder's output (b, s, h), its mask (b, s), and what the decoder reads before the questions (b, p)."""
-        ids, mask = batch["input_ids"], batch["attention_mask"]
-        states = self.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
-        return states, mask, SpecialTokens.of(self.model).starts(batch.get("starts"), states)
-
-    def _generate(self, states: Tensor, mask: Tensor, starts: Tensor, **options: Any) -> Tensor:
-        encoded = BaseModelOutput(last_hidden_state=states)
+    def generate(self, rows: Tensors, **options: Any) -> Tensor:
+        starts, encoded = rows["starts"], BaseModelOutput(last_hidden_state=rows["states"])
         begun = {"decoder_input_ids": starts, "decoder_start_token_id": starts[:, 0].tolist()}
-        return self.model.generate(encoder_outputs=encoded, attention_mask=mask, **begun, **options)[
-            :, starts.shape[1] :
-        ]
+        tokens = self.model.generate(encoder_outputs=encoded, attention_mask=rows["mask"], **begun, **options)
+        return tokens[:, starts.shape[1] :]
+
+    def logits(self, rows: Tensors, tokens: Tensor) -> Tensor:
+        logits = self.model(
+            encoder_outputs=BaseModelOutput(last_hidden_state=rows["states"]),
+            attention_mask=rows["mask"],
+            decoder_input_ids=shift_right(tokens, rows["starts"], SpecialTokens.of(self.model).pad),
+        ).logits
+        return about_labels(logits, tokens)
 
 
-class CausalDecoder:
-    """Decoding after the prompt. Batches are those of `CausalPromptEncoder`: padded on the left."""
+class CausalDecoder(Decoder):
+    """Decoding after the prompt. Batches, and rows, are those of `CausalPromptEncoder`: padded on the left."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> None:
-        self.model = model
-        self.encoder = CausalPromptEncoder(tokenizer, prompt)
-        self.end = tokenizer.eos_token_id
+        super().__init__(model, CausalPromptEncoder(tokenizer, prompt), tokenizer.eos_token_id)
 
-    def greedy(self, batch: dict[str, Tensor], max_new_tokens: int) -> Tensor:
-        tokens = self.model.generate(**batch, **GREEDY, max_new_tokens=max_new_tokens)
-        return tokens[:, batch["input_ids"].shape[1] :]
+    def encoded(self, batch: Tensors) -> Tensors:
+        return batch
 
-    def search(self, batch: dict[str, Tensor], beams: int, max_new_tokens: int) -> tuple[Tensor, Tensor]:
-        tokens = self.model.generate(**batch, **beam_options(beams, max_new_tokens))
-        return self._with_logprobs(_repeated(batch, beams), tokens)
+    def tokens_before(self, rows: Tensors) -> int:
+        return rows["input_ids"].shape[1]
 
-    def sample(self, batch: dict[str, Tensor], draws: Tensor, rules: DecodingRules) -> tuple[Tensor, Tensor]:
-        rows = _repeated(batch, draws.shape[1])
-        start = batch["input_ids"].shape[1]
-        drawn = LogitsProcessorList([DrawnTokens(rules.for_samples(), draws.flatten(0, 1), start)])
-        tokens = self.model.generate(**rows, **GREEDY, max_new_tokens=rules.max_new_tokens, logits_processor=drawn)
-        return self._with_logprobs(rows, tokens)
+    def generate(self, rows: Tensors, **options: Any) -> Tensor:
+        return self.model.generate(**rows, **options)[:, self.tokens_before(rows) :]
 
-    def _with_logprobs(self, rows: dict[str, Tensor], whole: Tensor) -> tuple[Tensor, Tensor]:
-        """The tokens after the prompts, and the log-probability of each row under the model."""
-        tokens = whole[:, rows["input_ids"].shape[1] :]
-        return tokens, self.token_logprobs(rows, tokens).sum(-1)
-
-    def token_logprobs(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
-        return _to_end(token_logprobs(self.logits(batch, tokens), tokens), tokens, self.end)
-
-    def logits(self, batch: dict[str, Tensor], tokens: Tensor) -> Tensor:
-        """Logits (b, t, v) of the question `tokens` (b, t) after their prompts."""
-        mask = torch.cat((batch["attention_mask"], torch.ones_like(tokens)), 1)
+    def logits(self, rows: Tensors, tokens: Tensor) -> Tensor:
+        mask = torch.cat((rows["attention_mask"], torch.ones_like(tokens)), 1)
         return self.model(
-            input_ids=torch.cat((batch["input_ids"], tokens), 1),
+            input_ids=torch.cat((rows["input_ids"], tokens), 1),
             attention_mask=mask,
             position_ids=positions_of(mask),
             logits_to_keep=tokens.shape[1] + 1,
@@ -304,18 +317,12 @@ class CausalDecoder:
 
 
 class DrawnTokens(LogitsProcessor):
-    """Leaves `generate` one token for each row: the one that the row's random number draws from softmax(logits).
-
-    Args:
-        rules: are applied to the logits first.
-        uniform: (rows, longest t) random numbers in [0, 1).
-        start: number of tokens before the first generated one.
+    """Leaves `generate` one token for each row: the one that its random number in [0, 1), of `uniform` (rows, longest
+    t), draws from softmax(logits) after the `rules`. `start` tokens stand before the first generated one.
     """
 
     def __init__(self, rules: LogitsProcessorList, uniform: Tensor, start: int) -> None:
-        self.rules = rules
-        self.uniform = uniform
-        self.start = start
+        self.rules, self.uniform, self.start = rules, uniform, start
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Logits (rows, v) of which one in each row is finite."""
@@ -328,19 +335,8 @@ def beam_options(beams: int, max_new_tokens: int) -> dict[str, Any]:
     return {"max_new_tokens": max_new_tokens, "length_penalty": 1.0, **NO_RULES, **search}
 
 
-def _align(model: PreTrainedModel) -> None:
-    """Copy weights that are mapped from a file at an address which is not aligned.
-
-    The last digits of a matrix product depend on the alignment, and the library maps weights from the file only in
-    runs with one process: without this, several processes would write other values.
-    """
-    for weight in model.parameters():
-        if weight.data_ptr() % ALIGNMENT:
-            weight.data = weight.data.clone()
-
-
-def _repeated(batch: dict[str, Tensor], copies: int) -> dict[str, Tensor]:
-    return {name: value.repeat_interleave(copies, 0) for name, value in batch.items()}
+def _repeated(rows: Tensors, copies: int) -> Tensors:
+    return {name: value.repeat_interleave(copies, 0) for name, value in rows.items()}
 
 
 def up_to_end(tokens: Tensor, end: int) -> Tensor:
@@ -348,19 +344,11 @@ def up_to_end(tokens: Tensor, end: int) -> Tensor:
     return (tokens == end).cumsum(-1) - (tokens == end).int() == 0
 
 
-def _to_end(logprobs: Tensor, tokens: Tensor, end: int) -> Tensor:
-    """The tokens' log-probabilities (rows, t) up to and including the first end token, and 0 after it."""
-    return logprobs * up_to_end(tokens, end)
-
-
-# Generated texts of several parts: the text, the log-probability and the tokens of each part.
-
-
 @dataclass(frozen=True)
 class WrittenPart:
-    """What stands between two separators. `logprob` is the sum of the log-probabilities of the part's `tokens` tokens
-    after those of the parts before it (natural logarithm; the separator or end token after the part is included in
-    both). `is_cut`: the text ends in this part without an end token.
+    """What stands between two separators of a text. `logprob` is the sum of the log-probabilities of the part's
+    `tokens` tokens after those of the parts before it (natural logarithm; the separator or end token after the part is
+    included in both). `is_cut`: the text ends in this part without an end token.
     """
 
     text: str
@@ -372,14 +360,8 @@ class WrittenPart:
 def text_parts(
     generator: CandidateGenerator, row: QAExample, ids: Tensor, logprobs: Tensor, separator: str
 ) -> list[WrittenPart]:
-    """The parts of a text that the generator has written for a row; at least one.
-
-    Args:
-        generator: that has written it.
-        row: that it was written for.
-        ids: its tokens (t,).
-        logprobs: their log-probabilities (t,).
-        separator: the token between parts.
+    """The parts between `separator` tokens, at least one, of the tokens `ids` (t,) that the generator has written for
+    a row with these `logprobs` (t,).
     """
     ends: Sequence[int] = (ids == generator.tokenizer.convert_tokens_to_ids(separator)).nonzero().flatten().tolist()
     has_end = bool((ids == generator.decoder.end).any())

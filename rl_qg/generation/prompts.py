@@ -22,6 +22,7 @@ from rl_qg.generation.tasks import (
     PREFIXES,
     TYPE_TOKENS,
     TaskRow,
+    Unit,
     escape,
     row_tasks,
     separators_of,
@@ -42,9 +43,7 @@ from rl_qg.runtime.files import read_json
 # | `paragraph` | the passage | nothing |
 #
 # The first three are columns of QG-Bench (Ushio et al. 2022, section 3), there with the first occurrence of the
-# answer, here with its true place. Only the generator's input is changed: rewards and measures see the passage and the
-# answer.
-
+# answer, here with its true place. Rewards and measures see the passage and the answer in any case.
 
 WHOLE = "paragraph_answer"
 INPUTS = (WHOLE, "sentence_answer", "paragraph_sentence", "paragraph")
@@ -76,31 +75,18 @@ def as_input(example: QAExample, form: str) -> QAExample:
 # | mBART-50, NLLB | `de_DE X </s>` | `</s> de_DE Q` | `Q </s>` |
 #
 # Sources: Liu et al. 2020 (mBART), Tang et al. 2020 (mBART-50), and `shift_tokens_right` of the library. The code is
-# given, never chosen: it is no part of the question, of its probability or of what decoding rules see. mT5 has no
-# codes.
-
+# given, never chosen: it is no part of the question, of its probability or of what decoding rules see.
 
 CODE = re.compile(r"[a-z]{2,3}_([A-Z]{2}|[A-Z][a-z]{3})")  # de_DE of mBART, deu_Latn of NLLB
 Result = TypeVar("Result")
 
 
-def codes_of(tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """The codes of a tokenizer in its order; none for most."""
-    if getattr(tokenizer, "src_lang", None) is None:
-        return []
-    vocabulary = tokenizer.get_added_vocab()
-    return sorted(filter(CODE.fullmatch, vocabulary), key=vocabulary.__getitem__)
-
-
 class LanguageCodes:
-    """The codes of a tokenizer, and the one that it writes where a row names no language.
-
-    Raises:
-        InputError: `default` is given, and none of them.
-    """
+    """The codes of a tokenizer, none for most, and the one that it writes where a row names no language."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, default: str = "") -> None:
-        self._tokenizer, self._codes = tokenizer, codes_of(tokenizer)
+        vocabulary = tokenizer.get_added_vocab() if getattr(tokenizer, "src_lang", None) is not None else {}
+        self._tokenizer, self._codes = tokenizer, sorted(filter(CODE.fullmatch, vocabulary), key=vocabulary.get)
         self.default = self._known(default) if default and self._codes else getattr(tokenizer, "src_lang", None) or ""
         if self._codes:
             self._write(self.default)
@@ -125,8 +111,8 @@ class LanguageCodes:
     def in_language(
         self, rows: Sequence[QAExample], work: Callable[[Sequence[QAExample]], list[Result]]
     ) -> list[Result]:
-        """The results of `work` for all rows, in their order; the tokenizer writes the language of those that `work`
-        is given.
+        """The results of `work` for all rows, in their order; it is given those of one language at a time, which the
+        tokenizer then writes.
         """
         codes = [self.code(row.language) for row in rows]
         results: dict[int, Result] = {}
@@ -176,18 +162,15 @@ class Prompt:
     """How inputs are built for a model; saved with its weights, so that generation builds them as training did.
 
     Args:
-        prefix: text before every input, such as `generate question: ` of T5; never cut.
-        max_source_length: maximum input in tokens, special tokens and prefix included. A longer context is cut to a
-            window around its answer.
-        max_target_length: maximum question in tokens; longer gold questions are cut.
+        prefix: text before every input, such as `generate question: ` of T5; never cut. Empty for `multitask`, whose
+            rows have the prefixes of their own tasks.
+        max_source_length: of an input in tokens, special tokens and prefix included; longer ones are cut to a window.
+        max_target_length: of a question in tokens; longer gold questions are cut.
         separator: text after every input of a causal model, before its question; never cut.
-        task: what the model writes, one of `rl_qg.generation.tasks.TASKS`. The rows of `multitask` have the prefixes
-            of their own tasks; `prefix` is then empty.
-        input: what is read of an example, one of `rl_qg.generation.prompts.INPUTS`; of the task `questions` alone.
-        language: a code such as `de` for models with language codes (`rl_qg.generation.prompts`); the rows of
-            a source that names languages have their own.
-        granularity, mode: of `sets`, what its questions are asked about and whether they are written together
-            (`rl_qg.generation.sets`); else empty.
+        task: what the model writes, one of `rl_qg.generation.tasks.TASKS`.
+        granularity, mode: of `sets`, as in `rl_qg.generation.sets`; else empty.
+        input: what is read of an example, one of `INPUTS`; of the task `questions` alone.
+        language: for models with language codes, such as `de`, where a row names none.
     """
 
     prefix: str = ""
@@ -218,7 +201,17 @@ class Prompt:
     def stored(cls, folder: str | Path) -> "Prompt | None":
         """The prompt in a model's folder; None where there is none."""
         path = Path(folder) / PROMPT_FILE
-        return cls._read(path) if os.path.exists(path) else None  # unlike pathlib, no error for a name too long
+        if not os.path.exists(path):  # unlike pathlib, no error for a name too long
+            return None
+        values = read_json(path)
+        kinds = {field.name: type(field.default) for field in fields(cls)}
+        if not isinstance(values, dict) or any(type(value) is not kinds.get(key) for key, value in values.items()):
+            raise InputError(f"{path}: no prompt of rl-qg ({', '.join(kinds)}); restore it, or delete it")
+        prompt = cls(**values)
+        row_tasks(prompt.task)  # refuses an unknown one
+        if prompt.input not in INPUTS:
+            raise InputError(f"{path}: input={prompt.input} is not one of {', '.join(INPUTS)}")
+        return prompt
 
     def fitting(self, model: PreTrainedModel) -> "Prompt":
         """The same with inputs that are not longer than the model can read; `InputError` where that is too short."""
@@ -235,18 +228,6 @@ class Prompt:
             )
         log.info("the model reads %d tokens, so inputs are cut to that, not to %d", limit, self.max_source_length)
         return replace(self, max_source_length=limit)
-
-    @classmethod
-    def _read(cls, path: Path) -> "Prompt":
-        values = read_json(path)
-        kinds = {field.name: type(field.default) for field in fields(cls)}
-        if not isinstance(values, dict) or any(type(value) is not kinds.get(key) for key, value in values.items()):
-            raise InputError(f"{path}: no prompt of rl-qg ({', '.join(kinds)}); restore it, or delete it")
-        prompt = cls(**values)
-        row_tasks(prompt.task)  # refuses an unknown one
-        if prompt.input not in INPUTS:
-            raise InputError(f"{path}: input={prompt.input} is not one of {', '.join(INPUTS)}")
-        return prompt
 
     def save(self, folder: Path) -> None:
         (folder / PROMPT_FILE).write_text(json.dumps(asdict(self), indent=2) + "\n")
@@ -284,9 +265,13 @@ def add_highlight(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, ta
                 embeddings.weight[rows:] = embeddings.weight[:rows].mean(0)
 
 
+def _unit_of(row: QAExample) -> Unit | None:
+    return row.unit if isinstance(row, TaskRow) else None
+
+
 def type_token(row: QAExample) -> str:
     """The token of the type of questions that a row asks for; "" for other rows."""
-    unit = row.unit if isinstance(row, TaskRow) else None
+    unit = _unit_of(row)
     return TYPE_TOKENS[unit.type] if unit is not None and unit.type is not None else ""
 
 
@@ -304,9 +289,7 @@ def highlight(example: QAExample, task: str = "questions") -> str:
     if not example.answers:
         return f"{space}{written(example.context)}"
     start, end = answer_place(example)
-    before, marked, after = (
-        written(example.context[part]) for part in (slice(start), slice(start, end), slice(end, None))
-    )
+    before, marked, after = map(written, (example.context[:start], example.context[start:end], example.context[end:]))
     return f"{space}{before}{HIGHLIGHT} {marked} {HIGHLIGHT}{after}"
 
 
@@ -320,12 +303,7 @@ class EncodedPrompt:
 
 
 class PromptEncoder:
-    """Turns examples into padded batches.
-
-    Args:
-        tokenizer: the generator's, with `<hl>` (see `add_highlight`).
-        prompt: prefix and lengths.
-    """
+    """Turns examples into padded batches, by a generator's tokenizer that has `<hl>` (see `add_highlight`)."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> None:
         self.tokenizer = tokenizer
@@ -344,14 +322,10 @@ class PromptEncoder:
     def _encode(self, examples: Sequence[QAExample]) -> list[EncodedPrompt]:
         prefixes = [self.prompt.prefix_of(example) for example in examples]
         examples = [self._with_mark(example) for example in examples]
-        marked = [highlight(example, self.prompt.task) for example in examples]
-        texts = [prefix + text for prefix, text in zip(prefixes, marked, strict=True)]
+        texts = [one + highlight(example, self.prompt.task) for one, example in zip(prefixes, examples, strict=True)]
         encoded = self.tokenizer(texts, return_special_tokens_mask=True, verbose=False)
         columns = (encoded["input_ids"], encoded["special_tokens_mask"], prefixes, examples)
-        return [
-            self._window(ids, special, prefix, bool(example.answers))
-            for ids, special, prefix, example in zip(*columns, strict=True)
-        ]
+        return [self._window(*row) for row in zip(*columns, strict=True)]
 
     def _with_mark(self, row: QAExample) -> QAExample:
         """An example as the input of the model (`rl_qg.generation.prompts`); a row of `sets` with the sentence of its
@@ -359,12 +333,12 @@ class PromptEncoder:
         """
         if self.prompt.input != WHOLE and task_of(row) == "questions":
             return as_input(row, self.prompt.input)
-        unit = row.unit if isinstance(row, TaskRow) else None
+        unit = _unit_of(row)
         if unit is None or self.prompt.granularity == "paragraph":
             return row
         return replace(row, answers=(Answer(unit.context[unit.start : unit.end], unit.start),))
 
-    def _window(self, ids: list[int], special: list[int], prefix: str, is_marked: bool) -> EncodedPrompt:
+    def _window(self, ids: list[int], special: list[int], prefix: str, example: QAExample) -> EncodedPrompt:
         excess = len(ids) - self.prompt.max_source_length
         if excess <= 0:
             return EncodedPrompt(ids, 0, False)
@@ -374,9 +348,10 @@ class PromptEncoder:
         )
         tail = len(ids) - _leading_specials(ids[::-1], special[::-1])
         room = tail - head - excess
-        if not is_marked:
+        if not example.answers:
             return EncodedPrompt(ids[: head + room] + ids[tail:], excess, False)
-        first, last = _marks(ids, self._highlight_id)
+        marks = [index for index, token in enumerate(ids) if token == self._highlight_id]
+        first, last = marks[0], marks[-1]
         centre = (first + last + 1) // 2
         start = min(max(centre - room // 2, head), tail - room)
         start = min(start, first) if last - first < room else first
@@ -446,43 +421,31 @@ class PromptEncoder:
 
     def count_cuts(self, examples: Sequence[QAExample], chunk: int = 1000) -> dict[str, int]:
         """The numbers of inputs, of inputs cut to a window, of tokens cut, and of answers longer than the window."""
-        windowed = tokens = answers = 0
+        counts = {"inputs": len(examples), "windowed": 0, "tokens_cut": 0, "answers_cut": 0}
         for start in range(0, len(examples), chunk):
             for source in self.encode(examples[start : start + chunk]):
-                windowed += source.tokens_cut > 0
-                tokens += source.tokens_cut
-                answers += source.answer_cut
-        return {"inputs": len(examples), "windowed": windowed, "tokens_cut": tokens, "answers_cut": answers}
+                counts["windowed"] += source.tokens_cut > 0
+                counts["tokens_cut"] += source.tokens_cut
+                counts["answers_cut"] += source.answer_cut
+        return counts
 
 
 def _leading_specials(ids: list[int], special: list[int]) -> int:
     return next((index for index, flag in enumerate(special) if not flag), len(ids))
 
 
-def _marks(ids: list[int], highlight_id: int) -> tuple[int, int]:
-    positions = [index for index, token in enumerate(ids) if token == highlight_id]
-    return positions[0], positions[-1]
-
-
-# The input of a causal generator: the passage with its answer marked, then a separator; the question follows.
-#
-# TRL's trainers tokenise the text of a prompt themselves. So a prompt is a text, and one that is too long is cut as
-# text, to the longest part around the answer whose tokens fit.
-
-
 class CausalPromptEncoder(PromptEncoder):
-    """Turns examples into prompts and batches: padded on the left for generation, and on the right with the question
-    after the prompt for training.
+    """Turns examples into the prompts of a causal generator, which end with `prompt.separator`, and batches: padded on
+    the left for generation, and on the right with the question after the prompt for training.
 
-    `prompt.separator` ends every prompt. `prompt.max_source_length` counts all of the prompt's tokens. One that is too
-    long is cut around what is marked, or at its end if nothing is.
+    TRL's trainers tokenise the text of a prompt themselves. So a prompt is a text, and one that is too long is cut as
+    text, to the longest part around what is marked (at its end if nothing is) whose tokens fit.
     """
 
     def texts(self, examples: Sequence[QAExample]) -> list[str]:
         return [text for text, _ in self._prompts(examples)]
 
     def encode(self, examples: Sequence[QAExample]) -> list[EncodedPrompt]:
-        """Token ids of each prompt."""
         return [source for _, source in self._prompts(examples)]
 
     def _prompts(self, examples: Sequence[QAExample]) -> list[tuple[str, EncodedPrompt]]:
@@ -537,11 +500,9 @@ class CausalPromptEncoder(PromptEncoder):
         examples = [as_example(row) for row in rows]
         prompts, targets = [source.ids for source in self.encode(examples)], self.targets(examples)
         inputs = self._pad([prompt + target for prompt, target in zip(prompts, targets, strict=True)])
-        after_prompt = (
-            torch.arange(inputs["input_ids"].shape[1]) >= torch.tensor([len(ids) for ids in prompts])[:, None]
-        )
-        question = after_prompt & inputs["attention_mask"].bool()
-        labels = inputs["input_ids"].masked_fill(~question, -100)
+        places = torch.arange(inputs["input_ids"].shape[1])
+        after_prompt = places >= torch.tensor([len(ids) for ids in prompts])[:, None]
+        labels = inputs["input_ids"].masked_fill(~(after_prompt & inputs["attention_mask"].bool()), -100)
         return {**inputs, "labels": labels, "examples": examples}
 
 

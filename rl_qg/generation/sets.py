@@ -1,4 +1,18 @@
-"""Sets of questions: what they are asked about, the rows that teach them, pools to choose from, and their order."""
+"""Sets of questions: what they are asked about, the rows that teach them, pools to choose from, and their order.
+
+Six strategies (Ray Chowdhury et al. 2022, sections 4.1 and 4.2): three granularities times two modes.
+
+| granularity | what a unit is | what the model reads |
+| --- | --- | --- |
+| `paragraph` | the passage | the passage |
+| `sentence` | a sentence | the passage with `<hl> sentence <hl>` |
+| `type` | a sentence and one of the nine types | the same after the token of the type, such as `<who>` |
+
+In the mode `one2one` the model writes one question about a unit, in `one2many` all of them: `q <question> q …`.
+
+A question belongs to the sentence in which its first answer begins, by its offset: a sentence that stands in a passage
+twice is two units. Sentences are those of `rl_qg.text.spans.sentence_spans`, in training and in use.
+"""
 
 import logging
 from collections import Counter
@@ -15,32 +29,18 @@ from rewards.words import answer_f1
 from rl_qg.data.examples import QAExample, passage_hash, seeded_rank
 from rl_qg.generation.decoding import DecodingRules, uniform_draws
 from rl_qg.generation.generator import CandidateGenerator, text_parts
-from rl_qg.generation.tasks import QUESTION, TaskRow, Unit, escape, unescape
+from rl_qg.generation.tasks import QUESTION, TaskRow, Unit, escape, taught, unescape
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.question_types import NINE_TYPES, nine_type
 from rl_qg.text.spans import sentence_at, sentence_spans
 from rl_qg.text.words import normalised_words
 
-# Questions about a passage without given answers: what they are asked about, and the rows that teach them.
-#
-# Six strategies (Ray Chowdhury et al. 2022, sections 4.1 and 4.2): three granularities times two modes.
-#
-# | granularity | what a unit is | what the model reads |
-# | --- | --- | --- |
-# | `paragraph` | the passage | the passage |
-# | `sentence` | a sentence | the passage with `<hl> sentence <hl>` |
-# | `type` | a sentence and one of the nine types | the same after the token of the type, such as `<who>` |
-#
-# In the mode `one2one` the model writes one question about a unit, in `one2many` all of them: `q <question> q …`.
-#
-# A question belongs to the sentence in which its first answer begins, by its offset: a sentence that stands in a
-# passage twice is two units. Sentences are those of `rl_qg.text.spans.sentence_spans`, in training and in use.
-
-
 GRANULARITIES = ("paragraph", "sentence", "type")
 MODES = ("one2one", "one2many")
 ORDERS = ("position", "shuffle", "best")
+CANDIDATES = {"paragraph": 20, "sentence": 10, "type": 5}  # of the paper, for one2one
+TEXTS = 64  # that are decoded together
 log = logging.getLogger(__name__)
 
 
@@ -98,7 +98,8 @@ def units_of(
 
 def unit_row(key: str, unit: Unit) -> TaskRow:
     """The row that asks for the questions of a unit; its id begins with `key`."""
-    return _row(key, "", unit, "", ())
+    name = f"{key}:sets:{unit.start}" + (f":{unit.type}" if unit.type else "")
+    return TaskRow(name, "", unit.context, "", (), task="sets", unit=unit)
 
 
 # --- rows to learn from
@@ -119,13 +120,12 @@ def set_rows(
         mode: one of `MODES`.
         examples: questions with their answers, of which the first says where a question belongs.
         order: of the questions of a unit: `position` (of their answers, then that of the examples) or `shuffle` (drawn
-            for each passage). For `best`, rows in the order `position` are put into the one of a model by
-            `rl_qg.generation.sets.in_order_of_model`.
+            by the `seed` for each passage). For `best`, `in_order_of_model` orders the rows of `position` anew.
         seed: of `shuffle`.
     """
-    _check_choice("ask.granularity", granularity, GRANULARITIES)
-    _check_choice("ask.mode", mode, MODES)
-    _check_choice("ask.order", order, ORDERS)
+    choices = (granularity, GRANULARITIES), (mode, MODES), (order, ORDERS)
+    for name, (value, known) in zip(("granularity", "mode", "order"), choices, strict=True):
+        _check_choice(f"ask.{name}", value, known)
     passages: dict[str, list[QAExample]] = {}
     for example in examples:
         passages.setdefault(example.context, []).append(example)
@@ -186,35 +186,24 @@ def _distinct(examples: Sequence[QAExample]) -> list[QAExample]:
 
 
 def _rows_of_unit(unit: Unit, sources: Sequence[QAExample], mode: str) -> list[TaskRow]:
-    first = sources[0]
-    if mode == "one2one" and all(source.question for source in sources):
-        return [
-            _row(source.id, first.title, unit, join_questions([source.question]), tuple(sources)) for source in sources
-        ]
-    text = join_questions(source.question for source in sources) if all(source.question for source in sources) else ""
-    return [_row(first.id, first.title, unit, text, tuple(sources))]
+    asked = all(source.question for source in sources)
+    texts = [[source] for source in sources] if mode == "one2one" and asked else [sources]
+    return [
+        taught(
+            unit_row(of_text[0].id, unit), join_questions(one.question for one in of_text) if asked else "", sources
+        )
+        for of_text in texts
+    ]
 
 
-def _row(key: str, title: str, unit: Unit, text: str, sources: tuple[QAExample, ...]) -> TaskRow:
-    name = f"{key}:sets:{unit.start}" + (f":{unit.type}" if unit.type else "")
-    language = sources[0].language if sources else ""
-    return TaskRow(name, title, unit.context, text, (), task="sets", sources=sources, unit=unit, language=language)
-
-
-# More questions than are wanted about each unit of a passage, to choose from: one decoded greedily, the others by
-# nucleus sampling (Ray Chowdhury et al. 2022, section 4.3).
-
-
-CANDIDATES = {"paragraph": 20, "sentence": 10, "type": 5}  # of the paper, for one2one
-TEXTS = 64  # that are decoded together
+# --- pools: more questions than are wanted, one decoded greedily, the others by nucleus sampling (section 4.3)
 
 
 @dataclass(frozen=True)
 class PooledQuestion:
     """A question about the characters `start` to `end` of its passage, the span of its unit, and of the `type` that
-    was asked for. `logprob` is the sum of the log-probabilities of its `tokens` tokens (natural logarithm; the
-    separator or end token after it is included in both). `rank` is 0 for the greedy text, 1, 2, … for the samples; the
-    questions of one text of `one2many` share it.
+    was asked for; `logprob` and `tokens` are as in `WrittenPart`. `rank` is 0 for the greedy text, 1, 2, … for the
+    samples; the questions of one text of `one2many` share it.
     """
 
     question: str
@@ -269,7 +258,9 @@ def question_pool(
     by_length = iter(sorted(range(len(units)), key=lambda number: len(units[number].context)))
     rules = DecodingRules(prompt.max_target_length, top_p=top_p)
     while numbers := list(islice(by_length, max(1, TEXTS // candidates))):
-        rows = [unit_row(_key(units[number]), units[number]) for number in numbers]
+        chosen = [units[number] for number in numbers]
+        # `unit_row` adds the start and the type
+        rows = [unit_row(f"{passage_hash(unit.context)}:{unit.end}", unit) for unit in chosen]
         for number, row, texts in zip(numbers, rows, _texts(generator, rows, candidates, rules, seed), strict=True):
             pools[number] = _pool(generator, row, texts)
     return pools
@@ -287,10 +278,6 @@ def _check_generator(generator: CandidateGenerator, units: Sequence[Unit]) -> No
             f"the generator was trained with ask.granularity={granularity}, and a unit has the type {wrong.type}; "
             f"make units with units_of(context, {granularity!r})"
         )
-
-
-def _key(unit: Unit) -> str:
-    return f"{passage_hash(unit.context)}:{unit.end}"  # `unit_row` adds the start and the type
 
 
 def _texts(
@@ -327,18 +314,19 @@ def _pool(generator: CandidateGenerator, row: TaskRow, texts: Sequence[tuple[Ten
     return pool
 
 
-# The order in which a model itself would write the questions of a set (`ask.order=best`).
-#
-# A set has no order, but cross-entropy needs one, and punishes a model that writes the right questions in another.
-# Human questions are assigned, one to one and with the highest sum of word F1, to those that the model writes
-# greedily, and take their order; those that are assigned to none follow in their own. This is the matching of set
-# prediction (Carion et al. 2020, DETR, section 3.1). The permutation with the lowest loss would need n! passes.
+# --- the order in which a model itself would write the questions of a set
 
 
 def in_order_of_model(
     rows: Sequence[TaskRow], generator: CandidateGenerator, granularity: str, *, batch_size: int = 16
 ) -> list[TaskRow]:
-    """Rows of `one2many` with their questions in the order of the model; those of one question as they are."""
+    """Rows of `one2many` with their questions in the order of the model (`ask.order=best`).
+
+    A set has no order, but cross-entropy needs one, and punishes a model that writes the right questions in another.
+    Human questions are assigned, one to one and with the highest sum of word F1, to those that the model writes
+    greedily, and take their order; those that are assigned to none follow in their own. This is the matching of set
+    prediction (Carion et al. 2020, DETR, section 3.1). The permutation with the lowest loss would need n! passes.
+    """
     prompt = generator.encoder.prompt
     if (prompt.task, prompt.granularity, prompt.mode) != ("sets", granularity, "one2many"):
         raise InputError(
@@ -352,13 +340,11 @@ def in_order_of_model(
         numbers = several[start : start + batch_size]
         texts = generator.greedy([rows[number] for number in numbers], max_new_tokens=prompt.max_target_length)
         for number, text in zip(numbers, texts, strict=True):
-            ordered[number] = _in_order(rows[number], question_parts(text))
+            row = rows[number]
+            order = assigned_order([source.question for source in row.sources], question_parts(text))
+            sources = tuple(row.sources[place] for place in order)
+            ordered[number] = replace(row, sources=sources, question=join_questions(one.question for one in sources))
     return ordered
-
-
-def _in_order(row: TaskRow, written: Sequence[str]) -> TaskRow:
-    sources = [row.sources[number] for number in assigned_order([s.question for s in row.sources], written)]
-    return replace(row, sources=tuple(sources), question=join_questions(source.question for source in sources))
 
 
 def assigned_order(questions: Sequence[str], written: Sequence[str]) -> list[int]:

@@ -18,8 +18,7 @@ and Answer Generation Methods"); that of `sets` is ours.
 import logging
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
 
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.runtime.errors import InputError
@@ -79,8 +78,7 @@ def join_answers(answers: Iterable[str]) -> str:
 
 def parse_answers(text: str) -> list[str]:
     """The answers that a model has written, in their order, without blank ones; `<pair>` also separates them."""
-    parts = (unescape(part).strip() for part in text.replace(PAIR, ANSWER).split(ANSWER))
-    return [part for part in parts if part]
+    return [part for text in text.replace(PAIR, ANSWER).split(ANSWER) if (part := unescape(text).strip())]
 
 
 # --- rows
@@ -100,20 +98,16 @@ class Unit:
 
 @dataclass(frozen=True)
 class TaskRow(QAExample):
-    """One input of a task other than `questions`, and the text that the model is to write.
+    """One input of the task `answers`, `pairs` or `sets`, and as its `question` the text that the model is to write
+    (empty where it is unknown).
 
-    Args:
-        question: the text to write; empty where it is unknown.
-        answers: the marked part of the passage, a sentence; none if nothing is marked, and of `sets`, of which `unit`
-            says what is marked.
-        task: `answers`, `pairs` or `sets`.
-        sources: the examples that the row was made of, by the place of their answers; of `sets` all those of the unit,
-            in the order in which they are to be written.
-        unit: of `sets`, what the questions are asked about.
+    `answers` is the marked part of the passage, a sentence; none if nothing is marked, and of `sets`, of which `unit`
+    says what is marked. `sources` are the examples that the row was made of, by the place of their answers; of `sets`
+    all those of the unit, in the order in which they are to be written.
     """
 
     task: str = "pairs"
-    sources: tuple[QAExample, ...] = field(default=())
+    sources: tuple[QAExample, ...] = ()
     unit: Unit | None = None
 
 
@@ -158,16 +152,8 @@ def task_rows(task: str, examples: Sequence[QAExample]) -> list[QAExample]:
     `answers`, since nobody has chosen their answers. Answers that go beyond a sentence are left out of `answers`, and
     counted in the log. Rows of `sets` are made by `rl_qg.generation.sets.set_rows`.
     """
-    rows: list[QAExample] = []
-    for name in row_tasks(task):
-        match name:
-            case "answers":
-                rows += _answer_rows(examples)
-            case "pairs":
-                rows += _pair_rows(examples)
-            case _:
-                rows += examples
-    return rows
+    makers = {"answers": _answer_rows, "pairs": _pair_rows}
+    return [row for name in row_tasks(task) for row in makers.get(name, list[QAExample])(examples)]
 
 
 def pairs_row(key: str, context: str) -> TaskRow:
@@ -175,8 +161,7 @@ def pairs_row(key: str, context: str) -> TaskRow:
 
 
 def sentence_rows(key: str, context: str) -> list[TaskRow]:
-    spans = sentence_spans(context)
-    marked = [Answer(context[start:end], start) for start, end in spans]
+    marked = [Answer(context[start:end], start) for start, end in sentence_spans(context)]
     return [TaskRow(f"{key}:answers:{mark.start}", "", context, "", (mark,), task="answers") for mark in marked]
 
 
@@ -192,11 +177,9 @@ def _by_passage(examples: Sequence[QAExample]) -> list[list[QAExample]]:
 def _pair_rows(examples: Sequence[QAExample]) -> list[QAExample]:
     rows: list[QAExample] = []
     for sources in _by_passage(examples):
-        first = sources[0]
-        asked = all(source.question for source in sources)
+        first, asked = sources[0], all(source.question for source in sources)
         text = join_pairs((source.question, source.answers[0].text) for source in sources) if asked else ""
-        about: dict[str, Any] = {"sources": tuple(sources), "language": first.language}
-        rows.append(TaskRow(f"{first.id}:pairs", first.title, first.context, text, (), **about))
+        rows.append(taught(pairs_row(f"{first.id}:pairs", first.context), text, sources))
     return rows
 
 
@@ -204,28 +187,24 @@ def _answer_rows(examples: Sequence[QAExample]) -> list[QAExample]:
     rows: list[QAExample] = []
     left_out = 0
     for sources in _by_passage([example for example in examples if example.question]):
-        first, of_sentence = sources[0], dict[tuple[int, int], list[QAExample]]()
-        spans = sentence_spans(first.context)
-        for source in sources:
-            start, end = source.answers[0].start, source.answers[0].start + len(source.answers[0].text)
-            span = next((span for span in spans if span[0] <= start and end <= span[1]), None)
-            left_out += span is None
-            if span is not None:
-                of_sentence.setdefault(span, []).append(source)
-        for (start, end), inside in sorted(of_sentence.items()):
-            answers = dict.fromkeys(source.answers[0].text for source in inside)
-            rows.append(
-                TaskRow(
-                    f"{first.id}:answers:{start}",
-                    first.title,
-                    first.context,
-                    join_answers(answers),
-                    (Answer(first.context[start:end], start),),
-                    task="answers",
-                    sources=tuple(inside),
-                    language=first.language,
-                )
-            )
+        left_out += len(sources)
+        for row in sentence_rows(sources[0].id, sources[0].context):
+            inside = [source for source in sources if _holds(row.answers[0], source.answers[0])]
+            left_out -= len(inside)
+            if inside:
+                answers = dict.fromkeys(source.answers[0].text for source in inside)
+                rows.append(taught(row, join_answers(answers), inside))
     if left_out:
         log.info("answers: %d answers that go beyond a sentence are left out", left_out)
     return rows
+
+
+def taught(row: TaskRow, text: str, sources: Sequence[QAExample]) -> TaskRow:
+    """A row with the text to write, and the examples that it is made of."""
+    first = sources[0]
+    return replace(row, title=first.title, question=text, sources=tuple(sources), language=first.language)
+
+
+def _holds(sentence: Answer, answer: Answer) -> bool:
+    end = answer.start + len(answer.text)
+    return sentence.start <= answer.start and end <= sentence.start + len(sentence.text)

@@ -166,7 +166,7 @@ def test_rules_and_probabilities_leave_the_code_out(kind: str) -> None:
     """Against decoding without caches, one token at a time, with the rules written out."""
     _, model, decoder = build(kind, end=4.0)
     batch = decoder.encoder.batch(EXAMPLES)
-    states, mask, starts = decoder._encoded(batch)
+    states, mask, starts = decoder.encoded(batch).values()
     rules = DecodingRules(8, min_new_tokens=4, no_repeat_ngram=1)
     ours = decode(model, states, mask, rules, logprobs=True, starts=starts).greedy
     assert ours is not None and ours.logprobs is not None

@@ -175,5 +175,5 @@ def test_rewards_of_a_small_unit_keep_their_order() -> None:
     ranker = Reranker("small", lambda examples, questions: values)
     group = [Candidate(f"q{k}", -float(k)) for k in range(4)]
     (ranked,) = ranker.ranked([example("w0 w1", "w1", "")], [group])
-    assert [item.candidate.question for item in ranked] == ["q1", "q3", "q0", "q2"]
+    assert [item.question for item in ranked] == ["q1", "q3", "q0", "q2"]
     assert [item.reward for item in ranked] == [7e-9, 5.12346e-9, 2e-9, None]
