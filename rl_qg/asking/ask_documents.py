@@ -1,29 +1,37 @@
-"""Documents -> question-answer pairs in a file of a chosen format, and a report beside it.
+"""Documents -> question-answer pairs, or sets of questions, in a file of a chosen format, and a report beside it.
 
     rl-qg ask text.txt output=pairs.jsonl model.path=RUN/scst
+    rl-qg ask text.txt strategy=sentence_one2many number=auto output=sets.jsonl model.path=RUN/scst
+    rl-qg train-selector data.train=dev.json model.path=RUN/ce output=selector.json
 
-A document is cut into passages that the model can read, and `number` pairs are made of each. Pairs are added as JSON
-lines, which the same command continues after a kill (`rl_qg.asking.ask_documents`). Each process works on its own
-batches of passages; the file is the same as that of one process.
+A document is cut into passages that the model can read, and `number` pairs, or one set, are made of each. They are
+added as JSON lines, which the same command continues after a kill; for another format these lie in a hidden file
+beside the output until it is written. Each process works on its own batches of passages; the file is the same as that
+of one process.
 """
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from rl_qg.asking.documents import AUTO, Document, Row, TextPassage, export, format_of, row_of
+from rl_qg.asking.documents import AUTO, ENDINGS, Document, Row, export, format_of, row_of, sets_as_csv
+from rl_qg.asking.learned_selector import LearnedSelector, train_selector
 from rl_qg.asking.models import generator_path, model_note, reader_path
 from rl_qg.asking.pairs import AskRequest
 from rl_qg.asking.question_generator import QuestionGenerator
+from rl_qg.asking.set_pool import PassagePool
+from rl_qg.asking.sets import SetGenerator
+from rl_qg.data.examples import QAExample, report_limit
 from rl_qg.generation.loading import weights_hash
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, check_own, check_report, file_hash, report_path, write_json
@@ -38,15 +46,43 @@ from rl_qg.runtime.resumable_lines import (
     note_path,
 )
 from rl_qg.settings import AskSettings
-from rl_qg.settings.generation import FOR_SETS
+from rl_qg.settings.generation import FOR_PAIRS, FOR_SETS, WITHOUT_ANSWERS, TrainSelectorSettings
 from rl_qg.text.words import counted
 
-# The file that is made of documents: JSON lines that a killed command continues, another format of them, a report.
-#
-# For another format than JSON lines these lie in a hidden file beside the output until it is written.
-
-
 PASSAGES = 8  # that are asked about together
+NOT_MADE_BY = ("input", "output", "format", "granularity", "mode", "order")  # keys that no row depends on
+
+
+def ask_documents(
+    generator: QuestionGenerator | SetGenerator,
+    documents: Sequence[Document],
+    output: Path,
+    *,
+    settings: AskSettings,
+    state: PartialState,
+    accept_changed_data: bool = False,
+) -> dict[str, Any]:
+    """Write the pairs, or the sets, of `documents` and their report, `<output stem>.report.json`, and return the
+    report: numbers of documents, passages, pairs or questions, passages without any, and what was left out by reason
+    (of pairs, after a kill only since then).
+    """
+    made = _Pairs if isinstance(generator, QuestionGenerator) else _Sets
+    return made(generator, documents, output, settings, state).write(accept_changed_data)
+
+
+def report_line(report: Mapping[str, Any]) -> str:
+    documents, dropped = counted(report["documents"], "document"), sorted(report["dropped"].items())
+    of_passages = f"{counted(report['passages'], 'passage')} in {documents}"
+    if "pairs" in report:
+        asked, without = f"{counted(report['pairs'], 'pair')} of {of_passages}", report["without_pairs"]
+    else:
+        asked = (
+            f"{counted(report['questions'], 'question')} of {report['pool']:,} that were generated for {of_passages}"
+        )
+        without = report["without_questions"]
+    left_out = ", ".join(f"{reason} {number:,}" for reason, number in dropped)
+    parts = [asked, f"{counted(without, 'passage')} without any", f"left out: {left_out}" if left_out else ""]
+    return "; ".join(filter(None, parts))
 
 
 @dataclass(frozen=True)
@@ -59,92 +95,94 @@ class DocumentPassage:
     start: int
 
 
-class DocumentOutput:
-    """An output of documents.
+class _Output(ABC):
+    """A file that is made of documents, of pairs or of sets."""
 
-    Args:
-        path: as the user named it.
-        form: its format, of `rl_qg.asking.documents`.
-        content: what its rows are, for messages.
-        made_by: what the rows depend on, with `model`, its name; the same on all processes.
-    """
+    content: ClassVar[str]
+    lines_per_row: ClassVar[int | None] = None
 
-    def __init__(self, path: Path, form: str, content: str, made_by: Mapping[str, Any]) -> None:
-        self.path, self.form, self.made_by = path, form, made_by
-        lines = path if form == "jsonl" else path.with_name(f".{path.name}.jsonl")
-        self.lines = ResumableLines(lines, note_path(lines), content=content, section="ask")
-
-    def write(
+    def __init__(
         self,
+        generator: Any,
         documents: Sequence[Document],
-        passages: Sequence[DocumentPassage],
-        lines_of: Callable[[Sequence[DocumentPassage]], list[bytes]],
-        is_about: Callable[[DocumentPassage, int, bytes], bool],
-        *,
+        output: Path,
+        settings: AskSettings,
         state: PartialState,
-        accept_changed_data: bool,
-        lines_per_row: int | None = None,
     ) -> None:
-        """Add the lines of the passages that the file does not have yet.
+        self.generator, self.documents = generator, documents
+        self.output, self.settings, self.state = output, settings, state
+        self.form = self.checked_form()
+        self.passages = passages_of(generator, documents)
+        self.dropped: Counter[str] = Counter()  # by this process
+        lines = output if self.form == "jsonl" else output.with_name(f".{output.name}.jsonl")
+        self.lines = ResumableLines(lines, note_path(lines), content=self.content, section="ask")
 
-        Args:
-            documents: of which the passages are.
-            passages: all of them.
-            lines_of: makes the lines of some.
-            is_about: as in `Work`.
-            state: each process makes the lines of its own batches.
-            accept_changed_data: continue although a document has changed.
-            lines_per_row: of every passage; None where it varies.
+    def checked_form(self) -> str:
+        return format_of(self.output.name, self.settings.format)
+
+    @abstractmethod
+    def made_by(self) -> dict[str, Any]:
+        """What the rows depend on; the same on all processes."""
+
+    @abstractmethod
+    def rows_of(self, passages: Sequence[DocumentPassage]) -> Iterable[Row]:
+        """The rows of some passages."""
+
+    @abstractmethod
+    def beginning(self, passage: DocumentPassage, rank: int) -> Row:
+        """The first fields of row number `rank` of a passage."""
+
+    @abstractmethod
+    def counts(self, rows: Sequence[Row], dropped: Mapping[str, int]) -> dict[str, Any]:
+        """The numbers of the report; raises `InputError` where there is nothing to write."""
+
+    def exported(self, rows: Sequence[Row]) -> str:
+        return export(rows, self.form)
+
+    def write(self, accept_changed_data: bool) -> dict[str, Any]:
+        """Add the lines of the passages that the file does not have yet, then write the chosen format and the report,
+        and return the report.
         """
-        names = unique_names(documents)
-        texts = (document.text for document in documents)
-        sources = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in zip(names, texts, strict=True)}
+        names, made_by = unique_names(self.documents), self.made_by()
+        hashes = [hashlib.sha256(document.text.encode()).hexdigest() for document in self.documents]
+        sources = dict(zip(names, hashes, strict=True))
 
-        work = Work(self.lines, PASSAGES, "ask", "passage", is_about, lines_per_row)
+        def is_about(passage: DocumentPassage, rank: int, line: bytes) -> bool:
+            return begins_with(line, json_line(self.beginning(passage, rank))[:-2])
+
+        work = Work(self.lines, PASSAGES, "ask", "passage", is_about, self.lines_per_row)
 
         def begin() -> Position:
-            check_report(self.path)
+            check_report(self.output)
             if self.form != "jsonl":
-                check_own(self.path)
-            return work.begin(passages, self.made_by, sources=sources, accept=accept_changed_data)
+                check_own(self.output)
+            return work.begin(self.passages, made_by, sources=sources, accept=accept_changed_data)
 
-        position = from_main(state, begin)
-        work.write(passages[position.rows :], lines_of, position=position, total=len(passages), state=state)
+        def lines_of(passages: Sequence[DocumentPassage]) -> list[bytes]:
+            return [json_line(row) for row in self.rows_of(passages)]
 
-    def finish(
-        self,
-        state: PartialState,
-        counts: Callable[[Sequence[Row]], Mapping[str, Any]],
-        export: Callable[[list[Row]], str],
-    ) -> dict[str, Any]:
-        """Write the chosen format and the report, and return the report.
+        position, total, state = from_main(self.state, begin), len(self.passages), self.state
+        work.write(self.passages[position.rows :], lines_of, position=position, total=total, state=state)
+        dropped = gather_object([self.dropped]) if state.num_processes > 1 else [self.dropped]
+        return from_main(state, partial(self._finish, made_by, dict(sum(dropped, Counter[str]()))))
 
-        Args:
-            state: the main process writes.
-            counts: the numbers of the report; raises `InputError` where there is nothing to write.
-            export: the text of the chosen format, if it is not JSON lines.
-        """
-        return from_main(state, partial(self._finish, counts, export))
-
-    def _finish(
-        self, counts: Callable[[Sequence[Row]], Mapping[str, Any]], export: Callable[[list[Row]], str]
-    ) -> dict[str, Any]:
+    def _finish(self, made_by: Mapping[str, Any], dropped: Mapping[str, int]) -> dict[str, Any]:
         rows: list[Row] = [json.loads(line.text) for line in self.lines.lines()]
         try:
-            report = dict(counts(rows))
+            report = self.counts(rows, dropped)
         except InputError:
             self._remove_hidden()
             raise
         try:
             if self.form != "jsonl":
-                with atomic_writer(self.path) as stream:
-                    stream.write(export(rows))
+                with atomic_writer(self.output) as stream:
+                    stream.write(self.exported(rows))
                 self._remove_hidden()
-            report |= {**model_note(self.made_by["model"]), "settings": dict(self.made_by)}
-            report |= {"output": {"path": str(self.path), "sha256": file_hash(self.path)}}
-            write_json(report_path(self.path), report)
+            report |= {**model_note(made_by["model"]), "settings": dict(made_by)}
+            report |= {"output": {"path": str(self.output), "sha256": file_hash(self.output)}}
+            write_json(report_path(self.output), report)
         except OSError as error:
-            raise cannot_write(self.path, error) from None
+            raise cannot_write(self.output, error) from None
         return report
 
     def _remove_hidden(self) -> None:
@@ -152,6 +190,127 @@ class DocumentOutput:
             for path in (self.lines.path, self.lines.note):
                 if path is not None:
                     path.unlink(missing_ok=True)
+
+
+class _Pairs(_Output):
+    """The rows are those of `rl_qg.asking.documents.row_of`."""
+
+    content = "pairs"
+
+    def made_by(self) -> dict[str, Any]:
+        folders = [reader_path(self.settings.reader), self.settings.extractor]
+        values = {**asdict(self.settings), "rerank": self.generator.reward_signature}
+        return _made_by(self.generator, values, (*NOT_MADE_BY, "strategy", *FOR_SETS), folders)
+
+    def rows_of(self, passages: Sequence[DocumentPassage]) -> Iterable[Row]:
+        settings, note = self.settings, model_note(self.generator.name)
+        way = None if settings.way == AUTO else settings.way
+        options = settings.number, settings.language, settings.seed, way, settings.min_score
+        requests = [AskRequest(passage.text, None, *options) for passage in passages]
+        for passage, pairs in zip(passages, self.generator.ask_many(requests), strict=True):
+            self.dropped.update(pairs.dropped)
+            about = {"title": passage.title, "context": passage.text, "passage_start": passage.start}
+            for rank, pair in enumerate(pairs, 1):
+                yield row_of(pair, identity=f"{passage.id}-{rank}", **about) | note
+
+    def beginning(self, passage: DocumentPassage, rank: int) -> Row:
+        return {"id": f"{passage.id}-{rank + 1}", "title": passage.title}
+
+    def counts(self, rows: Sequence[Row], dropped: Mapping[str, int]) -> dict[str, Any]:
+        passages = len(self.passages)
+        if not rows:
+            why = ", ".join(f"{reason} {number}" for reason, number in dropped.items()) or "no answer to ask about"
+            raise InputError(
+                f"no pair was found in {counted(passages, 'passage')} ({why}); "
+                "lower min_score, or give other documents or another model"
+            )
+        asked = len({row["id"].rpartition("-")[0] for row in rows})
+        known = {"documents": len(self.documents), "passages": passages, "dropped": dropped}
+        return {**known, "pairs": len(rows), "without_pairs": passages - asked}
+
+
+class _Sets(_Output):
+    """One row a passage: `id`, `title`, `context`, `start` (of the passage in its document), `strategy`, `questions`
+    (each with `question`, `start` and `end` of its unit in the passage, `type`, `score`, `scores`, `rank`, `reason`),
+    `pool`, `reason`, `dropped`.
+    """
+
+    content = "sets"
+    lines_per_row = 1
+
+    def checked_form(self) -> str:
+        strategy, settings = self.settings.strategy, self.settings
+        if strategy != self.generator.strategy:
+            raise InputError(
+                f"strategy={strategy}: {self.generator.name} was trained for {self.generator.strategy}; give that, or "
+                "another model"
+            )
+        self.generator.check(settings.number, settings.select)
+        return set_format(self.output.name, settings.format)
+
+    def made_by(self) -> dict[str, Any]:
+        settings = self.settings
+        folders = [reader_path(settings.reader), settings.worthiness, settings.types, settings.similarity]
+        made_by = _made_by(self.generator, asdict(settings), (*NOT_MADE_BY, *FOR_PAIRS), folders)
+        selector = file_hash(Path(settings.selector)) if settings.selector else ""
+        return {**made_by, "weights": [*made_by["weights"], selector]}
+
+    def rows_of(self, passages: Sequence[DocumentPassage]) -> Iterable[Row]:
+        settings, texts = self.settings, [passage.text for passage in passages]
+        sets = self.generator.sets(texts, number=settings.number, select=settings.select, seed=settings.seed)
+        for passage, found in zip(passages, sets, strict=True):
+            place = {"start": passage.start, "strategy": self.generator.strategy}
+            yield {**self.beginning(passage, 0), **place, **found.to_dict()}
+
+    def beginning(self, passage: DocumentPassage, rank: int) -> Row:
+        return {"id": passage.id, "title": passage.title, "context": passage.text}
+
+    def counts(self, rows: Sequence[Row], dropped: Mapping[str, int]) -> dict[str, Any]:
+        if not any(row["questions"] for row in rows):
+            why = "; ".join(dict.fromkeys(row["reason"] for row in rows)) or "there is no passage"
+            raise InputError(f"no question was found in {counted(len(rows), 'passage')} ({why}); give another model")
+        return {
+            "documents": len(self.documents),
+            "passages": len(rows),
+            "questions": sum(len(row["questions"]) for row in rows),
+            "without_questions": sum(not row["questions"] for row in rows),
+            "pool": sum(row["pool"] for row in rows),
+            "dropped": dict(sum((Counter(row["dropped"]) for row in rows), Counter[str]())),
+        }
+
+    def exported(self, rows: Sequence[Row]) -> str:
+        return sets_as_csv(rows) if self.form == "csv" else export(rows, self.form)
+
+
+def set_format(name: str, chosen: str) -> str:
+    """The format of an output of sets."""
+    form = format_of(name, chosen)
+    if form not in WITHOUT_ANSWERS:
+        endings = ", ".join(ending for ending, kind in ENDINGS.items() if kind in WITHOUT_ANSWERS)
+        raise InputError(
+            f"output={name}: {form} needs answers, and sets have none; name a file that ends in {endings}"
+        )
+    return form
+
+
+def _made_by(
+    generator: QuestionGenerator | SetGenerator,
+    values: Mapping[str, Any],
+    left_out: Sequence[str],
+    folders: Sequence[str],
+) -> dict[str, Any]:
+    """The settings with the model and the hashes of what is loaded from the folders, where they are given."""
+    chosen = {name: value for name, value in values.items() if name not in left_out}
+    weights = [weights_hash(path) if path else "" for path in (generator_path(generator.name), *folders)]
+    return {**chosen, "model": generator.name, "weights": weights}
+
+
+def passages_of(generator: QuestionGenerator | SetGenerator, documents: Sequence[Document]) -> list[DocumentPassage]:
+    return [
+        DocumentPassage(f"{name}-{number}", document.name, part.text, part.start)
+        for name, document in zip(unique_names(documents), documents, strict=True)
+        for number, part in enumerate(generator.passages(document.text), 1)
+    ]
 
 
 def unique_names(documents: Sequence[Document]) -> list[str]:
@@ -167,113 +326,49 @@ def unique_names(documents: Sequence[Document]) -> list[str]:
     return found
 
 
-def left_out_part(report: Mapping[str, Any]) -> list[str]:
-    """What was left out, by reason, as a part of the line for the log; nothing if nothing was."""
-    counts = ", ".join(f"{reason} {number:,}" for reason, number in sorted(report["dropped"].items()))
-    return [f"left out: {counts}"] if counts else []
-
-
-NOT_MADE_BY = ("input", "output", "format", "strategy", "granularity", "mode", "order", *FOR_SETS)
-
-
-class ReadsTexts(Protocol):
-    """A generator that cuts texts into passages which it can read."""
-
-    def passages(self, text: str) -> list[TextPassage]:
-        """The parts in which a text is read."""
-        ...
-
-
-def ask_documents(
-    generator: QuestionGenerator,
-    documents: Sequence[Document],
+def train_set_selector(
+    generator: SetGenerator,
+    examples: Sequence[QAExample],
     output: Path,
     *,
-    settings: AskSettings,
+    settings: TrainSelectorSettings,
     state: PartialState,
-    accept_changed_data: bool = False,
-) -> dict[str, Any]:
-    """Write the pairs of `documents` and their report, `<output stem>.report.json`, and return the report: numbers of
-    documents, passages, pairs, passages without any, and what was left out by reason. After a kill the last covers
-    only the passages after it.
+) -> LearnedSelector:
+    """Generate the pools of the passages of `examples`, learn to select from them, and write the selector to `output`.
+
+    `examples` are human questions, of passages that the generator was not trained on: on those it is too sure. All
+    processes call this.
     """
-    passages = passages_of(generator, documents)
-    made = DocumentOutput(output, format_of(output.name, settings.format), "pairs", _made_by(generator, settings))
-    dropped: Counter[str] = Counter()
-    lines_of = partial(_lines_of, generator, settings, dropped)
-    made.write(documents, passages, lines_of, _is_about, state=state, accept_changed_data=accept_changed_data)
-    total = sum(gather_object([dropped]) if state.num_processes > 1 else [dropped], Counter[str]())
-    counts = {"documents": len(documents), "passages": len(passages), "dropped": dict(total)}
-    return made.finish(state, partial(_counts, counts), partial(export, form=made.form))
+    gold: dict[str, list[str]] = {}
+    for example in examples:
+        if example.question:
+            gold.setdefault(example.context, []).append(example.question)
+    limit = settings.max_passages
+    contexts = list(islice(gold, limit))
+    report_limit("train_selector.max_passages", limit, len(contexts), len(gold), "passages with questions are used")
+    if not contexts:
+        raise InputError("data.train: no example has a question, and the selector learns from those of people")
+    path = output.with_name(f"{output.stem}.pools.jsonl")
+    lines = ResumableLines(path, path.with_suffix(".settings.json"), content="pools")
+    folders = [reader_path(settings.reader), settings.worthiness, settings.types]
+    values = {name: getattr(settings, name) for name in ("reader", "worthiness", "types", "candidates", "seed")}
 
+    def is_about(context: str, rank: int, line: bytes) -> bool:
+        return begins_with(line, json_line({"context": context})[:-2])
 
-def passages_of(generator: ReadsTexts, documents: Sequence[Document]) -> list[DocumentPassage]:
-    passages = []
-    for name, document in zip(unique_names(documents), documents, strict=True):
-        for number, part in enumerate(generator.passages(document.text), 1):
-            passages.append(DocumentPassage(f"{name}-{number}", document.name, part.text, part.start))
-    return passages
+    work = Work[str](lines, PASSAGES, "pools", "passage", is_about, lines_per_row=1)
+    position = from_main(state, partial(work.begin, contexts, _made_by(generator, values, (), folders)))
 
+    def lines_of(batch: Sequence[str]) -> list[bytes]:
+        return [json_line(pool.to_dict()) for pool in generator.pools(batch, seed=settings.seed)]
 
-def report_line(report: Mapping[str, Any]) -> str:
-    parts = [
-        f"{counted(report['pairs'], 'pair')} of {counted(report['passages'], 'passage')} in "
-        f"{counted(report['documents'], 'document')}",
-        f"{counted(report['without_pairs'], 'passage')} without any",
-    ]
-    return "; ".join([*parts, *left_out_part(report)])
+    work.write(contexts[position.rows :], lines_of, position=position, total=len(contexts), state=state)
 
+    def learn() -> LearnedSelector:
+        pools = [PassagePool.from_dict(json.loads(line.text)) for line in lines.lines()]
+        learned = train_selector(pools, [gold[context] for context in contexts])
+        learned = replace(learned, strategy=generator.strategy, model=generator.name)
+        learned.save(output)
+        return learned
 
-def _made_by(generator: QuestionGenerator, settings: AskSettings) -> dict[str, Any]:
-    chosen = {name: value for name, value in asdict(settings).items() if name not in NOT_MADE_BY}
-    paths = [generator_path(generator.name), reader_path(settings.reader), settings.extractor]
-    chosen["rerank"] = generator.reward_signature
-    return {**chosen, "model": generator.name, "weights": [weights_hash(path) if path else "" for path in paths]}
-
-
-def _is_about(passage: DocumentPassage, rank: int, line: bytes) -> bool:
-    return begins_with(line, json_line({"id": f"{passage.id}-{rank + 1}", "title": passage.title})[:-2])
-
-
-def _lines_of(
-    generator: QuestionGenerator, settings: AskSettings, dropped: Counter[str], passages: Sequence[DocumentPassage]
-) -> list[bytes]:
-    way = None if settings.way == AUTO else settings.way
-    requests = [
-        AskRequest(
-            passage.text,
-            number=settings.number,
-            language=settings.language,
-            seed=settings.seed,
-            way=way,
-            min_score=settings.min_score,
-        )
-        for passage in passages
-    ]
-    note = model_note(generator.name)
-    rows: list[Row] = []
-    for passage, pairs in zip(passages, generator.ask_many(requests), strict=True):
-        dropped.update(pairs.dropped)
-        rows += [
-            row_of(
-                pair,
-                identity=f"{passage.id}-{rank}",
-                title=passage.title,
-                context=passage.text,
-                passage_start=passage.start,
-            )
-            | note
-            for rank, pair in enumerate(pairs, 1)
-        ]
-    return [json_line(row) for row in rows]
-
-
-def _counts(known: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-    if not rows:
-        why = ", ".join(f"{reason} {count}" for reason, count in known["dropped"].items())
-        raise InputError(
-            f"no pair was found in {counted(known['passages'], 'passage')} ({why or 'no answer to ask about'}); "
-            "lower min_score, or give other documents or another model"
-        )
-    asked = len({row["id"].rpartition("-")[0] for row in rows})
-    return {**known, "pairs": len(rows), "without_pairs": known["passages"] - asked}
+    return from_main(state, learn)

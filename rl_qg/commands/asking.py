@@ -1,7 +1,6 @@
 """The commands that ask questions about documents, pairs with answers or sets without, and that train a selector."""
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +14,15 @@ from rl_qg.settings import Settings
 if TYPE_CHECKING:
     from accelerate import PartialState
 
-    from rl_qg.asking.documents import Document
+    from rl_qg.asking.question_generator import QuestionGenerator
+    from rl_qg.asking.sets import SetGenerator
 
 log = logging.getLogger(__name__)
 
 
 def ask(settings: Settings) -> None:
-    """Question-answer pairs of documents (`ask_documents`), or sets of questions (`ask_sets`), by `rl_qg.asking`."""
+    """Question-answer pairs of documents, or sets of questions (`rl_qg.asking.ask_documents`)."""
+    from rl_qg.asking.ask_documents import ask_documents, report_line
     from rl_qg.asking.documents import STANDARD_INPUT, format_of, read_document
 
     options = settings.ask
@@ -33,18 +34,19 @@ def ask(settings: Settings) -> None:
     check_writable(output)
     check_distinct_files([output], [source for source in sources if source != STANDARD_INPUT])
     documents = [read_document(source) for source in sources]
-    write = _ask_sets if options.strategy else _ask_pairs
-    log.info("%s\ndone: %s", write(settings, documents, output, processes(settings.training.use_cpu)), output)
+    state, accept = processes(settings.training.use_cpu), settings.accept_changed_data
+    generator = _generator_of_sets(settings, output, state) if options.strategy else _generator(settings, state)
+    report = ask_documents(generator, documents, output, settings=options, state=state, accept_changed_data=accept)
+    log.info("%s\ndone: %s", report_line(report), output)
 
 
-def _ask_pairs(settings: Settings, documents: Sequence["Document"], output: Path, state: "PartialState") -> str:
-    from rl_qg.asking.ask_documents import ask_documents, report_line
+def _generator(settings: Settings, state: "PartialState") -> "QuestionGenerator":
     from rl_qg.asking.models import chosen_generator
     from rl_qg.asking.question_generator import QuestionGenerator
     from rl_qg.commands.metrics import load_pair_reward
 
     options = settings.ask
-    generator = QuestionGenerator.from_pretrained(
+    return QuestionGenerator.from_pretrained(
         chosen_generator(options.model.path),
         device=state.device,
         reader=options.reader or None,
@@ -52,14 +54,10 @@ def _ask_pairs(settings: Settings, documents: Sequence["Document"], output: Path
         reward=load_pair_reward(options.rerank, settings, state, "ask.rerank"),
         batch_size=options.batch_size,
     )
-    accept = settings.accept_changed_data
-    return report_line(
-        ask_documents(generator, documents, output, settings=options, state=state, accept_changed_data=accept)
-    )
 
 
-def _ask_sets(settings: Settings, documents: Sequence["Document"], output: Path, state: "PartialState") -> str:
-    from rl_qg.asking.ask_sets import ask_sets, set_format, set_report_line
+def _generator_of_sets(settings: Settings, output: Path, state: "PartialState") -> "SetGenerator":
+    from rl_qg.asking.ask_documents import set_format
     from rl_qg.asking.models import chosen_generator
     from rl_qg.asking.sets import SetGenerator
 
@@ -70,7 +68,7 @@ def _ask_sets(settings: Settings, documents: Sequence["Document"], output: Path,
             f"model.path has no value, and strategy={options.strategy} needs a model that was trained for it; train "
             "one with rl-qg train ask.granularity=… ask.mode=… output_dir=RUN and give model.path=RUN"
         )
-    generator = SetGenerator.from_pretrained(
+    return SetGenerator.from_pretrained(
         chosen_generator(options.model.path),
         device=state.device,
         worthiness=options.worthiness or None,
@@ -80,14 +78,10 @@ def _ask_sets(settings: Settings, documents: Sequence["Document"], output: Path,
         similarity=options.similarity,
         candidates=options.candidates,
     )
-    accept = settings.accept_changed_data
-    return set_report_line(
-        ask_sets(generator, documents, output, settings=options, state=state, accept_changed_data=accept)
-    )
 
 
 def train_selector(settings: Settings) -> None:
-    from rl_qg.asking.ask_sets import train_set_selector
+    from rl_qg.asking.ask_documents import train_set_selector
     from rl_qg.asking.sets import SetGenerator
     from rl_qg.data.splits import read_role
 

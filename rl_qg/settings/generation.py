@@ -99,7 +99,7 @@ class AskModelSettings(Section):
 
 @dataclass
 class AskSettings(Section):
-    """Question-answer pairs of documents (`rl_qg.asking.ask_documents`), or sets of questions (`….ask_sets`)."""
+    """Question-answer pairs of documents or sets of questions (`rl_qg.asking.ask_documents`)."""
 
     input: Any = key("", "document(s): .txt, .md, .html, .pdf, or - for standard input")
     output: str = key("", "the file to write, such as pairs.jsonl or sets.jsonl")
@@ -191,7 +191,7 @@ class AskSettings(Section):
 
 @dataclass
 class TrainSelectorSettings(Section):
-    """A selector of questions for sets (`rl_qg.asking.ask_sets`)."""
+    """A selector of questions for sets (`rl_qg.asking.ask_documents`)."""
 
     output: str = key("", "the file to write, such as selector.json")
     model: AskModelSettings = key(AskModelSettings(), "the generator of the sets")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.asking import ask_sets as selector_stage
+from rl_qg.asking import ask_documents as selector_stage
 from rl_qg.asking.learned_selector import FEATURES, LearnedSelector
 from rl_qg.commands.cli import run_command
 from rl_qg.data.examples import Answer, QAExample, write_squad

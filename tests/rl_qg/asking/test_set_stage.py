@@ -9,7 +9,7 @@ import pytest
 from accelerate import PartialState
 
 from rl_qg.asking import ask_documents as document_output
-from rl_qg.asking.ask_sets import ask_sets, set_report_line
+from rl_qg.asking.ask_documents import ask_documents, report_line
 from rl_qg.asking.documents import Document
 from rl_qg.asking.models import ways_of
 from rl_qg.asking.sets import SetGenerator
@@ -39,7 +39,7 @@ def generator(model: Path) -> SetGenerator:
 
 def ask(generator: SetGenerator, output: Path, *documents: Document, **options: Any) -> dict[str, Any]:
     settings = AskSettings(**{"number": 2, "strategy": STRATEGY, **options})
-    return ask_sets(generator, documents, output, settings=settings, state=PartialState(cpu=True))
+    return ask_documents(generator, documents, output, settings=settings, state=PartialState(cpu=True))
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -69,7 +69,7 @@ def test_a_set_for_each_passage(generator: SetGenerator, tmp_path: Path) -> None
         "pool": sum(row["pool"] for row in found),
     }
     assert json.loads((tmp_path / "s.report.json").read_text()) == report
-    assert f"{counts['questions']} questions of {counts['pool']} that were generated" in set_report_line(report)
+    assert f"{counts['questions']} questions of {counts['pool']} that were generated" in report_line(report)
 
 
 def test_a_file_that_was_cut_off_is_continued_to_the_same_bytes(
