@@ -209,7 +209,7 @@ class _Pairs(_Output):
         requests = [AskRequest(passage.text, None, *options) for passage in passages]
         for passage, pairs in zip(passages, self.generator.ask_many(requests), strict=True):
             self.dropped.update(pairs.dropped)
-            about = {"title": passage.title, "context": passage.text, "passage_start": passage.start}
+            about: Row = {"title": passage.title, "context": passage.text, "passage_start": passage.start}
             for rank, pair in enumerate(pairs, 1):
                 yield row_of(pair, identity=f"{passage.id}-{rank}", **about) | note
 

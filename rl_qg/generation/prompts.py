@@ -86,7 +86,10 @@ class LanguageCodes:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, default: str = "") -> None:
         vocabulary = tokenizer.get_added_vocab() if getattr(tokenizer, "src_lang", None) is not None else {}
-        self._tokenizer, self._codes = tokenizer, sorted(filter(CODE.fullmatch, vocabulary), key=vocabulary.get)
+        self._tokenizer, self._codes = (
+            tokenizer,
+            sorted(filter(CODE.fullmatch, vocabulary), key=vocabulary.__getitem__),
+        )
         self.default = self._known(default) if default and self._codes else getattr(tokenizer, "src_lang", None) or ""
         if self._codes:
             self._write(self.default)
