@@ -95,7 +95,7 @@ class DocumentPassage:
     start: int
 
 
-class _Output(ABC):
+class _DocumentOutput(ABC):
     """A file that is made of documents, of pairs or of sets."""
 
     content: ClassVar[str]
@@ -192,7 +192,7 @@ class _Output(ABC):
                     path.unlink(missing_ok=True)
 
 
-class _Pairs(_Output):
+class _Pairs(_DocumentOutput):
     """The rows are those of `rl_qg.asking.documents.row_of`."""
 
     content = "pairs"
@@ -229,7 +229,7 @@ class _Pairs(_Output):
         return {**known, "pairs": len(rows), "without_pairs": passages - asked}
 
 
-class _Sets(_Output):
+class _Sets(_DocumentOutput):
     """One row a passage: `id`, `title`, `context`, `start` (of the passage in its document), `strategy`, `questions`
     (each with `question`, `start` and `end` of its unit in the passage, `type`, `score`, `scores`, `rank`, `reason`),
     `pool`, `reason`, `dropped`.
