@@ -15,7 +15,8 @@ from urllib.parse import quote
 from rewards.overlap.published_lmqg import PUBLISHED
 from rewards.sets import PUBLISHED_OPTIONS
 from rewards.signature import format_signature
-from rl_qg.commands.metrics import load_metrics, load_reward, published_options
+from rl_qg.augmentation.augment import import_target
+from rl_qg.commands.metrics import load_metrics, load_reward, metric_options, published_options
 from rl_qg.commands.miniatures import one_miniature, reward_with_miniatures
 from rl_qg.commands.outputs import check_own_json, check_own_page, check_writable, required, writing
 from rl_qg.commands.training import check_precision
@@ -115,8 +116,26 @@ def robustness(settings: Settings) -> None:
     options = settings.robustness
     folder = check_folder(options.output, "robustness", name="robustness")
     metrics = _metrics(settings, options.metrics, optional=bool(options.supervised))
-    paths = reward_with_miniatures(replace(settings, reward={path: path for path in options.supervised}))
-    run_robustness(metrics, options, folder, folders=paths, use_cpu=settings.training.use_cpu)
+    classifiers = {}
+    if options.supervised:
+        named = [{"_target_": one} if isinstance(one, str) else one for one in options.supervised]
+        for label, given in metric_options(named, {}, key="supervised").items():
+            classifiers[label] = _built("supervised", given, settings)
+    by = options.paraphraser
+    paraphraser = _built("paraphraser", by, settings) if isinstance(by, Mapping) else None
+    use_cpu = settings.training.use_cpu
+    run_robustness(metrics, options, folder, classifiers=classifiers, paraphraser=paraphraser, use_cpu=use_cpu)
+
+
+def _built(key: str, options: Mapping[str, Any], settings: Settings) -> Any:
+    """An object of the class that `_target_` names, with the other options, and folders in place of miniatures."""
+    target = str(options.get("_target_", ""))
+    found = import_target(f"robustness.{key}={target}", target)
+    complete = reward_with_miniatures(replace(settings, reward=dict(options)))
+    try:
+        return found(**{name: value for name, value in complete.items() if name != "_target_"})
+    except TypeError as error:
+        raise InputError(f"robustness.{key}={target}: {error}") from None
 
 
 def _metrics(

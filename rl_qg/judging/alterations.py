@@ -12,18 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rewards.overlap.answerability import looks_english
 from rl_qg.data.examples import report_limit, seeded_rank
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.generation.propose_answers import SpacyAnswers
 from rl_qg.judging.paraphrases import (
-    back_translate,
     by_model,
     by_rules,
     negate,
-    pivots,
     read_pairs,
     replace_by_antonym,
     wordnet_antonyms,
@@ -143,6 +141,17 @@ Paraphrase = tuple[str, Any]  # its text, and how it was made
 Change = Callable[[MetricRow, random.Random], Perturbation | None]
 
 
+class Paraphraser(Protocol):
+    """What paraphrases questions by a dotted path, such as `BackTranslation` of `experiments/robustness`."""
+
+    made_by: str
+
+    def paraphrases(
+        self, questions: Sequence[str], folder: Path, *, seed: int, use_cpu: bool
+    ) -> Sequence[Sequence[Paraphrase]]:
+        """For each question its paraphrases, each with how it was made; `folder` is for what the object keeps."""
+
+
 @dataclass(frozen=True)
 class AlteredQuestion:
     """A question as it was, made wrong, or paraphrased: the number of the original, the kind, and what was changed."""
@@ -167,7 +176,7 @@ def check_settings(settings: RobustnessSettings) -> None:
     needed = [
         (not set(settings.kinds) <= set(ANY_LANGUAGE), f"kinds=[{','.join(ANY_LANGUAGE)}]"),
         (
-            not (settings.paraphrases or settings.paraphraser or settings.back_translation),
+            not (settings.paraphrases or settings.paraphraser),
             "paraphrases=FILE or paraphraser=MODEL",
         ),
         (settings.spacy_model.partition("_")[0] in ("", ENGLISH), "spacy_model=PIPELINE of that language"),
@@ -206,15 +215,20 @@ def read_questions(source: QuestionTable, settings: RobustnessSettings) -> tuple
 
 
 def alter_questions(
-    rows: Sequence[MetricRow], settings: RobustnessSettings, folder: Path, *, use_cpu: bool = False
+    rows: Sequence[MetricRow],
+    settings: RobustnessSettings,
+    folder: Path,
+    paraphraser: Paraphraser | None = None,
+    *,
+    use_cpu: bool = False,
 ) -> tuple[list[AlteredQuestion], dict[str, Any]]:
     """Every question as it was, followed by what was made of it; and how many of each kind there are.
 
     With `positives` or `negatives` so many paraphrases or wrong questions are drawn of all that were made, and the
-    questions of which none was drawn are left out. `folder` keeps translations.
+    questions of which none was drawn are left out. `folder` is for what a paraphraser keeps.
     """
     changes, made_by = _changes(rows, settings)
-    paraphrases, source = _paraphrases(rows, settings, folder, use_cpu)
+    paraphrases, source = _paraphrases(rows, settings, folder, paraphraser, use_cpu)
     questions = []
     counts = {kind: {"made": 0, "no_rule_applies": 0} for kind in (*settings.kinds, PARAPHRASE)}
     for number, row in enumerate(ProgressBar(rows, desc="perturb", unit="question", leave=False, delay=2)):
@@ -253,7 +267,6 @@ def _drawn(questions: Sequence[AlteredQuestion], settings: RobustnessSettings) -
             raise InputError(
                 f"{key}={wanted}: only {len(made)} were made of the questions; give {key}={len(made)} or less, "
                 "more questions (max_questions=null)"
-                + (", or more languages_per_question" if positive and settings.back_translation else "")
             )
         made.sort(key=lambda index: seeded_rank(settings.seed, f"draw {index}"))
         kept |= set(made[:wanted])
@@ -346,25 +359,21 @@ def _entity_finder(model: str, language: str) -> tuple[EntityFinder, str]:
 
 
 def _paraphrases(
-    rows: Sequence[MetricRow], settings: RobustnessSettings, folder: Path, use_cpu: bool
+    rows: Sequence[MetricRow], settings: RobustnessSettings, folder: Path, by: Paraphraser | None, use_cpu: bool
 ) -> tuple[list[list[Paraphrase]], str]:
-    if sum(map(bool, (settings.paraphrases, settings.paraphraser, settings.back_translation))) > 1:
-        raise InputError("give either paraphrases (pairs), or paraphraser (a model), or back_translation (two models)")
+    if settings.paraphrases and settings.paraphraser:
+        raise InputError("give either paraphrases (pairs), or paraphraser (a model)")
     questions = [row.question for row in rows]
     if settings.paraphrases:
         pairs = read_pairs(Path(settings.paraphrases).expanduser())
         return [_different(row, [(pairs.get(row.question, ""), "pair")]) for row in rows], "supplied pairs"
+    if by is not None:
+        found = by.paraphrases(questions, folder, seed=settings.seed, use_cpu=use_cpu)
+        return [_different(row, texts) for row, texts in zip(rows, found, strict=True)], by.made_by
     if settings.paraphraser:
         texts = by_model(settings.paraphraser, settings.paraphraser_prefix, questions)
         made = [_different(row, [(text, "model")]) for row, text in zip(rows, texts, strict=True)]
         return made, f"model {settings.paraphraser}"
-    if settings.back_translation:
-        between, each = pivots(settings.back_translation), settings.languages_per_question
-        options: dict[str, Any] = {"seed": settings.seed, "use_cpu": use_cpu}
-        translated = back_translate(questions, between, each, folder, **options)
-        names = ", ".join(f"{pivot.to} and {pivot.back}" for pivot in between)
-        made = [_different(row, texts) for row, texts in zip(rows, translated, strict=True)]
-        return made, f"back-translation by {names}"
     by_rule = [by_rules(row.question, random.Random(f"{settings.seed} {number}")) for number, row in enumerate(rows)]
     return [[paraphrase] if paraphrase else [] for paraphrase in by_rule], "rules"
 

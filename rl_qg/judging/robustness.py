@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,12 @@ from rl_qg.judging.alterations import (
     ORIGINAL,
     PARAPHRASE,
     AlteredQuestion,
+    Paraphraser,
     alter_questions,
     check_settings,
     read_questions,
     write_questions,
 )
-from rl_qg.judging.classifiers import classifier_labels, train_in_folds
 from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, write_results
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.kept_scores import MetricRow, check_rows, direction_of, scores_of
@@ -41,24 +41,52 @@ log = logging.getLogger(__name__)
 SHOWN = 3  # examples of each kind on the page
 
 
+@dataclass(frozen=True)
+class TrainedInFolds:
+    """The score of each question (logit of a paraphrase against a wrong question), and the area in each fold."""
+
+    scores: Floats
+    areas: list[float]
+    signature: str
+
+
+class Classifier(Protocol):
+    """What learns to tell paraphrases from wrong questions, such as those of `experiments/robustness`."""
+
+    @property
+    def reads_references(self) -> bool: ...
+
+    def train_in_folds(
+        self,
+        label: str,
+        questions: Sequence[AlteredQuestion],
+        groups: Sequence[str],
+        folder: Path,
+        *,
+        seed: int,
+        use_cpu: bool,
+    ) -> TrainedInFolds:
+        """Score each question by a classifier that saw none of its passage (`groups`); `folder` keeps the scores."""
+
+
 def robustness(
     metrics: Mapping[str, Reward],
     settings: RobustnessSettings,
     folder: Path,
     *,
-    folders: Mapping[str, str] | None = None,
+    classifiers: Mapping[str, Classifier] | None = None,
+    paraphraser: Paraphraser | None = None,
     use_cpu: bool = False,
 ) -> dict[str, Any]:
     """Make questions, score them with every metric and classifier, and write the results to `folder`; return the
-    record. `folders` has the folder of classifiers that are named otherwise.
+    record. `paraphraser` is the object that `settings.paraphraser` names, where it is not a model.
     """
     check_settings(settings)
-    classifiers = classifier_labels(settings.supervised, folders or {})
     if not settings.input:
         raise InputError("input has no value; give human questions, such as input=dev.json")
     source = QuestionTable(settings.input, asdict(settings.columns))
     originals, in_file = read_questions(source, settings)
-    questions, counts = alter_questions(originals, settings, folder / "translations", use_cpu=use_cpu)
+    questions, counts = alter_questions(originals, settings, folder / "translations", paraphraser, use_cpu=use_cpu)
     rows = [question.row for question in questions]
     draws = PassageDraws(passage_groups(rows), resamples=settings.resamples, seed=settings.seed)
     counts |= {"in_file": in_file, "passages": draws.passages, "without_score": {}}
@@ -70,8 +98,8 @@ def robustness(
     judged = _Judged(questions, rows, draws, settings, np.array(has_reference), folder)
     for label, metric in metrics.items():
         judged.add_metric(label, metric)
-    for label, model in classifiers.items():
-        judged.add_classifier(label, model, use_cpu=use_cpu)
+    for label, classifier in (classifiers or {}).items():
+        judged.add_classifier(label, classifier, use_cpu=use_cpu)
     counts["without_score"] = judged.without_score
     without, total = counts["without_references"], counts["questions"]
     references = "the human question itself" if without == total else "those of the input"
@@ -114,10 +142,12 @@ class _Judged:
         self._add_areas(label, scores, reads_references="references" in getattr(metric, "needs", ()))
         self.signatures[label] = signature_of(metric)
 
-    def add_classifier(self, label: str, model: str, *, use_cpu: bool) -> None:
+    def add_classifier(self, label: str, classifier: Classifier, *, use_cpu: bool) -> None:
         groups = passage_groups(self.rows)
-        trained = train_in_folds(label, model, self.questions, groups, self.settings, self.folder, use_cpu=use_cpu)
-        self._add_areas(label, trained.scores, reads_references=self.settings.classifier.reads != "context")
+        trained = classifier.train_in_folds(
+            label, self.questions, groups, self.folder, seed=self.settings.seed, use_cpu=use_cpu
+        )
+        self._add_areas(label, trained.scores, reads_references=classifier.reads_references)
         self.supervised.append({"metric": label, "folds": trained.areas, "mean": float(np.mean(trained.areas))})
         self.signatures[label] = trained.signature
 

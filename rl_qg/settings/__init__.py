@@ -18,7 +18,6 @@ import yaml
 from rl_qg.settings.evaluation import (
     BaselinesSettings,
     BenchSettings,
-    ClassifierSettings,
     CorrelateSettings,
     EvaluateSettings,
     EvaluationSettings,

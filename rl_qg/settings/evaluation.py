@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rl_qg.settings.keys import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, SEED, Limits, Section, choice, key
+from rl_qg.settings.keys import COUNT, FRACTION, NOT_NEGATIVE, SEED, Limits, Section, choice, key
 from rl_qg.text.languages import code_fault
 from rl_qg.text.question_types import language_fault
 
@@ -198,21 +198,6 @@ class CorrelateSettings(Section):
 
 
 @dataclass
-class ClassifierSettings(Section):
-    """Classifiers of questions trained on questions that were made wrong, or paraphrased."""
-
-    folds: int = key(5, "of passages; each is scored by a classifier trained on the others", Limits(2))
-    reads: str = choice(
-        "context reference both", "what the question is paired with: context, reference (the human question), or both"
-    )
-    epochs: int = key(3, "passes over the training folds", COUNT)
-    learning_rate: float = key(2e-5, "of encoders, with linear decay after a warm-up of a tenth", POSITIVE)
-    decatt_learning_rate: float = key(1e-3, "of decatt", POSITIVE)
-    batch_size: int = key(32, "pairs", COUNT)
-    max_length: int = key(256, "tokens of question and passage together; the passage is cut", Limits(16))
-
-
-@dataclass
 class RobustnessSettings(Section):
     """Metrics on questions that were made wrong, or paraphrased (`rl_qg.judging.robustness`)."""
 
@@ -235,17 +220,20 @@ class RobustnessSettings(Section):
     negation: str = choice(
         "not antonym either", "not; antonym (a verb's, by WordNet, which must be installed); or either (drawn)"
     )
-    paraphrases: str = key("", "JSON lines {question, paraphrase}; empty: paraphraser or back_translation")
-    paraphraser: str = key("", "a seq2seq model that paraphrases: folder or Hub name; empty: rules")
-    paraphraser_prefix: str = key("", 'text before each question for that model, such as "paraphrase: "')
-    back_translation: Any = key(
-        "", "languages [fr,de,zh,es,ru] (Helsinki-NLP's opus-mt models), or pairs of models [{to: MODEL, back: MODEL}]"
+    paraphrases: str = key("", "JSON lines {question, paraphrase}; empty: paraphraser")
+    paraphraser: Any = key(
+        "",
+        "a seq2seq model that paraphrases: folder or Hub name; or a class with its options, "
+        "{_target_: experiments.robustness.back_translation.BackTranslation, languages: [fr, de]}; empty: rules",
     )
-    languages_per_question: int | None = key(1, "of back_translation, drawn for each question; null: all", COUNT)
+    paraphraser_prefix: str = key("", 'text before each question for that model, such as "paraphrase: "')
     positives: int | None = key(None, "paraphrases drawn, 10000 in the paper of QRelScore; null: all", COUNT)
     negatives: int | None = key(None, "wrong questions drawn, of all kinds; null: all", COUNT)
-    supervised: list[str] = key([], "classifiers trained in folds: decatt, or encoders such as bert-base-uncased")
-    classifier: ClassifierSettings = key(ClassifierSettings(), "their training")
+    supervised: Any = key(
+        "",
+        "classifiers trained in folds: dotted paths, or with options such as "
+        "{_target_: experiments.robustness.classifiers.Encoder, model: bert-base-uncased, label: bert}",
+    )
     spacy_model: str = key("en_core_web_sm", "finds entities where it is installed; else rules do, in English only")
     max_questions: int | None = key(1000, "a seeded sample of this many; null: all", COUNT)
     resamples: int = key(1000, "bootstrap resamples of passages, for intervals", COUNT)

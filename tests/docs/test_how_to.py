@@ -48,10 +48,12 @@ REPLACED = {
     "model.path=distilbert-base-uncased": "model.path=miniature:distilbert",
     "gold=dev.json output=plan": "gold=train.json output=plan",  # whose passages these questions are about
     "preset=kpqa-paper": f"{ADDED} model.path=miniature:bert head=tanh keep=best repetitions=2",
-    # Without WordNet and without ten models for five languages.
-    "negation=either back_translation=[fr,de,zh,es,ru]": "negation=not",
-    "positives=10000 negatives=10000 supervised=[decatt,bert-base-uncased]": "positives=4 negatives=4 "
-    "supervised=[decatt] classifier.folds=2 classifier.epochs=1",
+    # Without WordNet, without ten models for five languages, and trained in a moment.
+    "negation=either": "negation=not",
+    "'paraphraser={_target_: experiments.robustness.back_translation.BackTranslation}'": "",
+    "positives=10000 negatives=10000": "positives=4 negatives=4",
+    "supervised=[experiments.robustness.classifiers.DecAtt,experiments.robustness.classifiers.Encoder]": "'supervised="
+    "[{_target_: experiments.robustness.classifiers.DecAtt, folds: 2, epochs: 1}]'",
 }
 # The sizes that the preset has for the embedded corpus, to be quick on files too.
 FEW = {

@@ -1,30 +1,24 @@
 """Classifiers trained in folds: what each sees, what it learns, and what is kept."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 
+from experiments.robustness.classifiers import UNKNOWN, Classifier, DecAtt, DecomposableAttention, Encoder, Vocabulary
 from rl_qg.commands.cli import run_command
-from rl_qg.judging import classifiers as supervised
 from rl_qg.judging.alterations import ORIGINAL, PARAPHRASE, AlteredQuestion
-from rl_qg.judging.classifiers import (
-    UNKNOWN,
-    DecomposableAttention,
-    TrainedInFolds,
-    Vocabulary,
-    classifier_labels,
-    train_in_folds,
-)
+from rl_qg.judging.robustness import TrainedInFolds
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.kept_scores import MetricRow
-from rl_qg.settings import ClassifierSettings, RobustnessSettings
 from tests.toy_metrics import write_lines
 
+CLASSES = "experiments.robustness.classifiers"
 THINGS = "bell coat door fish gate hall lamp moon nest oven pond road seed tree wall yard".split()
 
 
@@ -43,29 +37,33 @@ def questions(passages: int = 10) -> tuple[list[AlteredQuestion], list[str]]:
     return made, groups
 
 
-def train(folder: Path, model: str, passages: int = 10, **options: Any) -> TrainedInFolds:
+def train(folder: Path, kind: Callable[..., Classifier], passages: int = 10, **options: Any) -> TrainedInFolds:
     made, groups = questions(passages)
-    given = {"folds": 2, "epochs": 12, "batch_size": 8, "max_length": 48, "decatt_learning_rate": 5e-3, **options}
-    settings = RobustnessSettings(classifier=ClassifierSettings(**given))
-    return train_in_folds("label", model, made, groups, settings, folder, use_cpu=True)
+    given = {"folds": 2, "epochs": 12, "batch_size": 8, "max_length": 48, **options}
+    return kind(**given).train_in_folds("label", made, groups, folder, seed=0, use_cpu=True)
 
 
-@pytest.mark.parametrize("model", ["decatt", str(SHIPPED / "bert")])
-def test_a_negation_is_learned_from_other_passages(tmp_path: Path, model: str) -> None:
-    trained = train(tmp_path, model, learning_rate=2e-3)
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(DecAtt, {"learning_rate": 5e-3}), (Encoder, {"model": str(SHIPPED / "bert"), "learning_rate": 2e-3})],
+)
+def test_a_negation_is_learned_from_other_passages(tmp_path: Path, kind: Any, options: dict[str, Any]) -> None:
+    trained = train(tmp_path, kind, **options)
     assert min(trained.areas) > 0.9
     made, _ = questions()
     assert np.isfinite(trained.scores).all() and len(trained.scores) == len(made)
-    again = train(tmp_path / "again", model, learning_rate=2e-3)
+    again = train(tmp_path / "again", kind, **options)
     assert np.array_equal(trained.scores, again.scores)
 
 
-class Recorder:
-    """A classifier that notes the pairs it is trained on and asked for, and gives each the number of its words."""
+class Recorder(Classifier):
+    """Notes in `log` the pairs it is trained on and asked for, and gives each the number of its words."""
 
-    def __init__(self, log: list[Any], pairs: list[supervised.Pair]) -> None:
-        self.network, self.learning_rate, self.log = torch.nn.Linear(1, 2), 1e-3, log
-        log.append({"train": set(pairs), "asked": []})
+    log: ClassVar[list[Any]] = []
+
+    def load(self, pairs: Any, device: torch.device) -> None:
+        self.network = torch.nn.Linear(1, 2)
+        self.log.append({"train": set(pairs), "asked": []})
 
     def logits(self, pairs: Any) -> torch.Tensor:
         self.log[-1]["asked"] += [] if self.network.training else pairs
@@ -73,12 +71,14 @@ class Recorder:
         return words + 0 * self.network(torch.ones(len(pairs), 1))
 
 
-def test_no_passage_is_in_training_and_scored_and_originals_are_not_trained_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log: list[Any] = []
-    monkeypatch.setattr(supervised, "load_classifier", lambda model, pairs, *_: Recorder(log, pairs))
-    trained = train(tmp_path, "x", folds=5)
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    monkeypatch.setattr(Recorder, "log", [])
+    return Recorder.log
+
+
+def test_no_passage_is_in_training_and_scored_and_originals_are_not_trained_on(tmp_path: Path, log: list[Any]) -> None:
+    trained = train(tmp_path, Recorder, folds=5)
     made, _ = questions()
     assert len(log) == 5 and sum(len(fold["asked"]) for fold in log) == len(made)
     originals = {question.row.question for question in made if question.kind == ORIGINAL}
@@ -89,34 +89,30 @@ def test_no_passage_is_in_training_and_scored_and_originals_are_not_trained_on(
     assert trained.scores.tolist() == [len(question.row.question.split()) for question in made]
     # Paraphrases have 6 words; of negated ones half have 4 and half have 6: 1/2 above, 1/2 tied = 0.75.
     assert trained.areas == pytest.approx([0.75] * 5)
-    assert train(tmp_path, "x", folds=5).areas == trained.areas and len(log) == 5  # nothing is trained again
+    assert train(tmp_path, Recorder, folds=5).areas == trained.areas and len(log) == 5  # nothing is trained again
 
 
-def test_a_kill_costs_one_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log: list[Any] = []
-    monkeypatch.setattr(supervised, "load_classifier", lambda model, pairs, *_: Recorder(log, pairs))
-    whole = train(tmp_path, "x", folds=5)
+def test_a_kill_costs_one_fold(tmp_path: Path, log: list[Any]) -> None:
+    whole = train(tmp_path, Recorder, folds=5)
     path = tmp_path / "scores" / "supervised-label.jsonl"
     kept = path.read_text().splitlines(keepends=True)
     path.write_text("".join(kept[:4]))  # its note and three folds
-    assert train(tmp_path, "x", folds=5).areas == whole.areas and len(log) == 5 + 2
+    assert train(tmp_path, Recorder, folds=5).areas == whole.areas and len(log) == 5 + 2
 
 
-def test_other_weights_in_the_same_folder_are_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log: list[Any] = []
-    monkeypatch.setattr(supervised, "load_classifier", lambda model, pairs, *_: Recorder(log, pairs))
+def test_other_weights_in_the_same_folder_are_trained_again(tmp_path: Path, log: list[Any]) -> None:
     weights = tmp_path / "encoder" / "model.safetensors"
     weights.parent.mkdir()
     for number, content in enumerate(["first", "second"], 1):
         weights.write_text(content)
-        train(tmp_path, str(weights.parent))
+        train(tmp_path, Recorder, model=str(weights.parent))
         assert len(log) == 2 * number
 
 
 def test_training_that_diverges_is_one_line(tmp_path: Path) -> None:
-    message = r"robustness.supervised: label: training has diverged in fold 1 .*lower classifier.decatt_learning_rate="
+    message = r"robustness.supervised: label: training has diverged in fold 1 .*lower learning_rate="
     with pytest.raises(InputError, match=message):
-        train(tmp_path, "decatt", epochs=2, decatt_learning_rate=1e20)
+        train(tmp_path, DecAtt, epochs=2, learning_rate=1e20)
 
 
 @pytest.mark.parametrize(
@@ -127,26 +123,35 @@ def test_training_that_diverges_is_one_line(tmp_path: Path) -> None:
         ("both", "Where is the bell?\nThe bell is in Lorn 0."),
     ],
 )
-def test_what_a_question_is_read_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: str, second: str
-) -> None:
-    log: list[Any] = []
-    monkeypatch.setattr(supervised, "load_classifier", lambda model, pairs, *_: Recorder(log, pairs))
-    train(tmp_path, "x", reads=reads)
+def test_what_a_question_is_read_with(tmp_path: Path, log: list[Any], reads: str, second: str) -> None:
+    train(tmp_path, Recorder, reads=reads)
     assert ("Where isn't the bell?", second) in log[0]["train"] | log[1]["train"]
 
 
 def test_unusable_classifiers_are_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"robustness.supervised: DIIN is not built \(it reads GloVe.*choose decatt"):
-        classifier_labels(["decatt", "DIIN"], {})
-    labels = classifier_labels(["decatt", "miniature:bert", "org/roberta"], {"miniature:bert": "/cache/x"})
-    assert labels == {"decatt": "decatt", "bert": "/cache/x", "roberta": "org/roberta"}
-    with pytest.raises(InputError, match="a name is empty or given twice"):
-        classifier_labels(["a/bert", "b/bert"], {})
+    with pytest.raises(InputError, match="reads is one of context, reference, both"):
+        DecAtt(reads="answer")
     with pytest.raises(InputError, match="folds=5: fold 4 of passages has no paraphrase, or no wrong question"):
-        train(tmp_path, "decatt", passages=3, folds=5)
+        train(tmp_path, DecAtt, passages=3, folds=5)
     with pytest.raises(InputError, match=r"robustness.supervised=.*no such folder"):
-        train(tmp_path, str(tmp_path / "no_such"))
+        train(tmp_path, Encoder, model=str(tmp_path / "no_such"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("supervised=[decatt]", "robustness.supervised=decatt: cannot be imported"),
+        ("supervised=[experiments.robustness.classifiers.Diin]", "supervised=experiments.*cannot be imported"),
+        ("supervised=[{_target_: experiments.robustness.classifiers.DecAtt, depth: 2}]", "unexpected keyword .*depth"),
+        ("supervised=[a.Encoder,b.Encoder]", "there is a metric 'Encoder' already; give this one another label"),
+        ("paraphraser={languages: [fr]}", "robustness.paraphraser=: cannot be imported"),
+    ],
+)
+def test_unusable_dotted_paths_are_one_line(tmp_path: Path, given: str, message: str) -> None:
+    source = write_lines(tmp_path / "in.jsonl", [{"question": "Who?", "context": "Ada."}])
+    with pytest.raises(InputError, match=message) as error:
+        run_command("robustness", [f"input={source}", "metrics=[rouge_l]", f"output={tmp_path}/out", given])
+    assert "\n" not in str(error.value)
 
 
 def test_decomposable_attention_by_hand() -> None:
@@ -184,10 +189,12 @@ def test_the_command_trains_miniatures(tmp_path: Path, monkeypatch: pytest.Monke
     ]
     source = write_lines(tmp_path / "in.jsonl", rows)
     arguments = [f"input={source}", f"output={tmp_path}/out", "kinds=[negation]", "resamples=20", "spacy_model=''"]
-    arguments += ["supervised=[miniature:bert,decatt]", "classifier.folds=2", "classifier.epochs=2"]
+    few = "folds: 2, epochs: 2"
+    given = (f"{{_target_: {CLASSES}.{name}, {few}}}" for name in ("Encoder, model: miniature:bert", "DecAtt"))
+    arguments.append(f"supervised=[{', '.join(given)}]")
     run_command("robustness", [*arguments, "preset=smoke", "training.use_cpu=true"])
     record = json.loads((tmp_path / "out" / "robustness.json").read_text())
-    assert [row["metric"] for row in record["results"]] == ["bert", "decatt"]
+    assert [row["metric"] for row in record["results"]] == ["Encoder", "DecAtt"]
     for row, areas in zip(record["results"], record["supervised"], strict=True):
         assert 0 <= row["paraphrase"]["value"] <= 1 and row["paraphrase"]["n"] == 32
         assert row["original"]["value"] is not None
