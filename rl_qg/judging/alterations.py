@@ -8,7 +8,7 @@ import json
 import logging
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -47,28 +47,18 @@ from rl_qg.settings import RobustnessSettings
 from rl_qg.text.english import AUXILIARIES, CONJUNCTIONS, PREPOSITIONS
 from rl_qg.text.words import normalised_words
 
-# Entities and pronouns exchanged within their groups, as QRelScore, Appendix C, has it.
-#
-# Entities of the reference question and of the passage are pooled by group; one of the question is replaced by another
-# of its group. Of the pronouns those with a gender are replaced, by another of the same grammatical group.
+# Entities and pronouns exchanged within their groups, as in QRelScore, Appendix C.
 
-
-_PERSON = ("person", "per")
-_PLACE = ("gpe", "loc", "fac")
-_ORGANISATION = ("org",)
-_NUMBER = ("cardinal", "ordinal", "quantity", "percent", "money", "date", "time", "number")
-_NAME = ("name",)  # of the rules, which do not tell persons from places
-
-
-def _groups(**kinds: tuple[str, ...]) -> dict[str, str]:
-    return {kind: group for group, those in kinds.items() for kind in those}
-
-
-# The paper speaks of "four groups" and names persons, location/institution/organization and numbers: both readings.
-GROUPS: Mapping[str, Mapping[str, str]] = {
-    "three": _groups(person=_PERSON, place=_PLACE + _ORGANISATION, number=_NUMBER, name=_NAME),
-    "four": _groups(person=_PERSON, place=_PLACE, organisation=_ORGANISATION, number=_NUMBER, name=_NAME),
+_KINDS = {
+    "person": "person per",
+    "place": "gpe loc fac",
+    "organisation": "org",
+    "number": "cardinal ordinal quantity percent money date time number",
+    "name": "name",  # of the rules, which do not tell persons from places
 }
+_FOUR = {kind: group for group, kinds in _KINDS.items() for kind in kinds.split()}
+# The paper speaks of "four groups" and names persons, location/institution/organization and numbers: both readings.
+GROUPS: Mapping[str, Mapping[str, str]] = {"three": _FOUR | {"org": "place"}, "four": _FOUR}
 
 
 def swap_in_group(
@@ -97,11 +87,9 @@ _OBJECT = "me you him her us them".split()
 _POSSESSIVE = "my your his her its our their".split()
 _ALONE = "mine yours his hers ours theirs".split()
 _REFLEXIVE = "myself yourself himself herself itself ourselves themselves".split()
-_WITH_GENDER = {"he": _SUBJECT, "she": _SUBJECT, "him": _OBJECT, "hers": _ALONE, "himself": _REFLEXIVE} | {
-    "herself": _REFLEXIVE
-}
+_WITH_GENDER = {"he": _SUBJECT, "she": _SUBJECT, "him": _OBJECT, "hers": _ALONE}
+_WITH_GENDER |= {"himself": _REFLEXIVE, "herself": _REFLEXIVE}
 _SINGULAR = re.compile(r"(?:is|was|has|does)(?:n['’]t)?")
-_ENDS_A_PHRASE = PREPOSITIONS | CONJUNCTIONS | AUXILIARIES
 
 
 def swap_pronoun_in_group(question: str, chance: random.Random) -> Perturbation | None:
@@ -120,14 +108,11 @@ def _others(question: str, match: re.Match[str]) -> list[str]:
     before = (WORD.findall(question[: match.start()].casefold()) or [""])[-1]
     after = (WORD.findall(question[match.end() :].casefold()) or [""])[0]
     word = match.group().casefold()
+    group = _WITH_GENDER.get(word, [])
     if word in ("his", "her"):
-        alone = not after or after in _ENDS_A_PHRASE
+        alone = not after or after in PREPOSITIONS | CONJUNCTIONS | AUXILIARIES
         group = _POSSESSIVE if not alone else _ALONE if word == "his" else _OBJECT
-    else:
-        group = _WITH_GENDER.get(word, [])
-    if group is _SUBJECT and any(_SINGULAR.fullmatch(near) for near in (before, after)):
-        group = ["he", "she"]
-    if group is _SUBJECT and after.endswith("s"):
+    if group is _SUBJECT and (after.endswith("s") or any(map(_SINGULAR.fullmatch, (before, after)))):
         group = ["he", "she"]
     return [other for other in group if other != word]
 
@@ -246,21 +231,19 @@ def alter_questions(
             questions.append(AlteredQuestion(number, PARAPHRASE, replace(row, question=text), {"rule": how}))
     if not counts[PARAPHRASE]["made"] or not any(counts[kind]["made"] for kind in settings.kinds):
         raise InputError(f"{len(rows)} questions: not one paraphrase, or none made wrong; nothing to compare")
-    drawn = _drawn(questions, settings)
-    sizes = {"questions": len(rows), "positives": 0, "negatives": 0}
-    for question in drawn:
-        if question.kind != ORIGINAL:
-            sizes["positives" if question.kind == PARAPHRASE else "negatives"] += 1
-    return drawn, {**sizes, **counts, **made_by, "paraphrases": source}
+    drawn, sizes = _drawn(questions, settings)
+    return drawn, {"questions": len(rows), **sizes, **counts, **made_by, "paraphrases": source}
 
 
-def _drawn(questions: Sequence[AlteredQuestion], settings: RobustnessSettings) -> list[AlteredQuestion]:
-    kept: set[int] = set()
-    for key, positive in (("positives", True), ("negatives", False)):
+def _drawn(
+    questions: Sequence[AlteredQuestion], settings: RobustnessSettings
+) -> tuple[list[AlteredQuestion], dict[str, int]]:
+    kept, sizes = set[int](), {}
+    for key, what in (("positives", "paraphrases"), ("negatives", "wrong questions")):
         made = [
             index
             for index, question in enumerate(questions)
-            if question.kind != ORIGINAL and (question.kind == PARAPHRASE) == positive
+            if question.kind != ORIGINAL and (question.kind == PARAPHRASE) == (key == "positives")
         ]
         wanted = getattr(settings, key)
         if wanted is not None and wanted > len(made):
@@ -270,16 +253,16 @@ def _drawn(questions: Sequence[AlteredQuestion], settings: RobustnessSettings) -
             )
         made.sort(key=lambda index: seeded_rank(settings.seed, f"draw {index}"))
         kept |= set(made[:wanted])
-        what = "paraphrases are drawn" if positive else "wrong questions are drawn"
-        report_limit(f"robustness.{key}", wanted, len(made[:wanted]), len(made), what)
+        sizes[key] = len(made[:wanted])
+        report_limit(f"robustness.{key}", wanted, sizes[key], len(made), f"{what} are drawn")
     if settings.positives is None and settings.negatives is None:
-        return list(questions)
+        return list(questions), sizes
     numbers = {questions[index].number for index in kept}
     return [
         question
         for index, question in enumerate(questions)
         if index in kept or (question.kind == ORIGINAL and question.number in numbers)
-    ]
+    ], sizes
 
 
 def write_questions(path: Path, questions: Sequence[AlteredQuestion]) -> None:
@@ -292,29 +275,28 @@ def write_questions(path: Path, questions: Sequence[AlteredQuestion]) -> None:
 
 
 def _changes(rows: Sequence[MetricRow], settings: RobustnessSettings) -> tuple[dict[str, Change], dict[str, str]]:
+    """What makes a question wrong, by kind, and how each is made."""
     finds, finder = _entity_finder(settings.spacy_model, settings.language.casefold())
     find = lru_cache(PASSAGES)(finds)
     negation, by = _negation(settings) if "negation" in settings.kinds else (lambda row, chance: None, "none")
+    by_paper = settings.rules == "qrelscore"
+    groups, others = GROUPS[settings.entity_groups], dict[str, list[str]]()
+    if by_paper:
+        absent = {"person", "place", "organisation"} if finds is rule_finder else {"name"}
+        finder += f"; groups: {', '.join(sorted({*groups.values()} - absent))}"
+    elif "entity" in settings.kinds:
+        others = entities_by_kind([str(row.context) for row in rows], find)
+
+    def entity(row: MetricRow, chance: random.Random) -> Perturbation | None:
+        if by_paper:
+            return swap_in_group(row.question, str(row.context), find, groups, chance)
+        return swap_entity(row.question, str(row.context), row.answer or "", find, others, chance)
+
+    def pronoun(row: MetricRow, chance: random.Random) -> Perturbation | None:
+        return (swap_pronoun_in_group if by_paper else swap_pronoun)(row.question, chance)
+
     made_by = {"rules": settings.rules, "entities": finder, "negations": by}
-    if settings.rules == "qrelscore":
-        groups = GROUPS[settings.entity_groups]
-        known = sorted(
-            {*groups.values()} - ({"name"} if finds is not rule_finder else {"person", "place", "organisation"})
-        )
-        made_by["entities"] += f"; groups: {', '.join(known)}"
-        return {
-            "entity": lambda row, chance: swap_in_group(row.question, str(row.context), find, groups, chance),
-            "pronoun": lambda row, chance: swap_pronoun_in_group(row.question, chance),
-            "negation": negation,
-        }, made_by
-    others = entities_by_kind([str(row.context) for row in rows], find) if "entity" in settings.kinds else {}
-    return {
-        "entity": lambda row, chance: swap_entity(
-            row.question, str(row.context), row.answer or "", find, others, chance
-        ),
-        "pronoun": lambda row, chance: swap_pronoun(row.question, chance),
-        "negation": negation,
-    }, made_by
+    return {"entity": entity, "pronoun": pronoun, "negation": negation}, made_by
 
 
 def _negation(settings: RobustnessSettings) -> tuple[Change, str]:
@@ -323,10 +305,6 @@ def _negation(settings: RobustnessSettings) -> tuple[Change, str]:
     def plain(row: MetricRow, chance: random.Random) -> Perturbation | None:
         return negate(row.question, chance if settings.rules == "qrelscore" else None)
 
-    if settings.negation == "not":
-        return plain, "not"
-    antonyms, wordnet = wordnet_antonyms()
-
     def antonym(row: MetricRow, chance: random.Random) -> Perturbation | None:
         return replace_by_antonym(row.question, antonyms, chance)
 
@@ -334,6 +312,9 @@ def _negation(settings: RobustnessSettings) -> tuple[Change, str]:
         first, second = chance.sample([plain, antonym], 2)
         return first(row, chance) or second(row, chance)
 
+    if settings.negation == "not":
+        return plain, "not"
+    antonyms, wordnet = wordnet_antonyms()
     return (either if settings.negation == "either" else antonym), f"{settings.negation}, by {wordnet}"
 
 
@@ -361,21 +342,23 @@ def _entity_finder(model: str, language: str) -> tuple[EntityFinder, str]:
 def _paraphrases(
     rows: Sequence[MetricRow], settings: RobustnessSettings, folder: Path, by: Paraphraser | None, use_cpu: bool
 ) -> tuple[list[list[Paraphrase]], str]:
+    """The paraphrases of each question, and who makes them."""
     if settings.paraphrases and settings.paraphraser:
         raise InputError("give either paraphrases (pairs), or paraphraser (a model)")
     questions = [row.question for row in rows]
+    made: Iterable[Sequence[Paraphrase]]
     if settings.paraphrases:
         pairs = read_pairs(Path(settings.paraphrases).expanduser())
-        return [_different(row, [(pairs.get(row.question, ""), "pair")]) for row in rows], "supplied pairs"
-    if by is not None:
-        found = by.paraphrases(questions, folder, seed=settings.seed, use_cpu=use_cpu)
-        return [_different(row, texts) for row, texts in zip(rows, found, strict=True)], by.made_by
-    if settings.paraphraser:
+        made, source = ([(pairs.get(question, ""), "pair")] for question in questions), "supplied pairs"
+    elif by is not None:
+        made, source = by.paraphrases(questions, folder, seed=settings.seed, use_cpu=use_cpu), by.made_by
+    elif settings.paraphraser:
         texts = by_model(settings.paraphraser, settings.paraphraser_prefix, questions)
-        made = [_different(row, [(text, "model")]) for row, text in zip(rows, texts, strict=True)]
-        return made, f"model {settings.paraphraser}"
-    by_rule = [by_rules(row.question, random.Random(f"{settings.seed} {number}")) for number, row in enumerate(rows)]
-    return [[paraphrase] if paraphrase else [] for paraphrase in by_rule], "rules"
+        made, source = ([(text, "model")] for text in texts), f"model {settings.paraphraser}"
+    else:
+        ruled = [by_rules(text, random.Random(f"{settings.seed} {number}")) for number, text in enumerate(questions)]
+        return [[paraphrase] if paraphrase else [] for paraphrase in ruled], "rules"
+    return [_different(row, own) for row, own in zip(rows, made, strict=True)], source
 
 
 def _different(row: MetricRow, paraphrases: Sequence[Paraphrase]) -> list[Paraphrase]:

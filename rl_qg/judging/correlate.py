@@ -31,7 +31,7 @@ from rl_qg.judging.analysis import (
 )
 from rl_qg.judging.judgements import AUTHORS, Judgement, criteria_of, read_judgements
 from rl_qg.judging.raters import ABOVE, NONE, OVERALL, WITH_CONTROLS, filter_rows, filtered, standardised, with_overall
-from rl_qg.judging.tables import Plots, judgement_tables, rating_tables
+from rl_qg.judging.tables import Plots, page_tables
 from rl_qg.pages.results import Page, as_text, write_page, write_results
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
@@ -235,7 +235,7 @@ def correlate(
         "correlate",
         path.name,
         [*_facts(record), *(second.facts if second else [])],
-        [*judgement_tables(tables, criteria), *rating_tables(tables, criteria, draw(tables) if draw else {})],
+        page_tables(tables, criteria, draw(tables) if draw else {}),
         signatures,
         "All pairs of metrics, with p-values by bootstrap and by Williams' test, are in tables/differences.csv; the "
         "questions on which metrics and people differ most in disagreements.html.",

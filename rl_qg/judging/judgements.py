@@ -16,7 +16,7 @@ in their order in each list; `subset` is a label, or a list of them, of parts of
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rl_qg.data.examples import passage_hash
 from rl_qg.data.formats import is_unicode, json_line_rows, stem_and_kind
@@ -27,86 +27,6 @@ from rl_qg.text.question_types import TYPES
 
 NUMBERS = ("human", "ratings", "metrics")
 """Columns of numbers: `human` and `metrics` name one for each criterion or metric, `ratings` one for each rater."""
-
-
-def judgement_records(path: Path, columns: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the position of each row and its record.
-
-    Args:
-        path: `.tsv`, `.csv` or `.parquet` with a header; anything else is JSON lines. All also as `.gz`.
-        columns: the name of the column of each field; of `NUMBERS` a mapping, or None where the row has the field
-            itself. A table has its numbers as text, and its texts may be blank, which is no value.
-    """
-    is_table = stem_and_kind(path)[1] in ("tsv", "csv", "parquet")
-    rows: Iterator[tuple[str, Mapping[str, Any]]] = (
-        ((row.where, row.fields) for row in QuestionTable(path))
-        if is_table
-        else ((where, record) for where, _, record in json_line_rows(path))
-    )
-    texts = {field: column for field, column in columns.items() if field not in NUMBERS}
-    numbers = {field: _checked(field, columns[field]) for field in NUMBERS if columns.get(field)}
-    for number, (where, fields) in enumerate(rows):
-        if is_table and not number:
-            _check_there(where, fields, texts, numbers)
-        record = {**fields, **{field: fields.get(column) for field, column in texts.items()}}
-        if is_table:
-            record = {field: _cell(field, value) for field, value in record.items()}
-        for field, named in numbers.items():
-            record[field] = {
-                name: [_number_of_cell(where, one, fields.get(one)) for one in column]
-                if isinstance(column, list)
-                else _number_of_cell(where, column, fields.get(column))
-                for name, column in named.items()
-            }
-        yield where, record
-
-
-def _checked(field: str, named: Any) -> Mapping[str, Any]:
-    several = "[COLUMN, COLUMN]" if field == "ratings" else "COLUMN"
-    if not isinstance(named, Mapping) or not all(
-        isinstance(column, list) if field == "ratings" else isinstance(column, str) for column in named.values()
-    ):
-        raise InputError(f"columns.{field}={named!r}: name columns, such as columns.{field}={{fluency: {several}}}")
-    return named
-
-
-def _check_there(
-    where: str, fields: Mapping[str, Any], texts: Mapping[str, str], numbers: Mapping[str, Mapping[str, Any]]
-) -> None:
-    named = {f"columns.{field}": column for field, column in texts.items() if column != field}
-    for field, of_names in numbers.items():
-        for name, column in of_names.items():
-            one_by_one: Sequence[Any] = column if isinstance(column, list) else [column]
-            named |= {f"columns.{field}.{name}": str(one) for one in one_by_one if one not in fields}
-    for key, column in named.items():
-        if column not in fields:
-            raise InputError(f"{where}: {key}={column}: there is no such column; there are {', '.join(fields)}")
-
-
-def _number_of_cell(where: str, column: str, cell: Any) -> Any:
-    """The number in a cell; what is neither text nor blank is left to the check of records."""
-    if not isinstance(cell, str):
-        return cell
-    if not cell.strip():
-        return None
-    try:
-        return float(cell)
-    except ValueError:
-        raise InputError(
-            f"{where}: column {column!r} is {cell!r:.40}, no number; correct it, or leave it blank"
-        ) from None
-
-
-def _cell(field: str, value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    if not value.strip():
-        return None
-    if field == "control":
-        return {"true": True, "false": False}.get(value.strip().lower(), value)
-    return [value] if field == "references" else value
-
-
 LARGEST = 1e50  # rating or score: sums of its fourth powers are finite, as the spread of squared errors needs
 AUTHORS = "authors/"  # prefix of a metric whose values the authors of the data give
 MS_MARCO_TYPES = ("PERSON", "NUMERIC", "DESCRIPTION", "LOCATION", "ENTITY")  # KPQA, NAACL 2021, section 5.4
@@ -137,7 +57,7 @@ def read_judgements(path: Path, *, key: str = "human", columns: Mapping[str, Any
     """
     if not path.is_file():
         raise InputError(f"{key}={path}: no such file; give JSON lines of rated questions")
-    judgements = [_judgement(where, record) for where, record in judgement_records(path, columns or {})]
+    judgements = [_Record(*located).judgement() for located in judgement_records(path, columns or {})]
     if not judgements:
         raise InputError(f"{path}: holds no question; check the file")
     _check_types(path, judgements)
@@ -155,158 +75,206 @@ def criteria_of(judgements: Sequence[Judgement], wanted: Sequence[str] | None = 
     return list(dict.fromkeys(wanted)) if wanted else rated
 
 
-def _judgement(where: str, record: Any) -> Judgement:
-    question = _text(where, record, "question")
-    if question is None:
-        raise InputError(f"{where}: field 'question' is missing or null; every question needs its text")
-    context, answer = _text(where, record, "context"), _text(where, record, "answer")
-    ratings = {name: _ratings(where, name, given) for name, given in _mapping(where, record, "ratings").items()}
-    human = {name: _number(where, f"human.{name}", given) for name, given in _mapping(where, record, "human").items()}
-    for name, given in ratings.items():
-        values = [value for value in given if value is not None]
-        if human.get(name) is None and values:
-            human[name] = sum(values) / len(values)
-    raters = _raters(where, record, ratings)
-    subset = record.get("subset")
-    subsets = subset if isinstance(subset, list) else [subset]
-    metrics = {name: _number(where, f"metrics.{name}", v) for name, v in _mapping(where, record, "metrics").items()}
-    group = _name(where, record, "group")
-    item = _name(where, record, "item")
-    if group is None:
-        group = passage_hash(context) if context is not None else item or where
-    if item is None:
-        about = passage_hash(context) if context is not None else group
-        item = about if answer is None else f"{about}\0{answer}"
-    return Judgement(
-        MetricRow(where, question, context, answer, _references(where, record)),
-        _systems(where, record),
-        item,
-        group,
-        {name: value for name, value in human.items() if value is not None},
-        ratings,
-        {name: value for name, value in metrics.items() if value is not None},
-        _label(where, "type", record.get("type")),
-        raters,
-        tuple(dict.fromkeys(label for one in subsets if (label := _label(where, "subset", one)) is not None)),
-        _control(where, record),
+def judgement_records(path: Path, columns: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the position of each row and its record.
+
+    Args:
+        path: `.tsv`, `.csv` or `.parquet` with a header; anything else is JSON lines. All also as `.gz`.
+        columns: the name of the column of each field; of `NUMBERS` a mapping, or None where the row has the field
+            itself. A table has its numbers as text, and its texts may be blank, which is no value.
+    """
+    is_table = stem_and_kind(path)[1] in ("tsv", "csv", "parquet")
+    rows: Iterator[tuple[str, Mapping[str, Any]]] = (
+        ((row.where, row.fields) for row in QuestionTable(path))
+        if is_table
+        else ((where, record) for where, _, record in json_line_rows(path))
     )
+    texts = {field: column for field, column in columns.items() if field not in NUMBERS}
+    numbers = {field: columns[field] for field in NUMBERS if columns.get(field)}
+    named = [(f"columns.{field}", column) for field, column in texts.items() if column != field]
+    for field, given in numbers.items():
+        kind, example = (list, "[COLUMN, COLUMN]") if field == "ratings" else (str, "COLUMN")
+        if not isinstance(given, Mapping) or not all(isinstance(column, kind) for column in given.values()):
+            raise InputError(
+                f"columns.{field}={given!r}: name columns, such as columns.{field}={{fluency: {example}}}"
+            )
+        for name, column in given.items():
+            named += [(f"columns.{field}.{name}", one) for one in (column if kind is list else [column])]
+    for number, (where, fields) in enumerate(rows):
+        for key, column in named if is_table and not number else ():
+            if column not in fields:
+                raise InputError(f"{where}: {key}={column}: there is no such column; there are {', '.join(fields)}")
+        record = {**fields, **{field: fields.get(column) for field, column in texts.items()}}
+        if is_table:
+            record = {field: _cell(field, value) for field, value in record.items()}
+        for field, given in numbers.items():
+            record[field] = {
+                name: [_number_of_cell(where, one, fields.get(one)) for one in column]
+                if isinstance(column, list)
+                else _number_of_cell(where, column, fields.get(column))
+                for name, column in given.items()
+            }
+        yield where, record
 
 
-def _text(where: str, record: Mapping[str, Any], field: str) -> str | None:
-    value = record.get(field)
-    if value is None or (isinstance(value, str) and is_unicode(value)):
-        return value
-    raise InputError(f"{where}: field {field!r} is {type(value).__name__}, not text: {value!r:.60}")
-
-
-def _name(where: str, record: Mapping[str, Any], field: str) -> str | None:
-    value = record.get(field)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    return _text(where, record, field)
-
-
-def _label(where: str, field: str, value: Any) -> str | None:
-    if value is None:
+def _number_of_cell(where: str, column: str, cell: Any) -> Any:
+    """The number in a cell; what is neither text nor blank is left to the check of records."""
+    if not isinstance(cell, str):
+        return cell
+    if not cell.strip():
         return None
-    if not isinstance(value, str) or not is_unicode(value):
-        raise InputError(f"{where}: field {field!r} is {type(value).__name__}, not text: {value!r:.60}")
-    if not value.strip() or value != value.strip() or not value.isprintable() or len(value) > LONGEST_LABEL:
+    try:
+        return float(cell)
+    except ValueError:
         raise InputError(
-            f"{where}: field {field!r} is {value!r:.60}; give a label of 1 to {LONGEST_LABEL} characters on one line, "
-            "without blanks around it"
-        )
-    return value
+            f"{where}: column {column!r} is {cell!r:.40}, no number; correct it, or leave it blank"
+        ) from None
+
+
+def _cell(field: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if not value.strip():
+        return None
+    if field == "control":
+        return {"true": True, "false": False}.get(value.strip().lower(), value)
+    return [value] if field == "references" else value
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and is_unicode(value)
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A row of a file and its position; a value is checked when it is read."""
+
+    where: str
+    fields: Mapping[str, Any]
+
+    def judgement(self) -> Judgement:
+        question = self.text("question")
+        if question is None:
+            self.fail("field 'question' is missing or null; every question needs its text")
+        context, answer = self.text("context"), self.text("answer")
+        ratings = {name: self.ratings(name, given) for name, given in self.mapping("ratings").items()}
+        human = {name: self.number(f"human.{name}", value) for name, value in self.mapping("human").items()}
+        for name, given in ratings.items():
+            values = [value for value in given if value is not None]
+            if human.get(name) is None and values:
+                human[name] = sum(values) / len(values)
+        raters = self.raters(ratings)
+        metrics = {name: self.number(f"metrics.{name}", value) for name, value in self.mapping("metrics").items()}
+        group, item = self.name("group"), self.name("item")
+        if group is None:
+            group = passage_hash(context) if context is not None else item or self.where
+        if item is None:
+            about = passage_hash(context) if context is not None else group
+            item = about if answer is None else f"{about}\0{answer}"
+        row = MetricRow(self.where, question, context, answer, self.references())
+        systems, kind = self.systems(), self.label("type", self.fields.get("type"))
+        subset = self.fields.get("subset")
+        labels = [self.label("subset", one) for one in (subset if isinstance(subset, list) else [subset])]
+        control = self.fields.get("control")
+        if control is not None and not isinstance(control, bool):
+            self.fail(f"field 'control' is {control!r:.40}; give true or false")
+        subsets = tuple(dict.fromkeys(label for label in labels if label is not None))
+        known = [{name: value for name, value in one.items() if value is not None} for one in (human, metrics)]
+        return Judgement(row, systems, item, group, known[0], ratings, known[1], kind, raters, subsets, bool(control))
+
+    def fail(self, message: str) -> NoReturn:
+        raise InputError(f"{self.where}: {message}")
+
+    def is_no_text(self, field: str, value: Any) -> NoReturn:
+        self.fail(f"field {field!r} is {type(value).__name__}, not text: {value!r:.60}")
+
+    def text(self, field: str) -> str | None:
+        value = self.fields.get(field)
+        if value is not None and not _is_text(value):
+            self.is_no_text(field, value)
+        return value
+
+    def name(self, field: str) -> str | None:
+        value = self.fields.get(field)
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else self.text(field)
+
+    def label(self, field: str, value: Any) -> str | None:
+        if value is None:
+            return None
+        if not _is_text(value):
+            self.is_no_text(field, value)
+        if not value.strip() or value != value.strip() or not value.isprintable() or len(value) > LONGEST_LABEL:
+            self.fail(
+                f"field {field!r} is {value!r:.60}; give a label of 1 to {LONGEST_LABEL} characters on one line, "
+                "without blanks around it"
+            )
+        return str(value)
+
+    def systems(self) -> tuple[str, ...]:
+        value = self.fields.get("system")
+        if isinstance(value, list) and all(map(_is_text, value)):
+            return tuple(value)
+        name = self.name("system")
+        return () if name is None else (name,)
+
+    def references(self) -> tuple[str, ...] | None:
+        value = self.fields.get("references")
+        if value is not None and (not isinstance(value, list) or not all(map(_is_text, value))):
+            self.fail(f"field 'references' is no list of texts: {value!r:.60}")
+        return tuple(value) if value else None
+
+    def mapping(self, field: str) -> Mapping[str, Any]:
+        value = self.fields.get(field)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            self.fail(f"field {field!r} is {type(value).__name__}; give an object with a value for each name")
+        for name in value:
+            if not is_unicode(name):
+                self.fail(f"field {field!r} has the name {name!r:.60}, which is no text; write it anew")
+        return value
+
+    def number(self, field: str, value: Any) -> float | None:
+        if value is not None and not (isinstance(value, int | float) and -LARGEST <= value <= LARGEST):
+            self.fail(f"{field} is {value!r:.40}, not a finite number (at most {LARGEST:g})")
+        return None if value is None else float(value)
+
+    def ratings(self, name: str, given: Any) -> tuple[float | None, ...]:
+        if not isinstance(given, list):
+            self.fail(f"ratings.{name} is no list; give one rating for each rater, null where there is none")
+        return tuple(self.number(f"ratings.{name}", value) for value in given)
+
+    def raters(self, ratings: Mapping[str, Sequence[float | None]]) -> tuple[str | None, ...]:
+        value = self.fields.get("raters")
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(
+            name is None or (isinstance(name, str | int) and not isinstance(name, bool) and is_unicode(str(name)))
+            for name in value
+        ):
+            self.fail(f"field 'raters' is no list of names: {value!r:.60}")
+        for name, given in ratings.items():
+            if len(given) != len(value):
+                self.fail(
+                    f"ratings.{name} has {len(given)} ratings and 'raters' {len(value)} names; give one name for each "
+                    "rating"
+                )
+        return tuple(None if name is None else str(name) for name in value)
 
 
 def _check_types(path: Path, judgements: Sequence[Judgement]) -> None:
     known = {name.casefold(): name for name in (*TYPES, *MS_MARCO_TYPES)}
+    types: dict[str, str] = {}
     for judgement in judgements:
-        if (
-            judgement.type is not None
-            and known.setdefault(judgement.type.casefold(), judgement.type) != judgement.type
-        ):
+        if judgement.type is not None:
+            types.setdefault(judgement.type, judgement.row.where)
+    for kind, where in types.items():
+        if (other := known.setdefault(kind.casefold(), kind)) != kind:
             raise InputError(
-                f"{judgement.row.where}: field 'type' is {judgement.type!r}, elsewhere it is "
-                f"{known[judgement.type.casefold()]!r}; write one of them throughout"
+                f"{where}: field 'type' is {kind!r}, elsewhere it is {other!r}; write one of them throughout"
             )
-    if (count := len({judgement.type for judgement in judgements} - {None})) > MOST_TYPES:
+    if len(types) > MOST_TYPES:
         raise InputError(
-            f"{path}: field 'type' has {count:,} different labels; give at most {MOST_TYPES}, such as "
+            f"{path}: field 'type' has {len(types):,} different labels; give at most {MOST_TYPES}, such as "
             f"{', '.join(TYPES)} or {', '.join(MS_MARCO_TYPES)}"
         )
-
-
-def _raters(
-    where: str, record: Mapping[str, Any], ratings: Mapping[str, Sequence[float | None]]
-) -> tuple[str | None, ...]:
-    value = record.get("raters")
-    if value is None:
-        return ()
-    names = value if isinstance(value, list) else [value]
-    if not isinstance(value, list) or not all(
-        name is None or (isinstance(name, str | int) and not isinstance(name, bool) and is_unicode(str(name)))
-        for name in names
-    ):
-        raise InputError(f"{where}: field 'raters' is no list of names: {value!r:.60}")
-    for name, given in ratings.items():
-        if len(given) != len(value):
-            raise InputError(
-                f"{where}: ratings.{name} has {len(given)} ratings and 'raters' {len(value)} names; give one name for "
-                "each rating"
-            )
-    return tuple(None if name is None else str(name) for name in value)
-
-
-def _control(where: str, record: Mapping[str, Any]) -> bool:
-    value = record.get("control")
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    raise InputError(f"{where}: field 'control' is {value!r:.40}; give true or false")
-
-
-def _systems(where: str, record: Mapping[str, Any]) -> tuple[str, ...]:
-    value = record.get("system")
-    if isinstance(value, list) and all(isinstance(name, str) and is_unicode(name) for name in value):
-        return tuple(value)
-    name = _name(where, record, "system")
-    return () if name is None else (name,)
-
-
-def _references(where: str, record: Mapping[str, Any]) -> tuple[str, ...] | None:
-    value = record.get("references")
-    if value is None or value == []:
-        return None
-    if isinstance(value, list) and all(isinstance(text, str) and is_unicode(text) for text in value):
-        return tuple(value)
-    raise InputError(f"{where}: field 'references' is no list of texts: {value!r:.60}")
-
-
-def _mapping(where: str, record: Mapping[str, Any], field: str) -> Mapping[str, Any]:
-    value = record.get(field)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise InputError(
-            f"{where}: field {field!r} is {type(value).__name__}; give an object with a value for each name"
-        )
-    for name in value:
-        if not is_unicode(name):
-            raise InputError(f"{where}: field {field!r} has the name {name!r:.60}, which is no text; write it anew")
-    return value
-
-
-def _ratings(where: str, name: str, given: Any) -> tuple[float | None, ...]:
-    if not isinstance(given, list):
-        raise InputError(
-            f"{where}: ratings.{name} is no list; give one rating for each rater, null where there is none"
-        )
-    return tuple(_number(where, f"ratings.{name}", value) for value in given)
-
-
-def _number(where: str, field: str, value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, int | float) and -LARGEST <= value <= LARGEST:
-        return float(value)
-    raise InputError(f"{where}: {field} is {value!r:.40}, not a finite number (at most {LARGEST:g})")

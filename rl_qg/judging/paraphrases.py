@@ -12,6 +12,7 @@ from typing import Any
 from rl_qg.data.formats import json_line_rows
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import packaged_yaml
 from rl_qg.scoring.wrong_questions import WORD, Perturbation, cased, replaced
 from rl_qg.text.english import (
     ASKING,
@@ -29,61 +30,26 @@ from rl_qg.text.english import (
 )
 from rl_qg.text.words import normalised_words
 
-_AUXILIARY = r"(?:is|are|was|were|do|does|did|has|have|had|can|could|will|would|should|may|might|must)\b"
-_MOTION = (
-    r"\b(?:from|to|at|for|come|fle[ew]|flee|fly|go|head|lead|migrate|move|relocate|retreat|sail|sen[dt]|travel)\b"
-)
-# Each phrase with what must follow for its alternatives to ask the same
-_ALTERNATIVES = (
-    (rf"how many(?: of)?(?! (?:of\b|{_AUXILIARY}|more\b|fewer\b))(?= )", ("what number of",)),
-    (rf"how much(?: of)?(?! (?:of\b|{_AUXILIARY}|\w+er\b|more\b|less\b|too\b))(?= )", ("what amount of",)),
-    (r"in what year\b", ("in which year",)),
-    (r"in which year\b", ("in what year",)),
-    (r"what kind of\b", ("what type of", "what sort of")),
-    (r"what kinds of\b", ("what types of",)),
-    (r"what type of\b", ("what kind of", "what sort of")),
-    (r"what types of\b", ("what kinds of",)),
-    (rf"where(?= {_AUXILIARY})(?!.*{_MOTION})", ("in what place", "at which place")),
-    (rf"when(?= {_AUXILIARY})", ("at what time", "at which point in time")),
-    (rf"why(?= {_AUXILIARY})", ("for what reason",)),
-    (r"how often(?= )", ("how frequently",)),
-)
-# Only words that can replace the other everywhere; in one direction where the other has more meanings
-_BOTH_WAYS = "usually/normally bought/purchased nearly/almost biggest/largest"
-_ONE_WAY = (
-    "begin/start begins/starts began/started constructed/built movie/film movies/films kids/children entire/whole "
-    "wealthy/rich approximately/roughly utilize/use utilized/used utilizes/uses numerous/many primarily/mainly "
-    "currently/now important/significant big/large bigger/larger"
-)
-_SYNONYM = dict(pair.split("/") for pair in f"{_BOTH_WAYS} {_ONE_WAY}".split()) | {
-    other: word for word, other in (pair.split("/") for pair in _BOTH_WAYS.split())
+_WORDS: dict[str, Any] = packaged_yaml(__file__, "paraphrases.yaml")
+
+
+def _pairs(name: str) -> dict[str, str]:
+    return dict(pair.split("/") for pair in _WORDS[name].split())
+
+
+_AUXILIARY = _WORDS["auxiliary"]
+_QUESTION_WORDS = {
+    pattern.replace("AUXILIARY", _AUXILIARY).replace("MOTION", _WORDS["motion"]): others
+    for pattern, others in _WORDS["question_words"].items()
 }
-_PHRASES = (  # with what must follow
-    (r"located(?= (?:in|on|near|within|between|along)\b)", "situated"),
-    (r"situated(?= (?:in|on|near|within|between|along)\b)", "located"),
-    (r"happened(?= (?:in|on|at|during|after|before)\b)", "occurred"),
-    (r"occurred(?= (?:in|on|at|during|after|before)\b)", "happened"),
-    (r"built(?= (?:in|by|during|after|before|between)\b)", "constructed"),
-    (r"prior to\b", "before"),
-    (r"attempted(?= to\b)", "tried"),
-)
-_CONTRACTED = {
-    "is": "isn't",
-    "are": "aren't",
-    "was": "wasn't",
-    "were": "weren't",
-    "did": "didn't",
-    "does": "doesn't",
-} | {**{"do": "don't", "could": "couldn't", "would": "wouldn't", "has": "hasn't", "had": "hadn't"}}
+_BOTH_WAYS = _pairs("both_ways")
+_SYNONYM = _BOTH_WAYS | _pairs("one_way") | {other: word for word, other in _BOTH_WAYS.items()}
+_CONTRACTED = _pairs("contracted")
+_ATTACHED, _CLAUSE, _BE = (frozenset(_WORDS[name].split()) for name in ("attached", "clause", "be"))
 _NAME_OF = re.compile(r"what (is|was|are|were) the names? of (.+?)\s*\?", re.IGNORECASE)
 _FINAL_YEAR = re.compile(
     r"(.+?) ((?:in|during|since|by|before|after) (?:the )?(?:[A-Z][a-z]+ )?\d{4}(?:s|'s)?)\s*\?", re.IGNORECASE
 )
-_ATTACHED = frozenset(
-    "century date day days decade just long month months period shortly soon time week year years".split()
-)
-_CLAUSE = frozenset("after although as because before if since that until when where whether which while who".split())
-_BE = frozenset("is are was were be been being had has have".split())
 
 
 def by_rules(question: str, chance: random.Random) -> tuple[str, list[str]] | None:
@@ -147,7 +113,7 @@ def _cleft(text: str, _: random.Random) -> str:
 
 
 def _other_question_word(text: str, chance: random.Random) -> str:
-    for pattern, others in _ALTERNATIVES:
+    for pattern, others in _QUESTION_WORDS.items():
         match = re.match(rf"(?:.*, )?({pattern})", text, re.IGNORECASE)
         if match:
             return _put(text, match.span(1), chance.choice(others))
@@ -175,7 +141,7 @@ def _contracted(text: str, _: random.Random) -> str:
 
 
 def _synonym(text: str, _: random.Random) -> str:
-    for pattern, other in _PHRASES:
+    for pattern, other in _WORDS["phrases"].items():
         if match := re.search(rf"(?<![\w’'-]){pattern}", text):
             return _put(text, match.span(), other)
     for match in re.finditer(r"[^\W_]+(?:[-'’][^\W_]+)*", text):
@@ -259,14 +225,8 @@ def seq2seq(
 
 
 Antonyms = Callable[[str], Sequence[str]]  # of the base form of a verb
-_NEGATED = {
-    **{"is": "isn't", "are": "aren't", "was": "wasn't", "were": "weren't", "do": "don't", "does": "doesn't"},
-    **{"did": "didn't", "has": "hasn't", "have": "haven't", "had": "hadn't", "can": "can't", "could": "couldn't"},
-    **{"will": "won't", "would": "wouldn't", "should": "shouldn't", "must": "mustn't", "may": "can't"},
-    **{"might": "couldn't", "shall": "won't"},
-}
-_MAIN_HAVE = {"has": "doesn't have", "have": "don't have", "had": "didn't have"}  # of an article: no auxiliary
-_AFFIRMED = {negated: plain for plain, negated in reversed(_NEGATED.items())} | {"cannot": "can"}
+_NEGATED = _pairs("negated")
+_AFFIRMED = {negated: plain for plain, negated in reversed(_NEGATED.items())} | _pairs("affirmed")
 
 
 def negate(question: str, chance: random.Random | None = None) -> Perturbation | None:
@@ -302,7 +262,7 @@ def _changed_auxiliaries(question: str, matches: Sequence[re.Match[str]]) -> Ite
                 text = question[: match.end()] + question[match.end() + separate.end() :]
                 yield Perturbation(text, match.group() + separate.group(), match.group(), "affirmed")
             else:
-                new = _MAIN_HAVE.get(word) if _next(matches, index) in DETERMINERS else None
+                new = _WORDS["main_have"].get(word) if _next(matches, index) in DETERMINERS else None
                 yield replaced(question, match, cased(new or _NEGATED[word], match.group()), "negated")
 
 

@@ -10,7 +10,7 @@ human question as its reference. Writes `questions.jsonl` (every question made, 
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,7 +31,7 @@ from rl_qg.judging.alterations import (
 )
 from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, write_results
 from rl_qg.runtime.errors import InputError
-from rl_qg.scoring.kept_scores import MetricRow, check_rows, direction_of, scores_of
+from rl_qg.scoring.kept_scores import check_rows, direction_of, scores_of
 from rl_qg.scoring.reward_scorer import Reward, signature_of
 from rl_qg.settings import RobustnessSettings
 from rl_qg.stats.correlation import auc_draws
@@ -88,72 +88,53 @@ def robustness(
     originals, in_file = read_questions(source, settings)
     questions, counts = alter_questions(originals, settings, folder / "translations", paraphraser, use_cpu=use_cpu)
     rows = [question.row for question in questions]
-    draws = PassageDraws(passage_groups(rows), resamples=settings.resamples, seed=settings.seed)
-    counts |= {"in_file": in_file, "passages": draws.passages, "without_score": {}}
-    counts["without_references"] = sum(row.references == (row.question,) for row in originals)
+    groups = passage_groups(rows)
+    draws = PassageDraws(groups, resamples=settings.resamples, seed=settings.seed)
     for label, metric in metrics.items():
         check_rows(label, metric, rows)
     write_questions(folder / "questions.jsonl", questions)
-    has_reference = [question.row.references != (originals[question.number].question,) for question in questions]
-    judged = _Judged(questions, rows, draws, settings, np.array(has_reference), folder)
+    scores: dict[str, Floats] = {}
+    supervised, signatures = list[dict[str, Any]](), dict[str, str]()
+    of_references = {name for name, metric in metrics.items() if "references" in getattr(metric, "needs", ())}
     for label, metric in metrics.items():
-        judged.add_metric(label, metric)
+        values = scores_of(label, metric, rows, folder / "scores", batch_size=settings.batch_size)
+        scores[label] = direction_of(metric) * np.array(values, dtype=np.float64)  # None is NaN
+        signatures[label] = signature_of(metric)
     for label, classifier in (classifiers or {}).items():
-        judged.add_classifier(label, classifier, use_cpu=use_cpu)
-    counts["without_score"] = judged.without_score
-    without, total = counts["without_references"], counts["questions"]
+        trained = classifier.train_in_folds(label, questions, groups, folder, seed=settings.seed, use_cpu=use_cpu)
+        scores[label], signatures[label] = trained.scores, trained.signature
+        supervised.append({"metric": label, "folds": trained.areas, "mean": float(np.mean(trained.areas))})
+        of_references |= {label} if classifier.reads_references else set()
+    has_reference = np.array(
+        [row.references != (originals[one.number].question,) for one, row in zip(questions, rows, strict=True)]
+    )
+    compared = {label: has_reference if label in of_references else np.ones_like(has_reference) for label in scores}
+    results = [
+        row
+        for label in scores
+        for row in _areas(label, scores[label], questions, draws, settings.kinds, compared[label])
+    ]
+    missing = {label: int(np.isnan(values).sum()) for label, values in scores.items()}
+    without, total = sum(row.references == (row.question,) for row in originals), counts["questions"]
+    counts |= {"in_file": in_file, "passages": draws.passages}
+    counts |= {"without_score": {label: count for label, count in missing.items() if count}}
     references = "the human question itself" if without == total else "those of the input"
     if 0 < without < total:
         references += f"; for {without:,} of {total:,} questions the human question itself"
     record = {
         "input": source.hashes(),
         "settings": asdict(settings),
-        "counts": counts,
+        "counts": {**counts, "without_references": without},
         "references": references,
-        "signatures": judged.signatures,
-        "results": judged.results,
-        "supervised": judged.supervised,
+        "signatures": signatures,
+        "results": results,
+        "supervised": supervised,
     }
     title = ", ".join(path.name for path in source.paths)
-    page = Page("robustness", title, _facts(record), _tables(record, questions), judged.signatures)
-    write_results(folder, "robustness", record, page, {"results": judged.results})
+    page = Page("robustness", title, _facts(record), _tables(record, questions), signatures)
+    write_results(folder, "robustness", record, page, {"results": results})
     log.info("%s\ndone: open %s", as_text(page), folder / "robustness.html")
     return record
-
-
-@dataclass(frozen=True)
-class _Judged:
-    questions: Sequence[AlteredQuestion]
-    rows: Sequence[MetricRow]
-    draws: PassageDraws
-    settings: RobustnessSettings
-    has_reference: NDArray[np.bool_]
-    folder: Path
-    results: list[dict[str, Any]] = field(default_factory=list)
-    supervised: list[dict[str, Any]] = field(default_factory=list)
-    signatures: dict[str, str] = field(default_factory=dict)
-    without_score: dict[str, int] = field(default_factory=dict)
-
-    def add_metric(self, label: str, metric: Reward) -> None:
-        values = scores_of(label, metric, self.rows, self.folder / "scores", batch_size=self.settings.batch_size)
-        scores = direction_of(metric) * np.array([np.nan if value is None else value for value in values])
-        if missing := int(np.isnan(scores).sum()):
-            self.without_score[label] = missing
-        self._add_areas(label, scores, reads_references="references" in getattr(metric, "needs", ()))
-        self.signatures[label] = signature_of(metric)
-
-    def add_classifier(self, label: str, classifier: Classifier, *, use_cpu: bool) -> None:
-        groups = passage_groups(self.rows)
-        trained = classifier.train_in_folds(
-            label, self.questions, groups, self.folder, seed=self.settings.seed, use_cpu=use_cpu
-        )
-        self._add_areas(label, trained.scores, reads_references=classifier.reads_references)
-        self.supervised.append({"metric": label, "folds": trained.areas, "mean": float(np.mean(trained.areas))})
-        self.signatures[label] = trained.signature
-
-    def _add_areas(self, label: str, scores: Floats, *, reads_references: bool) -> None:
-        informative = self.has_reference if reads_references else np.ones_like(self.has_reference)
-        self.results.extend(_areas(label, scores, self.questions, self.draws, self.settings.kinds, informative))
 
 
 def _areas(
@@ -181,8 +162,7 @@ def _areas(
             why = "one kind alone" if usable.any() else "the question is its own reference"
             units = draws.units_of(index)
             row[key] = estimate(area, len(index), passages=units, why=why, bounds=SHARE).to_dict()
-        row["own_pair"] = _own_pairs(scores, questions, bad, draws)
-        rows.append(row)
+        rows.append(row | {"own_pair": _own_pairs(scores, questions, bad, draws)})
     return rows
 
 
@@ -194,7 +174,7 @@ def _own_pairs(
     for index, question in enumerate(questions):
         if question.kind == PARAPHRASE:
             paraphrases.setdefault(question.number, []).append(index)
-    counts = np.zeros((len(questions), 3))
+    counts = np.zeros((len(questions), 3))  # pairs, paraphrases above (ties half), ties
     for index in map(int, np.flatnonzero(bad)):
         for paraphrase in paraphrases.get(questions[index].number, ()):
             gap = scores[paraphrase] - scores[index]
@@ -235,36 +215,25 @@ def _tables(record: Mapping[str, Any], questions: Sequence[AlteredQuestion]) -> 
         "Area under the ROC curve; 0.5: the metric cannot tell them apart. Brackets: 95 % bootstrap intervals over "
         "passages. After each kind, in parentheses: the number of questions compared, good and wrong ones."
     )
+    in_folds = (
+        "Trained on the other folds of passages, paraphrases against all wrong questions. The tables above rank the "
+        "questions of all folds together."
+    )
     tables = [Table("Paraphrases against wrong questions: area (0–1)", _by_metric(results, PARAPHRASE), note)]
     if any(row[ORIGINAL]["value"] is not None for row in results):
-        tables.append(
-            Table("Questions as they were against wrong questions: area (0–1)", _by_metric(results, ORIGINAL), note)
-        )
-    if supervised := record["supervised"]:
-        tables.append(
-            Table(
-                "Classifiers in each fold: area (0–1)",
-                [
-                    {
-                        "metric": row["metric"],
-                        **{f"fold {number}": f"{area:.3f}" for number, area in enumerate(row["folds"], 1)},
-                        "mean": f"{row['mean']:.3f}",
-                    }
-                    for row in supervised
-                ],
-                "Trained on the other folds of passages, paraphrases against all wrong questions. The tables above "
-                "rank the questions of all folds together.",
-            )
-        )
-    return [
-        *tables,
-        Table(
-            "A question's paraphrase against its own wrong form: fraction of pairs (0–1)",
-            _by_metric(results, "own_pair"),
-            "Ties count half.",
-        ),
-        Table("Examples", _examples(questions)),
-    ]
+        title = "Questions as they were against wrong questions: area (0–1)"
+        tables.append(Table(title, _by_metric(results, ORIGINAL), note))
+    if record["supervised"]:
+        folds = [
+            {"metric": row["metric"]}
+            | {f"fold {number}": f"{area:.3f}" for number, area in enumerate(row["folds"], 1)}
+            | {"mean": f"{row['mean']:.3f}"}
+            for row in record["supervised"]
+        ]
+        tables.append(Table("Classifiers in each fold: area (0–1)", folds, in_folds))
+    own = "A question's paraphrase against its own wrong form: fraction of pairs (0–1)"
+    examples = Table("Examples", _examples(questions))
+    return [*tables, Table(own, _by_metric(results, "own_pair"), "Ties count half."), examples]
 
 
 def _by_metric(results: Sequence[Mapping[str, Any]], part: str) -> list[dict[str, str]]:

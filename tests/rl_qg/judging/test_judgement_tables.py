@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from rl_qg.judging.tables import _worse
+from rl_qg.judging.tables import _of, _worse
 
 
 def test_better_than_counts_differences_of_one_criterion_at_question_level() -> None:
@@ -12,4 +12,4 @@ def test_better_than_counts_differences_of_one_criterion_at_question_level() -> 
     found += [(*other, "d", "a", 0.1, 0.01) for other in sorted(others)]
     names = ("criterion", "level", "coefficient", "metric", "against", "value", "p_holm")
     rows = [dict(zip(names, row, strict=True)) for row in found]
-    assert _worse(rows, "fluency") == {"a": 1, "b": 0, "c": 1}
+    assert _worse(_of(rows, criterion="fluency")) == {"a": 1, "b": 0, "c": 1}
