@@ -110,7 +110,6 @@ STAYS = [  # files that the trainer calls with the inputs of an update, in this 
     "rl_qg/generation/decoding.py",
     "rl_qg/generation/prompts.py",
     "rl_qg/scoring/reward_scorer.py",
-    "rl_qg/training/callbacks.py",
     "rl_qg/generation/logprobs.py",
     "rl_qg/generation/sharing.py",
     "rl_qg/generation/logprobs.py",  # decoder inputs before the forward pass, log-probabilities after it

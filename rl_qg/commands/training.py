@@ -81,7 +81,7 @@ def train_generator(run: OpenRun) -> Path:
 def _check_reward(run: OpenRun, reward: Reward) -> None:
     """Test the reward; also on questions of the generator where there is one already, and one process trains it."""
     from rl_qg.scoring.separation import check_reward
-    from rl_qg.training.reward_check import check_on_samples
+    from rl_qg.training.stages import check_on_samples
 
     settings, validation = run.settings, run.splits.validation
     samples = settings.task == "questions" and run.state.num_processes == 1

@@ -21,22 +21,17 @@ from transformers import (
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    Trainer,
     TrainingArguments,
 )
 
-from rewards.arithmetic import warn_if_slow
 from rewards.frozen import TOKEN_HEAD, token_classifier
 from rewards.pretrained import check_tokenizer, check_weights
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
 from rl_qg.runtime.processes import from_main, load_unsharded, loading
 from rl_qg.runtime.trainer_base import (
-    CompleteCheckpoints,
-    WholeModel,
-    last_checkpoint,
-    show_progress,
-    train_until_preempted,
+    Resumable,
+    resume_training,
 )
 from rl_qg.settings import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 
@@ -56,7 +51,7 @@ class FineTuning:
     def arguments(self) -> TrainingArguments:
         """Linear decay after a warm-up, one checkpoint kept every `save_steps` updates, no tracker."""
         settings = self.settings
-        arguments = TrainingArguments(
+        return TrainingArguments(
             output_dir=str(self.output_dir),
             num_train_epochs=settings.epochs,
             max_steps=settings.max_steps,
@@ -78,22 +73,13 @@ class FineTuning:
             bf16=self.precision == "bf16",
             fp16=self.precision == "fp16",
         )
-        if arguments.bf16:
-            warn_if_slow(torch.bfloat16, arguments.device, "training.precision=no")
-        return arguments
-
-    def train(self, trainer: WholeModel, title: str, row: int = 0) -> None:
-        """Train from the last checkpoint in the folder; `title` names the progress bar, on this row of the screen."""
-        show_progress(trainer, title, position=row)
-        processes = PartialState(cpu=self.use_cpu)  # anew: every `TrainingArguments` resets them
-        train_until_preempted(trainer, from_main(processes, lambda: last_checkpoint(self.output_dir)))
 
     def result(
         self,
         metrics: str,
         title: str,
-        make_trainer: Callable[[], WholeModel],
-        evaluate: Callable[[WholeModel], dict[str, Any]],
+        make_trainer: Callable[[], Resumable],
+        evaluate: Callable[[Resumable], dict[str, Any]],
     ) -> dict[str, Any]:
         """Return what the file `metrics` in the folder holds. Where there is none, train, save the whole model there,
         evaluate it in the main process, and write the file last. Every process calls this.
@@ -101,7 +87,7 @@ class FineTuning:
         path = self.output_dir / metrics
         if not from_main(PartialState(cpu=self.use_cpu), path.exists):
             trainer = make_trainer()
-            self.train(trainer, title)
+            resume_training(trainer, title)
             trainer.save_whole(self.output_dir)
             if trainer.is_world_process_zero():
                 write_json(path, evaluate(trainer))
@@ -135,7 +121,7 @@ def keeping_best(arguments: TrainingArguments) -> TrainingArguments:
 IGNORED = -100  # the label that the loss of transformers leaves out
 
 
-class TokenLabelTrainer(WholeModel, CompleteCheckpoints, Trainer):
+class TokenLabelTrainer(Resumable):
     """A transformers trainer for token labels, whose loss is the library's: cross-entropy averaged over the tokens of
     a batch.
     """

@@ -37,7 +37,7 @@ from rl_qg.readers.fine_tuning import (
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
 from rl_qg.runtime.processes import load_unsharded
-from rl_qg.runtime.trainer_base import WholeModel
+from rl_qg.runtime.trainer_base import Resumable
 from rl_qg.settings import TrainKPQASettings
 from rl_qg.text.spans import sentences
 
@@ -200,7 +200,7 @@ def _result(
         development = found["validation"] if settings.keep == "best" else None
         return token_label_trainer(tuning, model, tokenizer, collator, found["train"], development)
 
-    def evaluate(trainer: WholeModel) -> dict[str, Any]:
+    def evaluate(trainer: Resumable) -> dict[str, Any]:
         metrics = {
             **_scores(tuning.output_dir, items()["validation"], trainer.args.device),
             "examples": {name: part.counts() for name, part in items().items()},

@@ -33,7 +33,7 @@ from rl_qg.readers.fine_tuning import GOOD_ENCODERS, longest_window, padded
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import OutOfMemoryRetry, load_unsharded, loading
-from rl_qg.runtime.trainer_base import CompleteCheckpoints, WholeModel
+from rl_qg.runtime.trainer_base import Resumable
 
 # --- exact match and F1 of SQuAD v1.1, as the official evaluation script computes them
 #
@@ -318,7 +318,7 @@ MODEL_KEY = "qa.model.path"
 HEADS = ("softmax", "sigmoid")  # the first is that of configurations that do not say
 
 
-class QATrainer(WholeModel, CompleteCheckpoints, Trainer):
+class QATrainer(Resumable, Trainer):
     """A transformers trainer for start and end logits; trains on `Windows`.
 
     Loss: cross-entropy of the start and of the end position, averaged over both and over all windows of the update.

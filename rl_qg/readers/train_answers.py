@@ -26,7 +26,7 @@ from rl_qg.readers.fine_tuning import (
 )
 from rl_qg.readers.reader import f1
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.trainer_base import WholeModel
+from rl_qg.runtime.trainer_base import Resumable
 from rl_qg.settings import AnswersSettings, TrainAnswersSettings
 
 METRICS = "answers_metrics.json"  # written last: the model is trained and evaluated
@@ -64,7 +64,7 @@ def train_extractor(
         items = [{"input_ids": row.ids, "labels": labels_of(row, spans[contexts[row.passage]])} for row in rows]
         return token_label_trainer(tuning, model, tokenizer, TokenLabelCollator(tokenizer.pad_token_id), items)
 
-    def evaluate(trainer: WholeModel) -> dict[str, Any]:
+    def evaluate(trainer: Resumable) -> dict[str, Any]:
         return _evaluate(output_dir, validation, settings, trainer.args.device)
 
     metrics = tuning.result(METRICS, "answer extractor", make_trainer, evaluate)

@@ -43,6 +43,7 @@ from rl_qg.readers.reader import (
 from rl_qg.runtime.errors import InputError, Terminated
 from rl_qg.runtime.files import read_json, write_json
 from rl_qg.runtime.processes import available_cores, worker_pool
+from rl_qg.runtime.trainer_base import resume_training
 from rl_qg.settings import QASettings, ReaderTrials
 from rl_qg.stats.intervals import PERCENT, PassageDraws, mean_interval
 
@@ -383,7 +384,7 @@ def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:
         model.config.abstains = True  # `reward=reader` then lets it answer nothing
     arguments = tuning.arguments()  # after the model: under ZeRO-3 they would make it load in pieces
     trainer = QATrainer(model, arguments, processing_class=features.tokenizer, train_dataset=features.train)
-    tuning.train(trainer, f"reader on {job.output_dir.name} data, seed {seed}", row)
+    resume_training(trainer, f"reader on {job.output_dir.name} data, seed {seed}", position=row)
     logits = trainer.predict_logits(features.validation)
     starts, ends = (span_scores(torch.from_numpy(part), trainer.model.config).numpy() for part in logits)
     if seed == settings.seeds[0]:

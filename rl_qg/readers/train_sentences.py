@@ -40,7 +40,7 @@ from rl_qg.readers.sentences import (
 )
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
-from rl_qg.runtime.trainer_base import CompleteCheckpoints, WholeModel
+from rl_qg.runtime.trainer_base import Resumable
 from rl_qg.settings import TrainSentencesSettings
 from rl_qg.stats.intervals import PassageDraws
 
@@ -49,7 +49,7 @@ METRICS = "sentence_metrics.json"  # written last: the model is trained and eval
 log = logging.getLogger(__name__)
 
 
-class SentenceTrainer(WholeModel, CompleteCheckpoints, Trainer):
+class SentenceTrainer(Resumable, Trainer):
     """A transformers trainer that stops when `patience` epochs have not lowered the loss on the held-out items.
 
     It decides before each epoch from the log of the checkpoint, so that a resumed run stops where another one would.
@@ -94,7 +94,7 @@ def train_sentences(
     def data() -> "_Data":
         return _Data(train, validation, settings, seed)
 
-    def evaluate(trainer: WholeModel) -> dict[str, Any]:
+    def evaluate(trainer: Resumable) -> dict[str, Any]:
         if settings.threshold == "tuned":
             _tune(output_dir, data().development, trainer.args.device)
         classifier = SentenceClassifier.from_pretrained(output_dir, device=trainer.args.device, key="output_dir")

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,67 +21,15 @@ from transformers import ProgressCallback, Trainer, TrainerCallback, TrainerCont
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_callback import PrinterCallback
 
+from rewards.arithmetic import warn_if_slow
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError, LocalError, Terminated
 from rl_qg.runtime.files import is_disk_full, write_json
-from rl_qg.runtime.processes import TIMEOUT
+from rl_qg.runtime.processes import TIMEOUT, from_main
 
 MANIFEST = "complete.json"  # of a checkpoint: written last, lists every file with its size
 NAME = re.compile(r"checkpoint-\d+")
 log = logging.getLogger(__name__)
-
-
-class CompleteCheckpoints(Trainer):
-    """Mixin of trainers, named before the trainer class: marks each checkpoint as complete after the last file of the
-    last process, and only then deletes older ones (`save_total_limit`).
-    """
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-        if self.is_world_process_zero():
-            shutil.rmtree(folder, ignore_errors=True)  # may be incomplete after a kill
-        self.accelerator.wait_for_everyone()
-        with _disk_full_as_one_line(folder):
-            super()._save_checkpoint(model, trial)
-            self.accelerator.wait_for_everyone()
-            if self.is_world_process_zero():
-                mark_complete(folder)
-        self._delete_old()
-
-    def train(self, *args: Any, **kwargs: Any) -> Any:
-        self._limit, self.args.save_total_limit = self.args.save_total_limit, None  # only this class deletes
-        try:
-            result = super().train(*args, **kwargs)
-        finally:
-            self.args.save_total_limit = self._limit
-        self._delete_old()  # a kill may have interrupted the last deletion
-        return result
-
-    def _delete_old(self) -> None:
-        best = self.state.best_model_checkpoint
-        if self.is_world_process_zero() and self._limit:
-            delete_all_but(Path(self.args.output_dir), self._limit, best=None if best is None else Path(best))
-
-    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        """As in the library, which would make one more update when it resumes from the last one within an epoch, or
-        where a callback says at the start that training stops.
-        """
-        if self.state.global_step >= self.state.max_steps or self.control.should_training_stop:
-            self.control.should_training_stop = True
-            return
-        super()._run_epoch(*args, **kwargs)
-
-    def _load_best_model(self) -> None:
-        """As in the library; if the best checkpoint is damaged, a warning names it and the last model is kept."""
-        fault = fault_of(Path(self.state.best_model_checkpoint))
-        if fault is not None:
-            log.warning("%s; the best model is lost, the last one is kept", fault)
-            return
-        super()._load_best_model()
-        best, last = self.state.best_global_step, self.state.global_step
-        if best < last and self.is_world_process_zero():
-            reason = f"it has the lowest validation loss, {self.state.best_metric:.4g}"
-            log.info("the model of step %d is kept, not that of the last step, %d: %s", best, last, reason)
 
 
 def mark_complete(folder: Path) -> None:
@@ -219,22 +167,74 @@ def train_until_preempted(trainer: Any, checkpoint: str | None) -> None:
         raise Terminated
 
 
+# The base of every trainer: complete checkpoints, and whole weights of a model whose parameters are sharded over the
+# processes by ZeRO-3 or FSDP.
+
+
 WRAPPER = "_checkpoint_wrapped_module."  # put into names by FSDP's activation checkpointing
 
 
-class WholeModel(Trainer):
-    """Mixin of trainers, named before the trainer class: gives access to the model with whole weights."""
+class Resumable(Trainer):
+    """Mixin of trainers, named before the trainer class: marks each checkpoint as complete after the last file of the
+    last process, and only then deletes older ones (`save_total_limit`); gives access to the model with whole weights.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.is_fsdp_enabled and self.accelerator.state.fsdp_plugin.fsdp_version == 1:
             raise InputError("FSDP 1 is not supported: set fsdp_version: 2, as configs/accelerate/fsdp.yaml does")
         self._whole: WholeWeights | None = None
+        if self.args.bf16:
+            warn_if_slow(torch.bfloat16, self.args.device, "training.precision=no")
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         if self._whole is None and (self.is_fsdp_enabled or is_deepspeed_zero3_enabled()):
             self._whole = WholeWeights(self.model)
-        return super().train(*args, **kwargs)
+        self._limit, self.args.save_total_limit = self.args.save_total_limit, None  # only this class deletes
+        try:
+            result = super().train(*args, **kwargs)
+        finally:
+            self.args.save_total_limit = self._limit
+        self._delete_old()  # a kill may have interrupted the last deletion
+        return result
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        if self.is_world_process_zero():
+            shutil.rmtree(folder, ignore_errors=True)  # may be incomplete after a kill
+        self.accelerator.wait_for_everyone()
+        with _disk_full_as_one_line(folder):
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()
+            if self.is_world_process_zero():
+                mark_complete(folder)
+        self._delete_old()
+
+    def _delete_old(self) -> None:
+        best = self.state.best_model_checkpoint
+        if self.is_world_process_zero() and self._limit:
+            delete_all_but(Path(self.args.output_dir), self._limit, best=None if best is None else Path(best))
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        """As in the library, which would make one more update when it resumes from the last one within an epoch, or
+        where a callback says at the start that training stops.
+        """
+        if self.state.global_step >= self.state.max_steps or self.control.should_training_stop:
+            self.control.should_training_stop = True
+            return
+        super()._run_epoch(*args, **kwargs)
+
+    def _load_best_model(self) -> None:
+        """As in the library; if the best checkpoint is damaged, a warning names it and the last model is kept."""
+        fault = fault_of(Path(self.state.best_model_checkpoint))
+        if fault is not None:
+            log.warning("%s; the best model is lost, the last one is kept", fault)
+            return
+        super()._load_best_model()
+        best, last = self.state.best_global_step, self.state.global_step
+        if best < last and self.is_world_process_zero():
+            reason = f"it has the lowest validation loss, {self.state.best_metric:.4g}"
+            log.info("the model of step %d is kept, not that of the last step, %d: %s", best, last, reason)
 
     def whole_model(self) -> AbstractContextManager[Any]:
         """A context manager that gives the unwrapped model with whole weights. Every process must call this."""
@@ -368,3 +368,17 @@ def show_progress(trainer: Any, title: str, *, position: int = 0) -> None:
     for library in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(library)
     trainer.add_callback(TrainingBar(title, position=position))
+
+
+def resume_training(
+    trainer: Any, title: str, *, position: int = 0, at_start: Callable[[], None] = lambda: None
+) -> None:
+    """Train from the last checkpoint to the end (`train_until_preempted`), with a progress bar of this title. Where
+    there is no checkpoint, `at_start` is called. Every process calls this.
+    """
+    show_progress(trainer, title, position=position)
+    folder = Path(trainer.args.output_dir)
+    checkpoint = from_main(trainer.accelerator.state, lambda: last_checkpoint(folder))
+    if checkpoint is None:
+        at_start()
+    train_until_preempted(trainer, checkpoint)

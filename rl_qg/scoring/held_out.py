@@ -8,10 +8,9 @@ them.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from statistics import fmean, median
-from typing import Any
 
 from rewards import load
 from rewards.words import ends_as_question, words
@@ -32,6 +31,23 @@ DIRECTION: Mapping[str, int] = {
     "loss": -1,
     "reward_greedy": 1,
 }
+TOLERANCE = 0.1  # fraction of its value at the start that a measure may lose
+_TOLERANCES = {"held_out": 0.05}  # log-likelihoods lose much meaning before they lose many percent
+_BOTH_WAYS = 2.5  # times that, where neither direction is better: a style that is learnt changes lengths too
+# Changes too small to matter however small the start is: one BLEU point in 100, one question in twenty.
+LEAST = {
+    "length_words": 1.0,
+    **dict.fromkeys(("bleu4", "rouge_l"), 0.01),
+    **dict.fromkeys(("distinct_1", "distinct_2"), 0.02),
+    **dict.fromkeys(("copy_rate", "no_question_mark", "repeated_3grams", "unsupported"), 0.05),
+}
+_RISE = 0.01  # fraction of its start by which a reward must grow to have gone up
+_ENDS = 3  # evaluations whose median is taken for the start of a stage, and for its end
+FEWEST = 4  # evaluations: with fewer, one noisy value decides
+bleu4, rouge_l, faithfulness = (cache(partial(load, name)) for name in ("bleu4", "rouge_l", "faithfulness"))
+
+
+# --- measures of questions
 
 
 def held_out_measures(
@@ -40,7 +56,7 @@ def held_out_measures(
     """Measure generated questions against one gold question and one passage each.
 
     N-grams are of the words of `rewards.words.words`, those of ROUGE-L: lower case, no punctuation, each character of
-    a script without spaces a word. Returned, all 0 for no questions:
+    a script without spaces a word. `ValueError` for lists of unequal length. Returned, all 0 for no questions:
 
     - `bleu4`: `rewards.load("bleu4")` of the corpus (n-gram counts summed over the questions), 0 to 1
     - `rouge_l`: mean of `rewards.load("rouge_l")`, 0 to 1
@@ -54,11 +70,6 @@ def held_out_measures(
     - `repeated_3grams`: fraction of questions in which some 3-gram occurs twice
     - `unsupported`: fraction of questions with a name or number that the passage lacks, by
       `rewards.EntityFaithfulness` and its rules for English
-
-    `measure_signatures` identifies the first two.
-
-    Raises:
-        ValueError: the lists are of unequal length.
     """
     if not len(questions) == len(references) == len(contexts):
         raise ValueError(
@@ -67,14 +78,13 @@ def held_out_measures(
         )
     gold = [[text] for text in references]
     question_words = [words(text) for text in questions]
-    passage_words = [words(text) for text in contexts]
     return {
         "bleu4": float(bleu4().corpus(bleu4().statistics(questions, gold).sum(axis=0))),
         "rouge_l": _mean(iter(rouge_l().score(questions, references=gold).scores)),
         "distinct_1": _distinct(question_words, 1),
         "distinct_2": _distinct(question_words, 2),
         "length_words": _mean(word_count(text) for text in questions),
-        "copy_rate": _mean(_copied(*pair) for pair in zip(question_words, passage_words, strict=True)),
+        "copy_rate": _mean(_copied(*pair) for pair in zip(question_words, map(words, contexts), strict=True)),
         "no_question_mark": _mean(not ends_as_question(text) for text in questions),
         "repeated_3grams": _mean(_repeats(question) for question in question_words),
         "unsupported": _mean(score < 1 for score in faithfulness().score(questions, contexts).scores),
@@ -82,36 +92,8 @@ def held_out_measures(
 
 
 def measure_signatures() -> dict[str, str]:
-    """Return the signatures of the measures that compare with gold questions, with how they treat a set."""
+    """The signatures of the measures that compare with gold questions, with how they treat a set."""
     return {"bleu4": f"{bleu4().signature}|set:corpus", "rouge_l": f"{rouge_l().signature}|set:mean"}
-
-
-@cache
-def bleu4() -> Any:
-    return load("bleu4")
-
-
-@cache
-def rouge_l() -> Any:
-    return load("rouge_l")
-
-
-@cache
-def faithfulness() -> Any:
-    return load("faithfulness")
-
-
-def improves(name: str, value: float, best: float | None) -> bool:
-    """Return whether `value` of a measure is better than the best so far; None: there was none yet.
-
-    A value that is not finite never is. Raises `ValueError` for a measure that is unknown or has no better direction.
-    """
-    if not DIRECTION.get(name):
-        usable = ", ".join(known for known, direction in DIRECTION.items() if direction)
-        raise ValueError(f"{name} is not a measure that can improve; one of {usable}")
-    if not math.isfinite(value):
-        return False
-    return best is None or not math.isfinite(best) or DIRECTION[name] * (value - best) > 0
 
 
 def _mean(values: Iterator[float]) -> float:
@@ -138,24 +120,20 @@ def _repeats(question: Sequence[str]) -> bool:
     return len(set(ngrams)) < len(ngrams)
 
 
-TOLERANCE = 0.1  # fraction of its value at the start that a measure may lose
-_TOLERANCES = {"held_out": 0.05}  # log-likelihoods lose much meaning before they lose many percent
-_BOTH_WAYS = 2.5  # times that, where neither direction is better: a style that is learnt changes lengths too
-# Changes too small to matter however small the start is: one BLEU point in 100, one question in twenty.
-LEAST = {
-    "bleu4": 0.01,
-    "rouge_l": 0.01,
-    "distinct_1": 0.02,
-    "distinct_2": 0.02,
-    "length_words": 1.0,
-    "copy_rate": 0.05,
-    "no_question_mark": 0.05,
-    "repeated_3grams": 0.05,
-    "unsupported": 0.05,
-}
-_RISE = 0.01  # fraction of its start by which a reward must grow to have gone up
-_ENDS = 3  # evaluations whose median is taken for the start of a stage, and for its end
-FEWEST = 4  # evaluations: with fewer, one noisy value decides
+# --- what is said of a series of them
+
+
+def improves(name: str, value: float, best: float | None) -> bool:
+    """Return whether `value` of a measure is better than the best so far; None: there was none yet.
+
+    A value that is not finite never is. Raises `ValueError` for a measure that is unknown or has no better direction.
+    """
+    if not DIRECTION.get(name):
+        usable = ", ".join(known for known, direction in DIRECTION.items() if direction)
+        raise ValueError(f"{name} is not a measure that can improve; one of {usable}")
+    if not math.isfinite(value):
+        return False
+    return best is None or not math.isfinite(best) or DIRECTION[name] * (value - best) > 0
 
 
 @dataclass(frozen=True)

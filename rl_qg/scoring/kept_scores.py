@@ -49,13 +49,8 @@ class MetricRow:
 def needed_columns(metric: Reward, rows: Sequence[MetricRow]) -> list[str]:
     """The columns besides the question that a metric gets: those it needs; without `needs`, all that every row has."""
     needs = getattr(metric, "needs", None)
-    if needs is not None:
-        return [column for need, column in COLUMN.items() if need in needs]
-    return [
-        column
-        for need, column in COLUMN.items()
-        if need in WITHOUT_NEEDS and all(getattr(row, column) is not None for row in rows)
-    ]
+    columns = [column for need, column in COLUMN.items() if need in (WITHOUT_NEEDS if needs is None else needs)]
+    return [column for column in columns if needs is not None or all(getattr(row, column) is not None for row in rows)]
 
 
 def check_rows(label: str, metric: Reward, rows: Sequence[MetricRow], remedy: str = "add it") -> None:
@@ -89,18 +84,30 @@ def scores_of(
     texts = texts_hash((row.question, *(getattr(row, column) for column in columns)) for row in rows)
     note = {"signature": signature_of(metric), "rows": len(rows), "texts": texts}
     in_parts = OutOfMemoryRetry(label, "shorten the contexts, or score on the CPU (training.use_cpu=true)")
+    whole = getattr(metric, "whole_set", False)
+
+    def score(part: Sequence[MetricRow]) -> list[float | None]:
+        given = {column: [getattr(row, column) for row in part] for column in ("question", *columns)}
+        return _finite(score_or_refuse(metric, f"{part[0].where} to {part[-1].where}: metric {label}", given).scores)
 
     def batch(start: int, end: int) -> list[float | None]:
         if known is not None:
             return _finite(known[start:end])
         if hasattr(metric, "reset_cache"):
             metric.reset_cache()
-        if whole:
-            return _score_whole(label, metric, rows, columns)
-        scores = in_parts(lambda part: _score(label, metric, part, columns), rows[start:end])
-        return [value for part in scores for value in part]
+        if not whole:
+            return [value for part in in_parts(score, rows[start:end]) for value in part]
+        try:
+            return score(rows)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+        raise LocalError(
+            f"metric {label}: its scores depend on all {len(rows)} rows, which do not fit into memory together; "
+            "score fewer"
+        )
 
-    if whole := getattr(metric, "whole_set", False):
+    if whole:
         batch_size = max(len(rows), 1)
     path, trusted = folder / f"{label}.jsonl", hasattr(metric, "signature")
     values = kept_scores(path, note, len(rows), batch, batch_size=batch_size, unit="row", trusted=trusted)
@@ -158,34 +165,6 @@ def _stored_scores(lines: ResumableLines) -> list[Any] | None:
 def direction_of(metric: Reward) -> int:
     """1 where more is better, -1 where less is."""
     return 1 if getattr(metric, "higher_is_better", True) else -1
-
-
-def _score(label: str, metric: Reward, rows: Sequence[MetricRow], columns: Sequence[str]) -> list[float | None]:
-    given: dict[str, Any] = dict.fromkeys(COLUMN.values())
-    given |= {column: [getattr(row, column) for row in rows] for column in columns}
-    result = score_or_refuse(
-        metric,
-        f"{rows[0].where} to {rows[-1].where}: metric {label}",
-        [row.question for row in rows],
-        given["context"],
-        answers=given["answer"],
-        references=given["references"],
-        titles=given["title"],
-    )
-    return _finite(result.scores)
-
-
-def _score_whole(label: str, metric: Reward, rows: Sequence[MetricRow], columns: Sequence[str]) -> list[float | None]:
-    """The scores of a metric for which halves of the rows, where memory runs out, would be other sets."""
-    try:
-        return _score(label, metric, rows, columns)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-    raise LocalError(
-        f"metric {label}: its scores depend on all {len(rows)} rows, which do not fit into memory together; "
-        "score fewer"
-    )
 
 
 def _finite(scores: Sequence[float | None]) -> list[float | None]:
@@ -257,12 +236,11 @@ def write_draws(path: Path, draws: Iterable[ScoreDraws]) -> None:
 
 def read_draws(path: Path) -> list[ScoreDraws]:
     """What `write_draws` wrote; nothing where there is no file, as of earlier versions."""
-    return [_draws(where, record) for where, _, record in json_line_rows(path)] if path.is_file() else []
-
-
-def _draws(where: str, record: Mapping[str, Any]) -> ScoreDraws:
-    try:
-        values = np.array([np.nan if value is None else value for value in record["values"]], dtype=np.float64)
-        return ScoreDraws(**{**record, "values": values})
-    except (KeyError, TypeError, ValueError):
-        raise InputError(f"{where}: holds no draws of a score; make the result again") from None
+    draws = []
+    for where, _, record in json_line_rows(path) if path.is_file() else ():
+        try:
+            values = np.array([np.nan if value is None else value for value in record["values"]], dtype=np.float64)
+            draws.append(ScoreDraws(**{**record, "values": values}))
+        except (KeyError, TypeError, ValueError):
+            raise InputError(f"{where}: holds no draws of a score; make the result again") from None
+    return draws

@@ -3,12 +3,12 @@ fraction of its memory.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rewards.combine import Combined
 from rewards.frozen import FrozenModel, loading_on
@@ -16,12 +16,10 @@ from rewards.set_rewards import SetReward
 
 log = logging.getLogger(__name__)
 
-ACCELERATOR, HOST = "device", "cpu"
-
 
 def loading_where(placement: str | float, device: torch.device) -> AbstractContextManager[None]:
     """Inside, frozen models load directly to `device`, or to the host if `place_reward` may keep some there."""
-    return loading_on(device if placement == ACCELERATOR else HOST)
+    return loading_on(device if placement == "device" else "cpu")
 
 
 def place_reward(reward: Any, placement: str | float, device: torch.device) -> None:
@@ -46,9 +44,27 @@ def place_reward(reward: Any, placement: str | float, device: torch.device) -> N
             reason = "there is no accelerator" if memory is None else f"{type(part).__name__} has no frozen models"
             log.warning("training.reward_placement=%s has no effect on the reward: %s", placement, reason)
         if hasattr(part, "to"):
-            part.to(HOST if placement == HOST else device)
+            part.to("cpu" if placement == "cpu" else device)
     if memory is not None and not isinstance(placement, str):
         offload(offloaded, device, int(placement * memory))
+
+
+def frozen_models(metric: Any) -> list[FrozenModel]:
+    return [value for value in getattr(metric, "__dict__", {}).values() if isinstance(value, FrozenModel)]
+
+
+def _parts(reward: Any) -> list[Any]:
+    if isinstance(reward, Combined):
+        return [inner for part in reward.parts.values() for inner in _parts(part.metric)]
+    if isinstance(reward, SetReward):
+        return [inner for metric in reward.metrics for inner in _parts(metric)]
+    return [reward]
+
+
+def _memory(device: torch.device) -> int | None:
+    if device.type in ("cpu", "mps"):
+        return None
+    return int(torch.get_device_module(device).get_device_properties(device).total_memory)
 
 
 def offload(models: Sequence[FrozenModel], device: torch.device, budget: int) -> None:
@@ -59,28 +75,12 @@ def offload(models: Sequence[FrozenModel], device: torch.device, budget: int) ->
     is exceeded, which is logged.
     """
     sizes = [_bytes(model.plain()) for model in models]
-    if sum(sizes) <= budget:
-        for model in models:
-            model.to(device)
-        return
+    fits = sum(sizes) <= budget
     for model, size in zip(models, sizes, strict=True):
-        _offload(model, device, budget * size // sum(sizes))
-
-
-def frozen_models(metric: Any) -> list[FrozenModel]:
-    return [value for value in getattr(metric, "__dict__", {}).values() if isinstance(value, FrozenModel)]
-
-
-def _parts(reward: Any) -> Iterator[Any]:
-    if isinstance(reward, Combined):
-        inner = [part.metric for part in reward.parts.values()]
-    elif isinstance(reward, SetReward):
-        inner = reward.metrics
-    else:
-        yield reward
-        return
-    for metric in inner:
-        yield from _parts(metric)
+        if fits:
+            model.to(device)
+        else:
+            _offload(model, device, budget * size // sum(sizes))
 
 
 def _offload(model: FrozenModel, device: torch.device, budget: int) -> None:
@@ -98,6 +98,18 @@ def _offload(model: FrozenModel, device: torch.device, budget: int) -> None:
         *(model.name, len(layers) - staying, len(layers), device, used / 1e9),
         "" if used <= budget else f", more than the {budget / 1e9:.2f} GB that training.reward_placement gives",
     )
+
+
+def _layers(module: nn.Module) -> list[nn.Module]:
+    """The elements of the outermost module lists, which are the layers of encoder and decoder."""
+    layers: list[nn.Module] = []
+    for child in module.children():
+        layers += list(child) if isinstance(child, nn.ModuleList) else _layers(child)
+    return layers
+
+
+def _bytes(module: nn.Module) -> int:
+    return sum(weight.nbytes for weight in module.parameters())
 
 
 def _distribute(module: nn.Module, on_host: Sequence[nn.Module], device: torch.device) -> None:
@@ -122,35 +134,14 @@ def _keep_on_host(layer: nn.Module, device: torch.device) -> None:
     # Empty, but on the device: models read the device and the type of their weights.
     empty = [torch.empty(0, dtype=weight.dtype, device=device) for weight in weights]
 
-    def fetch(module: nn.Module, arguments: Any) -> None:
-        _assign(weights, [data.to(device, non_blocking=True, copy=True) for data in host_data])
+    def fetch(*_: Any) -> None:
+        for weight, data in zip(weights, host_data, strict=True):
+            weight.data = data.to(device, non_blocking=True, copy=True)
 
-    def release(module: nn.Module, arguments: Any, output: Any) -> None:
-        _assign(weights, empty)
+    def release(*_: Any) -> None:
+        for weight, nothing in zip(weights, empty, strict=True):
+            weight.data = nothing
 
-    _assign(weights, empty)
+    release()
     layer.register_forward_pre_hook(fetch)
     layer.register_forward_hook(release, always_call=True)  # also after an out-of-memory error
-
-
-def _assign(weights: Sequence[nn.Parameter], values: Sequence[Tensor]) -> None:
-    for weight, value in zip(weights, values, strict=True):
-        weight.data = value
-
-
-def _layers(module: nn.Module) -> list[nn.Module]:
-    """The elements of the outermost module lists, which are the layers of encoder and decoder."""
-    layers: list[nn.Module] = []
-    for child in module.children():
-        layers += list(child) if isinstance(child, nn.ModuleList) else _layers(child)
-    return layers
-
-
-def _bytes(module: nn.Module) -> int:
-    return sum(weight.nbytes for weight in module.parameters())
-
-
-def _memory(device: torch.device) -> int | None:
-    if device.type in ("cpu", "mps"):
-        return None
-    return int(torch.get_device_module(device).get_device_properties(device).total_memory)

@@ -6,6 +6,8 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -16,9 +18,11 @@ from rewards.errors import MetricInputError
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.generate import Reranker
 from rl_qg.runtime.errors import InputError, LocalError
+from rl_qg.runtime.files import append_json_line
 from rl_qg.runtime.processes import OutOfMemoryRetry, is_out_of_memory
 
 log = logging.getLogger(__name__)
+QUESTIONS_IN_VAIN = 64
 
 
 class Reward(Protocol):
@@ -39,10 +43,17 @@ def signature_of(reward: Reward) -> str:
     return str(getattr(reward, "signature", type(reward).__name__))
 
 
-def score_or_refuse(reward: Reward, where: str, questions: Sequence[str], *columns: Any, **named: Any) -> Result:
-    """The scores of one call."""
+def finite_or_none(value: Tensor | float) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def score_or_refuse(reward: Reward, where: str, columns: Mapping[str, Sequence[Any]]) -> Result:
+    """The scores of one call, of columns by their names in data: `question` and those of `rewards.contract.COLUMN`."""
+    get = columns.get
+    named: Any = {"answers": get("answer"), "references": get("references"), "titles": get("title")}
     try:
-        return scored(reward, questions, *columns, **named)
+        return scored(reward, columns["question"], get("context"), **named)
     except MetricInputError as error:
         raise InputError(f"{where}: {error}") from None
     except Exception as error:
@@ -66,16 +77,43 @@ def try_reward(
 
 
 @dataclass(frozen=True)
-class ScoredBatch:
-    """Scores of n questions: `scores` (n numbers, NaN where there is none), their `parts` by name, and `faults`: for
-    each question an error message, or None. Of n texts of sets of questions also `credits`, a number for each question
-    (`rewards.set_rewards.SetReward.result`); else None.
+class ScoredText:
+    """A text's score, NaN where there is none, with its parts by name and, or None, why the reward failed; of a set of
+    questions also a number for each of them (`rewards.set_rewards.SetReward.result`).
     """
 
-    scores: list[float]
-    parts: Mapping[str, list[float]]
-    faults: list[str | None]
-    credits: list[list[float]] | None = None
+    score: float
+    parts: Mapping[str, float]
+    fault: str | None = None
+    credits: list[float] | None = None
+
+
+@dataclass(frozen=True)
+class ScoredBatch:
+    """Scored texts, and the columns of their values; a part that only some have is NaN in the others."""
+
+    rows: Sequence[ScoredText]
+
+    @property
+    def scores(self) -> list[float]:
+        return [row.score for row in self.rows]
+
+    @property
+    def parts(self) -> dict[str, list[float]]:
+        names = dict.fromkeys(name for row in self.rows for name in row.parts)
+        return {name: [row.parts.get(name, math.nan) for row in self.rows] for name in names}
+
+    @property
+    def faults(self) -> list[str | None]:
+        return [row.fault for row in self.rows]
+
+    @property
+    def credits(self) -> list[list[float]] | None:
+        given = any(row.credits is not None for row in self.rows)
+        return [row.credits or [] for row in self.rows] if given else None
+
+
+Pairs = Sequence[tuple[QAExample, str]]
 
 
 class RewardScorer:
@@ -106,99 +144,72 @@ class RewardScorer:
 
     def __call__(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
         """Score question i as one about example i."""
+        pairs = list(zip(examples, questions, strict=True))
         # A policy with little entropy samples its greedy question: equal texts are scored once.
-        distinct = list(dict.fromkeys(zip(examples, questions, strict=True)))
-        batches = self._retry(
-            lambda pairs: self._score_or_split([e for e, _ in pairs], [q for _, q in pairs]), distinct
-        )
-        scored = _concatenated(batches)
-        row_of = {pair: row for row, pair in enumerate(distinct)}
-        rows = [row_of[pair] for pair in zip(examples, questions, strict=True)]
-        return ScoredBatch(
-            [scored.scores[row] for row in rows],
-            {name: [values[row] for row in rows] for name, values in scored.parts.items()},
-            [scored.faults[row] for row in rows],
-            None if scored.credits is None else [scored.credits[row] for row in rows],
-        )
+        distinct = list(dict.fromkeys(pairs))
+        row_of = dict(zip(distinct, chain.from_iterable(self._retry(self._score_or_split, distinct)), strict=True))
+        return ScoredBatch([row_of[pair] for pair in pairs])
 
-    def _score_or_split(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
+    def _score_or_split(self, pairs: Pairs) -> list[ScoredText]:
         """Score a batch, and where that fails each question alone, which shows the one that made it fail."""
         try:
-            return self._score(examples, questions)
+            return self._score(pairs)
         except WrongReward as error:
             raise LocalError(str(error)) from None
         except Exception as error:
             if is_out_of_memory(error):
                 raise
             kind, fault = type(error).__name__, failure(error, self.reward)
-            if len(questions) == 1:
-                return ScoredBatch([math.nan], {}, [fault])
+            if len(pairs) == 1:
+                return [ScoredText(math.nan, {}, fault)]
             if kind not in self._logged:
                 self._logged.add(kind)
-                log.warning("the reward failed on %d questions (%s); each is scored alone", len(questions), fault)
-        pairs = zip(examples, questions, strict=True)
-        return _concatenated([self._score_or_split([example], [question]) for example, question in pairs])
+                log.warning("the reward failed on %d questions (%s); each is scored alone", len(pairs), fault)
+        return [row for pair in pairs for row in self._score_or_split([pair])]
 
-    def _score(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
+    def _score(self, pairs: Pairs) -> list[ScoredText]:
         """Score a batch. A reward that does not say what it needs gets the human question of each passage that has
         one, whatever else is in the batch.
         """
-        if hasattr(self.reward, "needs"):
-            return self._call(examples, questions, references=self._with_references)
-        asked = [self._with_references and bool(example.question) for example in examples]
-        if len(set(asked)) == 1:
-            return self._call(examples, questions, references=asked[0])
-        parts, rows = [], []
-        for given in (True, False):
-            chosen = [row for row, has in enumerate(asked) if has is given]
-            parts.append(self._call([examples[k] for k in chosen], [questions[k] for k in chosen], references=given))
-            rows += chosen
-        both, order = _concatenated(parts), sorted(range(len(rows)), key=rows.__getitem__)
-        return ScoredBatch(
-            [both.scores[k] for k in order],
-            {name: [values[k] for k in order] for name, values in both.parts.items()},
-            [both.faults[k] for k in order],
-        )
+        says = hasattr(self.reward, "needs")
+        rows: dict[int, ScoredText] = {}
+        for references in (True, False):
+            chosen = [
+                number
+                for number, (example, _) in enumerate(pairs)
+                if (self._with_references and (says or bool(example.question))) is references
+            ]
+            if chosen:
+                rows |= zip(chosen, self._call([pairs[number] for number in chosen], references), strict=True)
+        return [rows[number] for number in range(len(pairs))]
 
-    def _call(self, examples: Sequence[QAExample], questions: Sequence[str], *, references: bool) -> ScoredBatch:
+    def _call(self, pairs: Pairs, references: bool) -> list[ScoredText]:
         result = scored(
             self.reward,
-            questions,
-            [example.context for example in examples],
-            answers=[example.answers[0].text for example in examples],
-            references=[[example.question] for example in examples] if references else None,
-            titles=[example.title for example in examples],
+            [question for _, question in pairs],
+            [example.context for example, _ in pairs],
+            answers=[example.answers[0].text for example, _ in pairs],
+            references=[[example.question] for example, _ in pairs] if references else None,
+            titles=[example.title for example, _ in pairs],
         )
-        scores = [math.nan if score is None else score for score in result.scores]
         parts = {
             name: [math.nan if value is None else float(value) for value in values]
             for name, values in result.parts.items()
             if all(isinstance(value, int | float | None) for value in values)
         }
-        faults = [
-            None if math.isfinite(score) else f"the reward is {given}"
-            for score, given in zip(scores, result.scores, strict=True)
-        ]
-        return ScoredBatch(scores, parts, faults)
+        return scored_texts(result.scores, parts)
 
 
-def _concatenated(batches: Sequence[ScoredBatch]) -> ScoredBatch:
-    """The scores of consecutive batches as one batch; a part that only some have is NaN in the others."""
-    if len(batches) == 1:
-        return batches[0]
-    names = dict.fromkeys(name for batch in batches for name in batch.parts)
-    parts: dict[str, list[float]] = {name: [] for name in names}
-    for batch in batches:
-        for name in names:
-            parts[name] += batch.parts.get(name, [math.nan] * len(batch.scores))
-    return ScoredBatch(
-        [score for batch in batches for score in batch.scores],
-        parts,
-        [fault for batch in batches for fault in batch.faults],
-        None
-        if all(batch.credits is None for batch in batches)
-        else [row for batch in batches for row in batch.credits or [[] for _ in batch.scores]],
-    )
+def scored_texts(scores: Sequence[float | None], parts: Mapping[str, Sequence[float]]) -> list[ScoredText]:
+    """Texts by the columns of their values; a score that is None or not finite is a fault."""
+    return [
+        ScoredText(
+            math.nan if score is None else score,
+            {name: values[row] for name, values in parts.items()},
+            None if score is not None and math.isfinite(score) else f"the reward is {score}",
+        )
+        for row, score in enumerate(scores)
+    ]
 
 
 @dataclass(frozen=True)
@@ -222,17 +233,56 @@ class ScoredRollout:
     def of(
         cls, scored: ScoredBatch, sampled: list[str], greedy: list[str], *, copies: int, device: torch.device
     ) -> "ScoredRollout":
-        scores = torch.tensor(scored.scores, device=device)
-        count = len(sampled)
+        scores, count, credits = torch.tensor(scored.scores, device=device), len(sampled), scored.credits
         return cls(
             sampled,
             greedy,
             scores[:count].view(-1, copies),
             scores[count:] if greedy else None,
             {name: torch.tensor(values[:count]) for name, values in scored.parts.items()},
-            None if scored.credits is None else scored.credits[:count],
-            None if scored.credits is None else scored.credits[count:],
+            None if credits is None else credits[:count],
+            None if credits is None else credits[count:],
         )
+
+
+class FailedRewards:
+    """Writes every question whose reward failed to `samples.jsonl`, then skips it or ends the run.
+
+    A run ends if none of its first questions has a reward: it would learn nothing from them. `policy` is `skip` or
+    `stop` (`scst.on_bad_reward`).
+    """
+
+    def __init__(self, path: Path, policy: str) -> None:
+        self.path = path
+        self.policy = policy
+        self._logged: set[str] = set()
+        self._in_vain: int | None = 0  # questions so far, while none had a reward
+
+    def handle(self, step: int, examples: Sequence[QAExample], questions: Sequence[str], batch: ScoredBatch) -> None:
+        failed = [
+            (example.id, text, row.fault)
+            for example, text, row in zip(examples, questions, batch.rows, strict=True)
+            if row.fault is not None
+        ]
+        for key, text, fault in failed:
+            line = {"step": step, "id": key, "sample": text, "reward_sample": None, "fault": fault}
+            append_json_line(self.path, line)
+        for key, text, fault in failed:
+            message = f"step {step}, example {key}: no reward for {text!r}: {fault}"
+            if self.policy == "stop":
+                raise LocalError(f"{message}; correct the reward, or skip such rows with scst.on_bad_reward=skip")
+            if fault not in self._logged:  # repeated ones are only counted
+                self._logged.add(fault)
+                log.warning("%s; the row is skipped, see rewards_failed in metrics.jsonl", message)
+        if self._in_vain is None or len(failed) < len(batch.rows):
+            self._in_vain = None
+            return
+        self._in_vain += len(failed)
+        if self._in_vain >= QUESTIONS_IN_VAIN:
+            raise LocalError(
+                f"none of the first {self._in_vain} sampled questions has a reward ({batch.rows[0].fault}); correct "
+                "the reward"
+            )
 
 
 def reranker_of(reward: Reward) -> Reranker:

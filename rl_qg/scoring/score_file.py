@@ -15,8 +15,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from statistics import NormalDist
@@ -54,9 +53,7 @@ class Moments:
     """
 
     def __init__(self) -> None:
-        self.n = 0
-        self.mean = 0.0
-        self.squares = 0.0
+        self.n, self.mean, self.squares = 0, 0.0, 0.0
         self.low, self.high = math.inf, -math.inf
 
     def add(self, value: float) -> None:
@@ -116,42 +113,34 @@ def summarise_scores(path: Path, columns: Mapping[str, str] | None = None) -> di
     table = QuestionTable(path, columns)
     for row in table:
         rows += 1
-        if (score := row.fields["score"]) is not None:
+        if (value := row.fields["score"]) is not None:
             context = table.value(row, "context")
             has_context |= context is not None
-            scores.add(score)
-            passage = passages.add(f"row {rows}" if context is None else passage_hash(context), score)
+            scores.add(value)
+            passage = passages.add(f"row {rows}" if context is None else passage_hash(context), value)
             if len(sample) < SAMPLE:
-                sample.append(score)
+                sample.append(value)
                 sample_passages.append(passage)
             elif (index := chance.randrange(scores.n)) < SAMPLE:
-                sample[index] = score
+                sample[index] = value
         for name, value in row.fields["parts"].items():
             if isinstance(value, float | int):
                 parts.setdefault(name, Moments()).add(value)
-    interval: dict[str, Any] = {}
+    score: dict[str, Any] = {}
     if scores.n:
         if scores.n > len(sample) or passages.grouped:
             method, found = "normal approximation", normal_interval(passages.table)
         else:
             method, found = "percentile bootstrap", mean_interval(sample, PassageDraws(sample_passages))
-        interval = asdict(found) | ({"passages": None} if passages.grouped else {})  # they were not counted
-        interval["interval"] = f"95 %, {method} over {'passages' if has_context else 'rows'}"
+        score = asdict(found) | ({"passages": None} if passages.grouped else {})  # they were not counted
+        score["interval"] = f"95 %, {method} over {'passages' if has_context else 'rows'}"
+        quantiles = zip(QUANTILES, np.quantile(sample, [*QUANTILES.values()]).tolist(), strict=True)
+        score |= {"std": scores.std, "min": scores.low, **dict(quantiles), "max": scores.high}
     return {
         "rows": rows,
         "without_score": rows - scores.n,
-        "score": {**interval, **_spread(scores, sample)} if scores.n else None,
+        "score": score or None,
         "parts": {name: {"mean": part.mean, "n": part.n} for name, part in parts.items()},
-    }
-
-
-def _spread(scores: Moments, sample: list[float]) -> dict[str, float]:
-    quantiles = np.quantile(sample, [*QUANTILES.values()]).tolist()
-    return {
-        "std": scores.std,
-        "min": scores.low,
-        **dict(zip(QUANTILES, quantiles, strict=True)),
-        "max": scores.high,
     }
 
 
@@ -207,8 +196,7 @@ def score_file(
     number of processes, as far as the machine computes alike.
     """
     check_row_by_row(reward)
-    summary = summary_path(output, source)
-    lines = ResumableLines(output, summary, content="scores")
+    lines = ResumableLines(output, _summary_path(output, source), content="scores")
     work = Work[TableRow](
         lines,
         batch_size,
@@ -218,58 +206,47 @@ def score_file(
         lines_per_row=1,
         row_name=f"row of {source}",
     )
-    begun = from_main(state, partial(_begin, work, reward, source, accept_changed_data))
+
+    def begin() -> tuple[int, list[str], Position, dict[str, Any]]:
+        """The number of rows, the columns that the metric gets, where the output is continued, and its note."""
+        total, columns = _check(source, reward)
+        faults = source.malformed  # of this reading, which was complete
+        # The title is noted for metrics that read it alone: outputs of others, begun before it existed, continue.
+        read = {name: field for name, field in source.columns.items() if name != "title" or name in columns}
+        made_by = {"signature": signature_of(reward), "columns": read}
+        sources = source.hashes()
+        lines.check(made_by, sources=sources, sources_key="input", accept=accept_changed_data)
+        position = work.position(source)
+        note = {**made_by, "input": sources}
+        if faults:
+            note["malformed"] = {"count": len(faults), "records": faults[:REPORTED_IDS]}
+        lines.write_note({"complete": False, **note})
+        return total, columns, position, note
+
+    total, columns, position, note = from_main(state, begin)
     in_parts = OutOfMemoryRetry("score", "shorten the contexts, or score on the CPU (training.use_cpu=true)")
-    score = partial(_lines_of, reward, source, columns=begun.columns)
 
     def lines_of(batch: Sequence[TableRow]) -> list[bytes]:
         if hasattr(reward, "reset_cache"):
             reward.reset_cache()  # a resumed run has a smaller cache, which would change the last digits
-        return [line for part in in_parts(score, batch) for line in part]
+        scored = in_parts(lambda rows: _scored_lines(reward, source, rows, columns), batch)
+        return [line for part in scored for line in part]
 
-    rest = islice(source, begun.position.rows, None)
-    work.write(rest, lines_of, position=begun.position, total=begun.total, state=state)
-    return from_main(state, partial(_end, lines, begun.note))
+    rest = islice(source, position.rows, None)
+    work.write(rest, lines_of, position=position, total=total, state=state)
 
+    def end() -> dict[str, Any]:
+        summary = {"complete": True, **note, **summarise_scores(output, note["columns"])}
+        lines.write_note(summary)
+        if summary["score"] is None:
+            raise InputError(f"{output}: no row has a finite score; {note['signature']} fails on all of them")
+        log.info("%s\ndone: %s, summary in %s", summary_text(summary), output, lines.note)
+        return summary
 
-@dataclass(frozen=True)
-class _Begun:
-    """A checked input and output: the number of rows, the columns that the metric gets, where the output is continued,
-    and the note that its summary begins with.
-    """
-
-    total: int
-    columns: list[str]
-    position: Position
-    note: dict[str, Any]
+    return from_main(state, end)
 
 
-def _begin(work: Work[TableRow], reward: Reward, source: QuestionTable, accept_changed_data: bool) -> _Begun:
-    total, columns = _check(source, reward)
-    faults = source.malformed  # of this reading, which was complete
-    # The title is noted for metrics that read it alone: outputs of others that were begun before it existed continue.
-    read = {name: field for name, field in source.columns.items() if name != "title" or name in columns}
-    made_by = {"signature": signature_of(reward), "columns": read}
-    sources = source.hashes()
-    work.lines.check(made_by, sources=sources, sources_key="input", accept=accept_changed_data)
-    position = work.position(source)
-    malformed = {"malformed": {"count": len(faults), "records": faults[:REPORTED_IDS]}} if faults else {}
-    note = {**made_by, "input": sources, **malformed}
-    work.lines.write_note({"complete": False, **note})
-    return _Begun(total, columns, position, note)
-
-
-def _end(lines: ResumableLines, note: dict[str, Any]) -> dict[str, Any]:
-    summary = {"complete": True, **note, **summarise_scores(lines.path, note["columns"])}
-    lines.write_note(summary)
-    if summary["score"] is None:
-        raise InputError(f"{lines.path}: no row has a finite score; {note['signature']} fails on all of them")
-    log.info("%s\ndone: %s, summary in %s", summary_text(summary), lines.path, lines.note)
-    return summary
-
-
-def summary_path(output: Path, source: QuestionTable) -> Path:
-    """Where the summary of `output` goes; raise `InputError` for one that is not JSON lines or is the input."""
+def _summary_path(output: Path, source: QuestionTable) -> Path:
     if output.suffix != ".jsonl":
         raise InputError(f"output={output}: the output is JSON lines; give a name that ends in .jsonl")
     path = output.with_name(f"{output.stem}.summary.json")
@@ -293,7 +270,12 @@ def _check(source: QuestionTable, reward: Reward) -> tuple[int, list[str]]:
     for row in ProgressBar(source, desc="check", unit="row", leave=False, delay=2):
         for column in required:
             if source.value(row, column) is None:
-                raise _missing(source, row, column, reward)
+                metric = "every metric" if column == "question" else getattr(reward, "name", type(reward).__name__)
+                kind = {"answer": "text that is not blank", "references": "list of texts"}.get(column, "text")
+                raise InputError(
+                    f"{row.where}: field {source.columns[column]!r} is missing or no {kind}, and {metric} needs it; "
+                    f"the row has {', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
+                )
         for name in ("score", "parts"):
             if name in row.fields:
                 raise InputError(f"{row.where}: has a field {name!r} already, which the output adds; rename it")
@@ -310,30 +292,11 @@ def _check(source: QuestionTable, reward: Reward) -> tuple[int, list[str]]:
     return total, [*required, *(column for column in optional if present[column] == total)]
 
 
-def _missing(source: QuestionTable, row: TableRow, column: str, reward: Reward) -> InputError:
-    metric = "every metric" if column == "question" else getattr(reward, "name", type(reward).__name__)
-    kind = {"answer": "text that is not blank", "references": "list of texts"}.get(column, "text")
-    return InputError(
-        f"{row.where}: field {source.columns[column]!r} is missing or no {kind}, and {metric} needs it; the row has "
-        f"{', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
-    )
-
-
-def _lines_of(
-    reward: Reward, source: QuestionTable, rows: Sequence[TableRow], *, columns: Sequence[str]
+def _scored_lines(
+    reward: Reward, source: QuestionTable, rows: Sequence[TableRow], columns: Sequence[str]
 ) -> list[bytes]:
-    given: dict[str, Any] = dict.fromkeys(COLUMN.values())
-    given |= {column: [source.value(row, column) for row in rows] for column in columns}
-    where = f"{rows[0].where} to {rows[-1].where}"
-    result = score_or_refuse(
-        reward,
-        where,
-        given["question"],
-        given["context"],
-        answers=given["answer"],
-        references=given["references"],
-        titles=given["title"],
-    )
+    given = {column: [source.value(row, column) for row in rows] for column in columns}
+    result = score_or_refuse(reward, f"{rows[0].where} to {rows[-1].where}", given)
     scores, parts = _plain(result.scores), _plain(result.parts)
     lines = []
     for index, row in enumerate(rows):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rewards import EntityFaithfulness, QuestionForm
 from rewards.overlap.answerability import looks_english
 from rl_qg.data.examples import QAExample, passage_hash
-from rl_qg.data.oracle import BESIDE, VERDICTS, OracleJudgement, judgements
+from rl_qg.data.oracle import BESIDE, VERDICTS, judgements
 from rl_qg.data.splits import take
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.pages.results import NONE, Page, Table, as_text, estimate_text, write_results
@@ -30,20 +30,13 @@ from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
 from rl_qg.runtime.processes import OutOfMemoryRetry
-from rl_qg.scoring.reward_scorer import Reward, RewardScorer, score_or_refuse, signature_of
+from rl_qg.scoring.reward_scorer import Reward, RewardScorer, finite_or_none, score_or_refuse, signature_of
 from rl_qg.scoring.wrong_questions import ANSWER_KINDS, KINDS, wrong_questions
 from rl_qg.stats.intervals import FEW, SHARE, Floats, PassageDraws, few_passages, mean_interval
 from rl_qg.text.languages import OTHER
 
-# Questions that a generator samples, what is wrong with them, and whether a reward tells them from right ones.
-#
-# Kinds of wrong questions that people thought of need not be those that a generator writes. Reinforcement compares the
-# samples of one answer with each other, so a reward teaches nothing about a frequent error that it ranks among them by
-# chance.
-
-
+FILE = "separation.json"
 RIGHT = ("right", "passes")
-BY_RULE = ("passes", "ill_formed", "unsupported_name", "not_answered")
 SAMPLED_KINDS: Mapping[str, str] = {
     "right": "right",
     "passes": "passes all checks",
@@ -58,21 +51,41 @@ SAMPLED_KINDS: Mapping[str, str] = {
     "unsupported": "a name or number that the passage lacks",
     "no_subject": "nothing says what it is about",
 }
-"""Verdicts of the oracle, labels of `BY_RULE`, and what the oracle says beside its verdict, in words."""
-WRONG = "all that are wrong"
-_ANSWERS_AT_ONCE = 16  # answers
+"""Verdicts of the oracle, labels by rule, and what the oracle says beside its verdict, in words."""
+WRONG, OVERALL = "all that are wrong", "all kinds together"
+CHANCE = 0.5
+ABOVE, CANNOT_TELL, PREFERS_WRONG = "above", "cannot tell", "prefers the wrong one"  # what `told` says
+DOUBTS = {
+    CANNOT_TELL: "the reward cannot tell the human question from",
+    PREFERS_WRONG: "the reward prefers the wrong one to the human question",
+}
+SAMPLED_DOUBTS = {
+    CANNOT_TELL: "of the generator's own questions the reward cannot tell right ones from",
+    PREFERS_WRONG: "of the generator's own questions the reward prefers to right ones",
+}
+FREQUENT = 0.02  # share of the samples from which on a kind of error is in doubt
+SEEN_AS = {
+    "other_answer": ("wrong_relation", "other_subject", "not_answered"),
+    "wrong_entity": ("other_subject", "not_answered"),
+    "wrong_attribute": ("wrong_relation",),
+}  # the kinds of sampled questions that say how frequent a kind made by rule is
+SHOWN = 2  # examples of each kind on the page
+ANSWERS_AT_ONCE, QUESTIONS_AT_ONCE = 16, 256
 Mask = NDArray[np.bool_]
+log = logging.getLogger(__name__)
+
+
+# --- questions that a generator samples, and what is wrong with them
+#
+# Kinds of wrong questions that people thought of need not be those that a generator writes. Reinforcement compares the
+# samples of one answer with each other, so a reward teaches nothing about a frequent error that it ranks among them by
+# chance.
 
 
 @dataclass(frozen=True)
 class SampledQuestions:
-    """Questions sampled for n examples, k for each.
-
-    Attributes:
-        model: the generator's name.
-        questions: (n, k).
-        kinds: which questions (n, k) are of each kind; each question is of one.
-        beside: which have what the oracle says beside its verdict; empty where it judges none.
+    """Questions (n, k) that `model` sampled for n examples, which of them are of each kind, (n, k), each of one; and
+    which have what the oracle says `beside` its verdict, nothing where it judges none.
     """
 
     model: str
@@ -95,37 +108,24 @@ def sampler(
     seed: int,
     reader: Reward | None = None,
 ) -> Sampler:
-    """What samples and labels `count` questions for each of some examples.
-
-    Args:
-        name: of the generator, for the record.
-        generator: it samples from the most likely tokens of the total probability `top_p`.
-        count: of questions for each example.
-        max_new_tokens: of a question.
-        top_p: from above 0 to 1, where all tokens are possible.
-        temperature: of sampling.
-        seed: with an example's id it decides the random numbers of its questions.
-        reader: as for `labelled`.
+    """What samples `count` questions for each of some examples, and labels them by `labelled`. `seed` and the id of an
+    example decide the random numbers of its questions; `name` is that of the generator, for the record.
     """
     options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "top_p": top_p, "temperature": temperature}
+    draw = partial(generator.candidates, count=count, seed=seed, **options)
 
     def sample(examples: Sequence[QAExample]) -> SampledQuestions:
-        draw = partial(generator.candidates, count=count, seed=seed, **options)
-        in_parts = OutOfMemoryRetry(
-            "questions of the generator", "lower separate.samples, or set training.use_cpu=true"
-        )
+        remedy = "lower separate.samples, or set training.use_cpu=true"
+        in_parts = OutOfMemoryRetry("questions of the generator", remedy)
         questions: list[list[str]] = []
         with ProgressBar(total=len(examples), desc="sample", unit="answer", leave=False, delay=2) as bar:
-            for start in range(0, len(examples), _ANSWERS_AT_ONCE):
-                for groups in in_parts(draw, examples[start : start + _ANSWERS_AT_ONCE]):
+            for start in range(0, len(examples), ANSWERS_AT_ONCE):
+                for groups in in_parts(draw, examples[start : start + ANSWERS_AT_ONCE]):
                     questions += [[candidate.question for candidate in group] for group in groups]
                 bar.update(len(questions) - bar.n)
         return labelled(name, questions, examples, reader)
 
     return sample
-
-
-# --- what is wrong with them
 
 
 def labelled(
@@ -136,10 +136,7 @@ def labelled(
     On the embedded corpus the oracle says it (`rl_qg.data.oracle.VERDICTS`). Elsewhere it is the first of these
     checks that fails: `ill_formed` by `rewards.QuestionForm`; `unsupported_name` by `rewards.EntityFaithfulness`;
     `not_answered` where `reader`, a metric, does not score 1. What none finds fault with `passes`; it need not be
-    right.
-
-    Raises:
-        InputError: the reader fails.
+    right. Raises `InputError` where the reader fails.
     """
     texts = [text for group in questions for text in group]
     about = [example for example, group in zip(examples, questions, strict=True) for _ in group]
@@ -149,34 +146,29 @@ def labelled(
     for row, kind in enumerate(kinds):
         if kind is None:
             by_language.setdefault(_language(about[row]), []).append(row)
+    possible = [*VERDICTS] if any(judged) else []
     for language, rows in by_language.items():
-        found = _by_rule([texts[row] for row in rows], [about[row] for row in rows], language, reader)
-        for row, kind in zip(rows, found, strict=True):
-            kinds[row] = kind
-    possible = [*(VERDICTS if any(judged) else ()), *(BY_RULE[: 3 if reader is None else 4] if by_language else ())]
+        checks: dict[str, Reward] = {
+            "ill_formed": QuestionForm(language),
+            "unsupported_name": EntityFaithfulness("all", language=language),
+            **({} if reader is None else {"not_answered": reader}),
+        }
+        given = {
+            "question": [texts[row] for row in rows],
+            "context": [about[row].context for row in rows],
+            "answer": [about[row].answers[0].text for row in rows],
+        }
+        scores = {kind: score_or_refuse(check, f"check for {kind}", given).scores for kind, check in checks.items()}
+        for number, row in enumerate(rows):
+            kinds[row] = next((kind for kind in scores if scores[kind][number] != 1), "passes")
+        possible += ["passes", *checks]
     table = np.array(kinds).reshape(len(examples), -1)
-    return SampledQuestions(
-        model,
-        questions,
-        {kind: table == kind for kind in dict.fromkeys(possible)},
-        {name: _flags(judged, name).reshape(table.shape) for name in BESIDE if any(judged)},
-    )
-
-
-def _by_rule(
-    questions: Sequence[str], examples: Sequence[QAExample], language: str, reader: Reward | None
-) -> list[str]:
-    checks: list[Reward] = [QuestionForm(language), EntityFaithfulness("all", language=language)]
-    checks += [] if reader is None else [reader]
-    contexts, answers = [one.context for one in examples], [one.answers[0].text for one in examples]
-    scores = [
-        score_or_refuse(check, f"check for {kind}", questions, contexts, answers=answers).scores
-        for kind, check in zip(BY_RULE[1:], checks, strict=False)
-    ]
-    return [
-        next((kind for kind, score in zip(BY_RULE[1:], row, strict=False) if score != 1), "passes")
-        for row in zip(*scores, strict=True)
-    ]
+    beside = {
+        name: np.array([one is not None and getattr(one, name) for one in judged]).reshape(table.shape)
+        for name in BESIDE
+        if any(judged)
+    }
+    return SampledQuestions(model, questions, {kind: table == kind for kind in dict.fromkeys(possible)}, beside)
 
 
 def _language(example: QAExample) -> str:
@@ -185,15 +177,9 @@ def _language(example: QAExample) -> str:
     return named if named.isalpha() else "en" if looks_english(example.question) else OTHER
 
 
-def _flags(judged: Sequence[OracleJudgement | None], name: str) -> Mask:
-    return np.array([one is not None and getattr(one, name) for one in judged])
-
-
-# --- whether a reward tells
-
-
 def sampled_record(sampled: SampledQuestions, rewards: Floats, human: Floats, draws: PassageDraws) -> dict[str, Any]:
-    """How frequent each kind of question is, and how a reward orders it.
+    """How frequent each kind of question is, and how a reward orders it, from the rewards of the samples (n, k) and of
+    the human questions (n,), NaN where there is none.
 
     Returns `model`, `samples_per_answer`, `failed` (questions without a reward), and in `kinds`, `beside` and `wrong`
     (all that are not right) for each kind: `share` of all samples, `low`, `high`, and of wrong kinds `auc`, `auc_low`,
@@ -201,12 +187,6 @@ def sampled_record(sampled: SampledQuestions, rewards: Floats, human: Floats, dr
     reward, ties counted half, as a mean over `answers` answers about `passages` passages. Where no sample of an answer
     is right the human question stands in, for `human` of these answers. They are None where there is no pair. `mean`
     is the reward of the kind.
-
-    Args:
-        sampled: n examples with k questions each.
-        rewards: of the samples, (n, k); NaN where there is none.
-        human: of the human questions, (n,).
-        draws: of the examples' passages.
     """
     right: Mask = np.logical_or.reduce([mask for kind, mask in sampled.kinds.items() if kind in RIGHT])
     of_kind = partial(_of_kind, right=right, rewards=rewards, human=human, draws=draws)
@@ -244,27 +224,7 @@ def _of_kind(
     return record | {"auc": auc.mean, "auc_low": auc.low, "auc_high": auc.high, "passages": auc.passages}
 
 
-FILE = "separation.json"
-CHANCE = 0.5
-ABOVE, CANNOT_TELL, PREFERS_WRONG = "above", "cannot tell", "prefers the wrong one"  # what `told` says
-_DOUBTS = {
-    CANNOT_TELL: "the reward cannot tell the human question from",
-    PREFERS_WRONG: "the reward prefers the wrong one to the human question",
-}
-_SAMPLED_DOUBTS = {
-    CANNOT_TELL: "of the generator's own questions the reward cannot tell right ones from",
-    PREFERS_WRONG: "of the generator's own questions the reward prefers to right ones",
-}
-FREQUENT = 0.02  # share of the samples from which on a kind of error is in doubt
-_SEEN_AS = {
-    "other_answer": ("wrong_relation", "other_subject", "not_answered"),
-    "wrong_entity": ("other_subject", "not_answered"),
-    "wrong_attribute": ("wrong_relation",),
-}  # the kinds of sampled questions that say how frequent a kind made by rule is
-SHOWN = 2  # examples of each kind on the page
-_QUESTIONS_AT_ONCE = 256  # questions
-_OVERALL = "all kinds together"
-log = logging.getLogger(__name__)
+# --- the test
 
 
 def separation(
@@ -308,88 +268,68 @@ def separation(
     columns = [] if sampled is None else list(zip(*sampled.questions, strict=True))  # (k, examples)
     numbered = {f"sample {number}": texts for number, texts in enumerate(columns)}
     title = "separation test" if sampler is None else "separation test with samples"
-    right_scores, by_column = _scores(reward, examples, {**wrong, **numbered}, title)
-    wrong_scores = {kind: by_column[kind] for kind in wrong}
+    human, scores = _scores(reward, examples, {**wrong, **numbered}, title)
     draws = PassageDraws([passage_hash(example.context) for example in examples], resamples=resamples)
-    pairs, won = {}, []
-    for kind, scores in wrong_scores.items():
-        outcomes = _outcomes(right_scores, scores)
-        won.append(outcomes)
-        if not np.isnan(outcomes).all():
-            pairs[kind] = _share(outcomes, draws) | {"mean": float(np.nanmean(scores))}
+    # 1 where the human question has the larger reward, 0.5 for a tie, else 0; NaN where one has none.
+    gaps = {kind: human - scores[kind] for kind in wrong}
+    won = {kind: np.where(np.isnan(gap), np.nan, (1 + np.sign(gap)) / 2) for kind, gap in gaps.items()}
+    pairs = {
+        kind: _share(outcomes, draws) | {"mean": float(np.nanmean(scores[kind]))}
+        for kind, outcomes in won.items()
+        if not np.isnan(outcomes).all()
+    }
     if not pairs:
         raise InputError(
             f"the reward {signature_of(reward)} fails on every question of the test; see the warning above"
         )
-    everything = PassageDraws(
-        [number for _ in won for number in draws.passage_index.tolist()], resamples=resamples
-    )  # the same draws of the same passages
+    of_all = PassageDraws(draws.passage_index.tolist() * len(won), resamples=resamples)  # the same passages drawn
     asked = sum(question is not None for questions in wrong.values() for question in questions)
-    return {
+    answered = sum(int(np.isfinite(column).sum()) for column in (human, *(scores[kind] for kind in wrong)))
+    record = {
         "reward": signature_of(reward),
         "examples": len(examples),
         "passages": draws.passages,
         "seed": seed,
-        "mean": float(np.nanmean(right_scores)),
+        "mean": float(np.nanmean(human)),
         "pairs": pairs,
-        "auc": _share(np.concatenate(won), everything),
-        "failed": asked
-        + len(examples)
-        - sum(int(np.isfinite(one).sum()) for one in (right_scores, *wrong_scores.values())),
-        "samples": _samples(examples, wrong, right_scores, wrong_scores),
-        **(
-            {}
-            if sampled is None
-            else {"sampled": _sampled(sampled, examples, right_scores, [by_column[name] for name in numbered], draws)}
-        ),
+        "auc": _share(np.concatenate([*won.values()]), of_all),
+        "failed": asked + len(examples) - answered,
+        "samples": _samples(examples, wrong, human, scores),
     }
-
-
-def _sampled(
-    sampled: SampledQuestions,
-    examples: Sequence[QAExample],
-    right_scores: Floats,
-    columns: Sequence[Floats],
-    draws: PassageDraws,
-) -> dict[str, Any]:
-    """The record of the sampled questions, with the first wrong ones of each kind."""
-    rewards = np.stack(columns, axis=1)
+    if sampled is None:
+        return record
+    rewards = np.stack([scores[name] for name in numbered], axis=1)
     texts: dict[str, list[str | None]] = {}
     of_kind: dict[str, Floats] = {}
-    for kind, mask in sampled.kinds.items():
+    for kind, mask in sampled.kinds.items():  # the first of each answer
         if kind not in RIGHT:
             first = list(enumerate(mask.argmax(axis=1)))
             texts[kind] = [sampled.questions[row][column] if mask[row, column] else None for row, column in first]
             of_kind[kind] = np.array([rewards[at] for at in first])
-    record = sampled_record(sampled, rewards, right_scores, draws)
-    return {**record, "samples": _samples(examples, texts, right_scores, of_kind)}
+    samples = _samples(examples, texts, human, of_kind)
+    return record | {"sampled": {**sampled_record(sampled, rewards, human, draws), "samples": samples}}
 
 
 def _scores(
     reward: Reward, examples: Sequence[QAExample], wrong: Mapping[str, Sequence[str | None]], title: str
 ) -> tuple[Floats, dict[str, Floats]]:
     """The rewards of the examples' questions (examples,) and of each kind of wrong ones; NaN where there is none."""
-    rows = [(number, "", example.question) for number, example in enumerate(examples)]
-    rows += [
-        (number, kind, text) for kind, texts in wrong.items() for number, text in enumerate(texts) if text is not None
+    asked = {"": [example.question for example in examples], **wrong}
+    rows = [
+        (number, kind, text) for kind, texts in asked.items() for number, text in enumerate(texts) if text is not None
     ]
     rows.sort(key=lambda row: row[0])  # questions about one passage together: rewards keep what they know of it
     scorer = RewardScorer(reward, title, references=False)
-    columns = {kind: np.full(len(examples), np.nan) for kind in ("", *wrong)}
+    columns = {kind: np.full(len(examples), np.nan) for kind in asked}
     with ProgressBar(total=len(rows), desc="separate", unit="question", leave=False, delay=2) as bar:
-        for start in range(0, len(rows), _QUESTIONS_AT_ONCE):
-            part = rows[start : start + _QUESTIONS_AT_ONCE]
+        for start in range(0, len(rows), QUESTIONS_AT_ONCE):
+            part = rows[start : start + QUESTIONS_AT_ONCE]
             scored = scorer([examples[number] for number, _, _ in part], [text for _, _, text in part])
             for (number, kind, _), score in zip(part, scored.scores, strict=True):
                 columns[kind][number] = score if np.isfinite(score) else np.nan
             bar.update(len(part))
     scorer.reset_cache()
     return columns.pop(""), columns
-
-
-def _outcomes(right: Floats, wrong: Floats) -> Floats:
-    """1 where the right question has the larger reward, 0.5 for a tie, else 0; NaN where one has none."""
-    return np.where(np.isnan(right - wrong), np.nan, (1 + np.sign(right - wrong)) / 2)
 
 
 def _share(outcomes: Floats, draws: PassageDraws) -> dict[str, Any]:
@@ -400,20 +340,22 @@ def _share(outcomes: Floats, draws: PassageDraws) -> dict[str, Any]:
 def _samples(
     examples: Sequence[QAExample],
     wrong: Mapping[str, Sequence[str | None]],
-    right_scores: Floats,
-    wrong_scores: Mapping[str, Floats],
+    human: Floats,
+    scores: Mapping[str, Floats],
 ) -> list[dict[str, Any]]:
-    """Some wrong questions of each kind beside the right one, with both rewards."""
-    samples = []
-    for kind, texts in wrong.items():
-        numbers = [number for number, text in enumerate(texts) if text is not None][:SHOWN]
-        for number in numbers:
-            scores = {"reward": right_scores[number], "reward_wrong": wrong_scores[kind][number]}
-            known = {key: None if np.isnan(score) else float(score) for key, score in scores.items()}
-            example = examples[number]
-            texts_of = {"id": example.id, "question": example.question, "wrong": texts[number]}
-            samples.append({"kind": kind, **texts_of, "answer": example.answers[0].text, **known})
-    return samples
+    return [
+        {
+            "kind": kind,
+            "id": examples[number].id,
+            "question": examples[number].question,
+            "wrong": texts[number],
+            "answer": examples[number].answers[0].text,
+            "reward": finite_or_none(human[number]),
+            "reward_wrong": finite_or_none(scores[kind][number]),
+        }
+        for kind, texts in wrong.items()
+        for number in [number for number, text in enumerate(texts) if text is not None][:SHOWN]
+    ]
 
 
 # --- what it says
@@ -437,28 +379,27 @@ def doubts(record: Mapping[str, Any]) -> str | None:
     """
     if record["passages"] < FEW:
         return None
-    written = {kind: found["share"] for kind, found in record.get("sampled", {"kinds": {}})["kinds"].items()}
-    asked = [kind for kind in ANSWER_KINDS if kind in record["pairs"] and not is_rare(kind, written)]
-    shares = {KINDS[kind]: record["pairs"][kind] for kind in asked}
-    shares[_OVERALL] = record["auc"]
-    lines = []
-    for verdict, meaning in _DOUBTS.items():
-        found = [
-            f"{name} ({_text(share)} of {share['n']} pairs in order)"
-            for name, share in shares.items()
-            if told(share["low"], share["high"]) == verdict
-        ]
-        lines += [f"{meaning}: {'; '.join(found)}"] if found else []
-    frequent = {
-        name: kind for name, kind in _wrong_kinds(record) if kind["share"] >= FREQUENT and kind["passages"] >= FEW
+    sampled = record.get("sampled")
+    written = {} if sampled is None else {kind: found["share"] for kind, found in sampled["kinds"].items()}
+    shares = {KINDS[kind]: record["pairs"].get(kind) for kind in ANSWER_KINDS if not is_rare(kind, written)}
+    by_rule = {
+        f"{name} ({_text(share)} of {share['n']} pairs in order)": told(share["low"], share["high"])
+        for name, share in (shares | {OVERALL: record["auc"]}).items()
+        if share is not None
     }
-    for verdict, meaning in _SAMPLED_DOUBTS.items():
-        found = [
-            f"{name} ({kind['share']:.1%} of the samples, {_text(kind, 'auc_')} in order)"
-            for name, kind in frequent.items()
-            if told(kind["auc_low"], kind["auc_high"]) == verdict
-        ]
-        lines += [f"{meaning}: {'; '.join(found)}"] if found else []
+    by_generator = {
+        f"{name} ({kind['share']:.1%} of the samples, {_text(kind, 'auc_')} in order)": told(
+            kind["auc_low"], kind["auc_high"]
+        )
+        for name, kind, is_wrong in ([] if sampled is None else _sampled_kinds(sampled))
+        if is_wrong and kind["share"] >= FREQUENT and kind["passages"] >= FEW
+    }
+    lines = [
+        f"{meaning}: {'; '.join(found)}"
+        for verdicts, meanings in ((by_rule, DOUBTS), (by_generator, SAMPLED_DOUBTS))
+        for verdict, meaning in meanings.items()
+        if (found := [text for text, said in verdicts.items() if said == verdict])
+    ]
     return "; ".join(lines) or None
 
 
@@ -466,17 +407,14 @@ def is_rare(kind: str, shares: Mapping[str, float]) -> bool:
     """Whether a generator seldom writes a kind of wrong questions that is made by rule, from the `shares` (0 to 1) of
     the kinds in what it samples.
     """
-    known = [shares[name] for name in _SEEN_AS.get(kind, ()) if name in shares]
+    known = [shares[name] for name in SEEN_AS.get(kind, ()) if name in shares]
     return bool(known) and sum(known) < FREQUENT
 
 
-def _wrong_kinds(record: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The kinds of wrong questions that a generator wrote, in words, and all of them; none without a generator."""
-    sampled = record.get("sampled")
-    if sampled is None:
-        return []
-    kinds = [(SAMPLED_KINDS[kind], found) for kind, found in sampled["kinds"].items() if kind not in RIGHT]
-    return [*kinds, (WRONG, sampled["wrong"])]
+def _sampled_kinds(sampled: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any], bool]]:
+    """The kinds of questions that a generator wrote, in words, and all that are wrong; whether a kind is wrong."""
+    kinds = [(SAMPLED_KINDS[kind], found, kind not in RIGHT) for kind, found in sampled["kinds"].items()]
+    return [*kinds, (WRONG, sampled["wrong"], True)]
 
 
 def check_reward(
@@ -493,8 +431,8 @@ def check_reward(
 
     With a `sampler` the generator's own questions are tested too. Where that is done later (`again`), kinds made by
     rule are no warning yet: nobody knows how frequent they are. Nothing is done where the file has such a test of
-    this reward, for `count` 0, and for a reward that compares with human
-    questions. A reward that fails on all questions is left to training, which has rules for it.
+    this reward, for `count` 0, and for a reward that compares with human questions. A reward that fails on all
+    questions is left to training, which has rules for it.
     """
     output = folder / FILE
     asked = [example for example in validation if example.question]
@@ -520,15 +458,15 @@ def check_reward(
 
 def write_separation(folder: Path, record: Mapping[str, Any]) -> None:
     """Write `separation.json`, `.txt`, `.html` and a CSV of the table, and print the table."""
-    rows = [{"kind": kind, **share} for kind, share in record["pairs"].items()]
-    rows.append({"kind": "all", **record["auc"]})
     page = Page("separate", "Right and wrong questions", _facts(record), _tables(record), {"reward": record["reward"]})
-    sampled = record.get("sampled", {"kinds": {}, "beside": {}})
-    rows_of_samples = [
-        {"kind": kind, **found} for part in ("kinds", "beside") for kind, found in sampled[part].items()
-    ]
-    rows_of_samples += [{"kind": "wrong", **sampled["wrong"]}] if rows_of_samples else []
-    write_results(folder, "separation", record, page, {"separation": rows, "sampled_questions": rows_of_samples})
+    pairs = {**record["pairs"], "all": record["auc"]}
+    sampled = record.get("sampled", {"kinds": {}, "beside": {}, "wrong": None})
+    kinds = [*sampled["kinds"].items(), *sampled["beside"].items(), ("wrong", sampled["wrong"])]
+    rows = {
+        "separation": [{"kind": kind, **share} for kind, share in pairs.items()],
+        "sampled_questions": [{"kind": kind, **found} for kind, found in kinds if found is not None],
+    }
+    write_results(folder, "separation", record, page, rows)
     log.info("%s\ndone: open %s", as_text(page), folder / "separation.html")
 
 
@@ -545,28 +483,24 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
 def _tables(record: Mapping[str, Any]) -> list[Table]:
     rows = [
         {
-            "wrong question": KINDS[kind],
+            "wrong question": name,
             "pairs": f"{share['n']:,}",
             "in order (0–1)": _text(share),
-            "its mean reward": f"{share['mean']:.4g}",
+            **({"its mean reward": f"{share['mean']:.4g}"} if "mean" in share else {}),
         }
-        for kind, share in record["pairs"].items()
+        for name, share in (
+            {KINDS[kind]: share for kind, share in record["pairs"].items()} | {OVERALL: record["auc"]}
+        ).items()
     ]
-    total = {"wrong question": _OVERALL, "pairs": f"{record['auc']['n']:,}", "in order (0–1)": _text(record["auc"])}
     note = (
         "Share of pairs in which the human question has the larger reward, ties counted half, with its 95 % interval "
         f"over passages; 0.5 is chance. The mean reward of the human questions is {record['mean']:.4g}."
     )
-    tables = [Table("Pairs in order", [*rows, total], note), Table("Examples", _shown(record["samples"]))]
-    if "sampled" in record:
-        sampled = record["sampled"]
-        tables += [_sampled_table(sampled), Table("Examples of sampled questions", _shown(sampled["samples"]))]
-    return tables
-
-
-def _sampled_table(sampled: Mapping[str, Any]) -> Table:
-    parts = [(SAMPLED_KINDS[kind], found) for kind, found in sampled["kinds"].items()]
-    parts += [(WRONG, sampled["wrong"])]
+    tables = [Table("Pairs in order", rows, note), Table("Examples", _shown(record["samples"]))]
+    if "sampled" not in record:
+        return tables
+    sampled = record["sampled"]
+    parts = [(name, found) for name, found, _ in _sampled_kinds(sampled)]
     parts += [(f"beside: {SAMPLED_KINDS[name]}", found) for name, found in sampled["beside"].items()]
     rows = [
         {
@@ -587,7 +521,8 @@ def _sampled_table(sampled: Mapping[str, Any]) -> Table:
     )
     if sampled["failed"]:
         note += f" {sampled['failed']:,} samples have no reward and are in no pair."
-    return Table("Questions that the generator samples", rows, note)
+    shown = Table("Examples of sampled questions", _shown(sampled["samples"]))
+    return [*tables, Table("Questions that the generator samples", rows, note), shown]
 
 
 def _shown(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,15 @@ from rl_qg.data.examples import Answer, QAExample
 from rl_qg.generation.sets import question_parts
 from rl_qg.generation.tasks import TaskRow, pair_key, pair_parts, parse_answers, task_of
 from rl_qg.runtime.errors import InputError
-from rl_qg.scoring.reward_scorer import Reward, RewardScorer, ScoredBatch, signature_of
+from rl_qg.scoring.reward_scorer import (
+    Pairs,
+    Reward,
+    RewardScorer,
+    ScoredBatch,
+    ScoredText,
+    scored_texts,
+    signature_of,
+)
 from rl_qg.text.words import occurrences
 
 # From a reward r of one question about a passage and an answer, with the floor f:
@@ -56,24 +65,16 @@ class TaskScorer(RewardScorer):
 
     def __call__(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
         """Score text i as one of row i."""
-        rows = list(zip(examples, questions, strict=True))
         if not any(isinstance(example, TaskRow) for example in examples):
             return super().__call__(examples, questions)
         if any(task_of(example) == "pairs" for example in examples):
             self.floor = pair_floor(self.reward, self.floor)
+        rows = list(zip(examples, questions, strict=True))
         asked = [self._questions(example, text) for example, text in rows]
         flat = [pair for pairs in asked for pair in pairs]
-        scored = super().__call__([e for e, _ in flat], [q for _, q in flat]) if flat else ScoredBatch([], {}, [])
-        texts, start = [], 0
-        for (example, text), pairs in zip(rows, asked, strict=True):
-            texts.append(self._text(example, text, _part(scored, slice(start, start + len(pairs)))))
-            start += len(pairs)
-        names = dict.fromkeys(name for text in texts for name in text.parts)
-        return ScoredBatch(
-            [text.score for text in texts],
-            {name: [text.parts.get(name, math.nan) for text in texts] for name in names},
-            [text.fault for text in texts],
-        )
+        scored = iter(super().__call__([example for example, _ in flat], [text for _, text in flat]).rows)
+        texts = zip(rows, asked, strict=True)
+        return ScoredBatch([self._text(*row, list(islice(scored, len(pairs)))) for row, pairs in texts])
 
     def _questions(self, example: QAExample, text: str) -> list[tuple[QAExample, str]]:
         match task_of(example):
@@ -87,25 +88,24 @@ class TaskScorer(RewardScorer):
             case _:
                 return []
 
-    def _text(self, example: QAExample, text: str, scored: ScoredBatch) -> "_ScoredText":
+    def _text(self, example: QAExample, text: str, scored: list[ScoredText]) -> ScoredText:
         task = task_of(example)
         if task == "questions":
-            parts = {name: values[0] for name, values in scored.parts.items()}
-            return _ScoredText(scored.scores[0], parts, scored.faults[0])
+            return scored[0]
         assert isinstance(example, TaskRow)
         if task == "answers":
             return self._answers(example, text)
-        fault = next((fault for fault in scored.faults if fault is not None), None)
+        batch, fault = ScoredBatch(scored), next((row.fault for row in scored if row.fault is not None), None)
         written = len(pair_parts(text))
         places = max(1, written, len(example.sources))
         floor = self.floor
         assert floor is not None
-        score = floor + sum(max(value, floor) - floor for value in scored.scores) / places
-        parts = {name: float(np.mean(values)) for name, values in scored.parts.items() if values}
-        parts |= {"written": float(written), "valid": len(scored.scores) / written if written else math.nan}
-        return _ScoredText(math.nan if fault else score, parts, fault)
+        score = floor + sum(max(value, floor) - floor for value in batch.scores) / places
+        parts = {name: float(np.mean(values)) for name, values in batch.parts.items()}
+        parts |= {"written": float(written), "valid": len(scored) / written if written else math.nan}
+        return ScoredText(math.nan if fault else score, parts, fault)
 
-    def _answers(self, row: TaskRow, text: str) -> "_ScoredText":
+    def _answers(self, row: TaskRow, text: str) -> ScoredText:
         written, gold = parse_answers(text), list(dict.fromkeys(source.answers[0].text for source in row.sources))
         valid = [
             answer for answer in dict.fromkeys(written) if occurrences(row.answers[0].text, answer)
@@ -114,14 +114,7 @@ class TaskScorer(RewardScorer):
         matched = overlap[linear_sum_assignment(overlap, maximize=True)].sum()
         score = self.answer_weight * 2 * float(matched) / max(1, len(written) + len(gold))
         share = len(valid) / len(written) if written else math.nan
-        return _ScoredText(score, {"written": float(len(written)), "valid": share}, None)
-
-
-@dataclass(frozen=True)
-class _ScoredText:
-    score: float
-    parts: dict[str, float]
-    fault: str | None
+        return ScoredText(score, {"written": float(len(written)), "valid": share})
 
 
 def valid_pairs(context: str, text: str) -> list[tuple[str, Answer]]:
@@ -162,11 +155,6 @@ def floor_of(reward: Any) -> float | None:
     return 0.0 if high > 0 else None
 
 
-def _part(scored: ScoredBatch, rows: slice) -> ScoredBatch:
-    parts = {name: values[rows] for name, values in scored.parts.items()}
-    return ScoredBatch(scored.scores[rows], parts, scored.faults[rows])
-
-
 # --- Texts of generators of sets (`rl_qg.generation.sets`)
 
 
@@ -193,24 +181,22 @@ class SetScorer(RewardScorer):
     def of(self, reward: Reward, name: str) -> "SetScorer":
         return SetScorer(reward, name)
 
-    def _score(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
-        result = self._result(examples, [question_parts(text) for text in questions])
-        faults = [None if math.isfinite(score) else f"the reward is {score}" for score in result.scores]
-        return ScoredBatch(result.scores, result.parts, faults, None if self.credit == "whole" else result.credits)
-
-    def _result(self, examples: Sequence[QAExample], sets: list[list[str]]) -> SetResult:
+    def _score(self, pairs: Pairs) -> list[ScoredText]:
         reward: Any = self.reward
-        references = [_references(example) for example in examples]
+        examples, sets = [example for example, _ in pairs], [question_parts(text) for _, text in pairs]
         result: SetResult = reward.result(
             sets,
             [example.context for example in examples],
-            references if "references" in reward.needs else None,
+            [_references(example) for example in examples] if "references" in reward.needs else None,
             sentences=[_sentences(example) for example in examples],
             credit=self.credit,
         )
         if len(result.scores) != len(sets):
             raise WrongReward(f"reward {signature_of(reward)}: {len(result.scores)} scores for {len(sets)} sets")
-        return result
+        texts = scored_texts(result.scores, result.parts)
+        if self.credit == "whole":
+            return texts
+        return [replace(row, credits=credits) for row, credits in zip(texts, result.credits, strict=True)]
 
 
 def check_set_reward(reward: Any, name: str = "reward") -> None:

@@ -31,16 +31,15 @@ ANY_LANGUAGE = ("entity",)  # where entities are found by a pipeline of the lang
 EntityFinder = Callable[[str], Sequence[Span]]
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 
-_PRONOUNS = {
-    **{"he": "she", "she": "he", "him": "her", "his": "her", "hers": "his", "himself": "herself"},
-    **{"herself": "himself", "they": "we", "them": "us", "their": "our", "theirs": "ours", "we": "they"},
-    **{"us": "them", "our": "their", "it": "he", "its": "his", "itself": "himself", "my": "your"},
-    **{"you": "they", "your": "their", "themselves": "ourselves"},
-}
+_PRONOUNS = dict(
+    pair.split("/")
+    for pair in (
+        "he/she she/he him/her his/her hers/his himself/herself herself/himself they/we them/us their/our theirs/ours "
+        "we/they us/them our/their it/he its/his itself/himself my/your you/they your/their themselves/ourselves"
+    ).split()
+)
 _OBJECT = {"it": "him", "you": "them"}
-_EMPTY = frozenset(
-    "mean means take takes possible common necessary important true".split()
-)  # does it take, is it common
+_EMPTY = frozenset("mean means take takes possible common necessary important true".split())  # does it take
 _IN = frozenset("across in near outside throughout within".split())
 _TELL = frozenset("describe explain give identify list name state tell".split())
 
@@ -99,12 +98,10 @@ def _slot(text: str, span: Span) -> str:
     """
     if span.kind in ("number", "date"):
         return re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "0", text[span.start : span.end])) + f" {span.kind}"
-    before = WORD.findall(text[: span.start].casefold())[-2:]
-    article = before[-1:] == ["the"]
-    preposition = (before[:-1] if article else before)[-1:]
-    return " ".join(
-        [*(["in"] if preposition and preposition[0] in _IN else []), *(["the"] if article else []), span.kind]
-    )
+    before = ["", "", *WORD.findall(text[: span.start].casefold())]
+    article = before[-1] == "the"
+    place = before[-2 if article else -1] in _IN
+    return "in " * place + "the " * article + span.kind
 
 
 def _is_other(text: str, replaced: str, known: AbstractSet[str]) -> bool:
@@ -198,13 +195,13 @@ _TRIES = 20  # random orders or passages, until one differs
 def wrong_questions(
     examples: Sequence[QAExample], pool: Sequence[QAExample], seed: int
 ) -> dict[str, list[str | None]]:
-    """For each of `KINDS` one wrong question for each example, None where there is none.
+    """For each of `KINDS` one wrong question for each example, None where there is none. The seed, an example's id and
+    the pool decide.
 
     On the embedded corpus `wrong_entity` is the same question about the passage's other subject, and
     `wrong_attribute` one about another relation of the same subject. On other English text `wrong_entity` replaces a
-    name, number or date by rule (`rl_qg.scoring.wrong_questions.swap_entity`), and there is no
-    `wrong_attribute`. `template` is for English alone, and questions in scripts without spaces, which are one word
-    here, are neither shuffled nor cut. The seed, an example's id and the pool decide.
+    name, number or date by `swap_entity`, and there is no `wrong_attribute`. `template` is for English alone, and
+    questions in scripts without spaces, which are one word here, are neither shuffled nor cut.
 
     Args:
         examples: with a question and an answer each.
@@ -218,24 +215,33 @@ def wrong_questions(
     others = entities_by_kind(list(dict.fromkeys(item.context for item in examples)), rule_finder)
     made: dict[str, list[str | None]] = {kind: [] for kind in KINDS}
     for example in examples:
-        chance = random.Random(f"{seed} {example.id}")
+        question, chance = example.question, random.Random(f"{seed} {example.id}")
+        is_english = looks_english(question)
         entity, attribute = _of_other_facts(example, chance)
-        if read_facts(example.context) is None and looks_english(example.question):
-            answer = example.answers[0].text
-            swapped = swap_entity(example.question, example.context, answer, rule_finder, others, chance)
+        if is_english and read_facts(example.context) is None:
+            swapped = swap_entity(question, example.context, example.answers[0].text, rule_finder, others, chance)
             entity = swapped.question if swapped else None
+        words, mark = _words(question)
+        half = len(words) // 2
+        orders = (chance.sample(words, len(words)) for _ in range(_TRIES))
         questions = {
             "other_answer": _of_other_answer(example, by_passage[example.context], chance),
             "wrong_entity": entity,
             "wrong_attribute": attribute,
             "other_passage": _of_other_passage(example, known, chance),
             "copied": _copied(example),
-            "template": TEMPLATE if looks_english(example.question) else None,
-            **{kind: change(example.question, chance) for kind, change in _CHANGES.items()},
-            "other_word": _with_other_word(example, known, chance),
+            "template": TEMPLATE if is_english else None,
         }
-        for kind, question in questions.items():
-            made[kind].append(None if question == example.question else question)
+        changed = {
+            "shuffled": next((order for order in orders if order != words), None),
+            "fragment": words[:half] if half else None,
+            "repeated": [*words, *words[half:]],
+        }
+        if (other := _of_other_passage(example, known, chance)) is not None:
+            changed["other_word"] = with_other_word(words, _words(other)[0], chance)
+        questions |= {kind: " ".join(new) + mark if new else None for kind, new in changed.items()}
+        for kind, texts in made.items():
+            texts.append(None if questions.get(kind) == question else questions.get(kind))
     return made
 
 
@@ -260,41 +266,17 @@ def _of_other_facts(example: QAExample, chance: random.Random) -> tuple[str | No
         return None, None
     kind = next(kind for kind in SUBJECT_KINDS if kind.name == facts.kind)
     relation = next(relation for relation in kind.relations if relation.name == fact.relation)
-    slots = []
-    for subject in (facts.subjects[fact.subject], facts.subjects[1 - fact.subject]):
-        detail = kind.detail.format(s=subject.name, t=subject.trade, o=subject.origin)
-        slots.append({"s": subject.name, "d": detail})
-    own, other = slots
-    used = [number for number, form in enumerate(relation.questions) if form.format(**own) == example.question]
-    if not used:
+    own, other = (
+        {"s": one.name, "d": kind.detail.format(s=one.name, t=one.trade, o=one.origin)}
+        for one in (facts.subjects[fact.subject], facts.subjects[1 - fact.subject])
+    )
+    forms = (number for number, form in enumerate(relation.questions) if form.format(**own) == example.question)
+    form = next(forms, None)
+    if form is None:
         return None, None
     another = chance.choice([one for one in kind.relations if one is not relation])
-    entity = relation.questions[used[0]].format(**other) if own["s"] != other["s"] else None
-    return entity, another.questions[used[0]].format(**own)
-
-
-def _shuffled(question: str, chance: random.Random) -> str | None:
-    words, mark = _words(question)
-    orders = (chance.sample(words, len(words)) for _ in range(_TRIES))
-    return next((" ".join(order) + mark for order in orders if order != words), None)
-
-
-def _fragment(question: str, chance: random.Random) -> str | None:
-    words, mark = _words(question)
-    return " ".join(words[: len(words) // 2]) + mark if len(words) > 1 else None
-
-
-def _repeated(question: str, chance: random.Random) -> str | None:
-    words, mark = _words(question)
-    return " ".join([*words, *words[len(words) // 2 :]]) + mark if words else None
-
-
-def _with_other_word(example: QAExample, known: Sequence[QAExample], chance: random.Random) -> str | None:
-    other = _of_other_passage(example, known, chance)
-    if other is None:
-        return None
-    words, mark = _words(example.question)
-    return " ".join(with_other_word(words, _words(other)[0], chance)) + mark
+    entity = relation.questions[form].format(**other) if own["s"] != other["s"] else None
+    return entity, another.questions[form].format(**own)
 
 
 def _copied(example: QAExample) -> str | None:
@@ -308,10 +290,3 @@ def _copied(example: QAExample) -> str | None:
 def _words(question: str) -> tuple[list[str], str]:
     text, mark = split_question_mark(question)
     return text.split(), mark
-
-
-_CHANGES: Mapping[str, Callable[[str, random.Random], str | None]] = {
-    "shuffled": _shuffled,
-    "fragment": _fragment,
-    "repeated": _repeated,
-}

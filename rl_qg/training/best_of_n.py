@@ -27,17 +27,14 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, set_seed
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, answer_spans
 from rl_qg.generation.loading import load_seq2seq
-from rl_qg.generation.prompts import PROMPT_FILE, Prompt, add_highlight, default_prefix
-from rl_qg.reports.model_card import publish
+from rl_qg.generation.prompts import PROMPT_FILE, add_highlight, default_prefix
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, read_json_lines, write_json
 from rl_qg.runtime.processes import from_main, processes
-from rl_qg.runtime.run_folder import TRAINED
-from rl_qg.runtime.trainer_base import last_checkpoint, show_progress, train_until_preempted
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import Settings
 from rl_qg.training import stages
-from rl_qg.training.config import language_of, rate_factor
+from rl_qg.training.config import prompt_of, rate_factor
 from rl_qg.training.run_files import LogFiles, RunFiles, save_model_folder
 
 ALGORITHM = "best_of_n"
@@ -71,11 +68,10 @@ def train_best_of_n(
     if not splits.gold and (settings.stages == "both" or not splits.unlabelled):
         raise InputError("data.train: no example to learn from")
     # 1. The generator that samples.
-    steps, start = 0, str(folder / "ce")
     if settings.stages == "both":
-        steps = _cross_entropy_stage(settings, splits, reward, held_out)
+        steps, start = _cross_entropy_stage(settings, splits, reward, held_out), str(folder / "ce")
     else:
-        start = _complete_start(settings, state)
+        steps, start = 0, _complete_start(settings, state)
     # 2. The best of n questions for each answer.
     spans = answer_spans([*splits.gold, *splits.unlabelled])
     write_picks(start, spans, folder / PICKS)
@@ -84,9 +80,7 @@ def train_best_of_n(
     # 3. Cross-entropy on human questions and picks.
     note = _learn_from_picks(settings, splits, picks, reward, held_out, start, steps)
     if state.is_main_process:
-        write_json(folder / TRAINED, note | stages.reward_signatures(reward, held_out) | {"picks": picks.summary()})
-        shutil.rmtree(folder / stages.BEST, ignore_errors=True)  # only now, so that a kill loses nothing
-        publish(folder, settings.training.hub_model)
+        stages.complete(settings, note | stages.reward_signatures(reward, held_out) | {"picks": picks.summary()})
     state.wait_for_everyone()
     return final
 
@@ -113,17 +107,13 @@ def check_best_of_n(settings: Settings) -> None:
 
 def _cross_entropy_stage(settings: Settings, splits: Splits, reward: Reward, held_out: Reward | None) -> int:
     """Train `ce/` as `algorithm=scst` does, unless it is complete; return its number of updates."""
-    folder = Path(settings.output_dir)
-    done = folder / "checkpoints" / "ce.json"
+    done = Path(settings.output_dir) / "checkpoints" / "ce.json"
     state = processes(settings.training.use_cpu)
     if not from_main(state, done.exists):
         data = replace(splits, unlabelled=[])
         trainer = stages.seq2seq_trainer(settings, data, reward, held_out, scst_epochs=0.0, stop_on=None)
         trainer.add_callback(_EvaluateAtEnd())
-        show_progress(trainer, "train (ce)")
-        if trainer.is_world_process_zero():
-            stages.report_cuts(trainer, splits.gold, folder)
-        train_until_preempted(trainer, from_main(state, lambda: last_checkpoint(folder)))
+        stages.run_stage(trainer, "train (ce)", splits.gold, compare=False)
         if trainer.is_world_process_zero():
             write_json(done, {"step": trainer.state.global_step})
         trainer.accelerator.wait_for_everyone()
@@ -142,30 +132,22 @@ class _EvaluateAtEnd(TrainerCallback):
 def _complete_start(settings: Settings, state: PartialState) -> str:
     """`model.path` itself if its prompt is known; else a copy with `<hl>` and with the prompt of the settings."""
     given, target = settings.model.path, Path(settings.output_dir) / "checkpoints" / "start"
+    if (Path(given) / PROMPT_FILE).exists():
+        return given
 
-    def save() -> str:
-        if (Path(given) / PROMPT_FILE).exists():
-            return given
-        if not target.exists():
-            model, tokenizer = load_seq2seq(given)
-            add_highlight(tokenizer, model)
-            partial = target.with_name("start.part")
-            shutil.rmtree(partial, ignore_errors=True)
-            model.save_pretrained(partial)
-            tokenizer.save_pretrained(partial)
-            prefix = default_prefix(model) if settings.model.prefix is None else settings.model.prefix
-            prompt = Prompt(
-                prefix,
-                settings.model.max_source_length,
-                settings.model.max_target_length,
-                input=settings.model.input,
-                language=language_of(settings),
-            )
-            prompt.fitting(model).save(partial)
-            partial.rename(target)
-        return str(target)
+    def save() -> None:
+        model, tokenizer = load_seq2seq(given)
+        add_highlight(tokenizer, model)
+        unfinished = target.with_name("start.part")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        model.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
+        prefix = default_prefix(model) if settings.model.prefix is None else settings.model.prefix
+        prompt_of(settings, prefix=prefix).fitting(model).save(unfinished)
+        unfinished.rename(target)
 
-    return from_main(state, save)
+    from_main(state, lambda: None if target.exists() else save())
+    return str(target)
 
 
 # --- 2. picks
@@ -191,15 +173,13 @@ class Picks:
 def read_picks(path: Path, spans: Sequence[QAExample]) -> Picks:
     """The picks of a file about these answers, as examples whose ids begin with `pick-`."""
     known = {span.id: span for span in spans}
-    examples, rewards, dropped = [], {}, 0
-    for _, record in read_json_lines(path):
-        if record["reward"] is None or not record["question"]:
-            dropped += 1
-            continue
-        pick = replace(known[record["id"]], id=f"pick-{record['id']}", question=record["question"])
-        examples.append(pick)
-        rewards[pick.id] = record["reward"], record["reward_mean"]
-    return Picks(examples, rewards, dropped)
+    records = [record for _, record in read_json_lines(path)]
+    usable = [record for record in records if record["reward"] is not None and record["question"]]
+    return Picks(
+        [replace(known[record["id"]], id=f"pick-{record['id']}", question=record["question"]) for record in usable],
+        {f"pick-{record['id']}": (record["reward"], record["reward_mean"]) for record in usable},
+        len(records) - len(usable),
+    )
 
 
 # --- 3. the second stage
@@ -239,30 +219,23 @@ def _learn_from_picks(
 ) -> dict[str, Any]:
     """Train `scst/` by cross-entropy with the epochs and rates of `scst`; return the note about it."""
     folder, scst = Path(settings.output_dir), settings.scst
-    checkpoints = folder / "checkpoints" / "scst"
     first_epoch = settings.ce.epochs if first_step else 0.0
     set_seed(settings.seed)
-    data = replace(splits, gold=[*splits.gold, *picks.examples], unlabelled=[])
+    gold = [*splits.gold, *picks.examples]
     trainer = stages.seq2seq_trainer(
         replace(settings, model=replace(settings.model, path=start)),
-        data,
+        replace(splits, gold=gold, unlabelled=[]),
         reward,
         held_out,
         files=partial(_PickFiles, picks=picks, folder=folder, first_step=first_step, first_epoch=first_epoch),
-        output_dir=str(checkpoints),
+        output_dir=str(folder / "checkpoints" / "scst"),
         ce_epochs=scst.epochs,
         scst_epochs=0.0,
         learning_rate=rate_factor(settings) * scst.learning_rate,
         ce_warmup=scst.warmup_fraction,
     )
-    show_progress(trainer, f"train (scst, {ALGORITHM})")
-    checkpoint = from_main(trainer.accelerator.state, lambda: last_checkpoint(checkpoints))
-    if checkpoint is None and trainer.is_world_process_zero():
-        shutil.rmtree(folder / stages.BEST, ignore_errors=True)  # of a run that was killed before its first checkpoint
-        if not first_step:
-            stages.report_cuts(trainer, data.gold, folder)
-    trainer.args.eval_on_start = checkpoint is None and not first_step
-    train_until_preempted(trainer, checkpoint)
+    alone = not first_step
+    stages.run_stage(trainer, f"train (scst, {ALGORITHM})", gold if alone else (), compare=alone)
     save_model_folder(trainer, folder / "scst")
     note: dict[str, Any] = {"model": "scst", "steps": first_step + trainer.state.global_step}
     if trainer.is_world_process_zero():

@@ -1,11 +1,10 @@
-"""Callbacks of training: rewards that fail, teach nothing or are hacked, updates that are not finite, adaptive β, and
-early stopping.
+"""Callbacks of training: rewards that teach nothing or are hacked, updates that are not finite, adaptive β, and early
+stopping.
 """
 
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,58 +14,13 @@ from torch import Tensor
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_callback import ExportableState
 
-from rl_qg.data.examples import QAExample
-from rl_qg.runtime.errors import InputError, LocalError
-from rl_qg.runtime.files import append_json_line
+from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.trainer_base import gather
 from rl_qg.scoring.held_out import DIRECTION, SeriesChange, divergences, improves
-from rl_qg.scoring.reward_scorer import ScoredBatch
 from rl_qg.training.objectives import adapted_coefficient
 
 log = logging.getLogger(__name__)
-QUESTIONS_IN_VAIN = 64
 DECAY = 0.99  # of the weight of earlier updates in `AdvantageScale`: about the last hundred count
-
-
-class FailedRewards:
-    """Writes every question whose reward failed to `samples.jsonl`, then skips it or ends the run.
-
-    A run ends if none of its first questions has a reward: it would learn nothing from them. `policy` is `skip` or
-    `stop` (`scst.on_bad_reward`).
-    """
-
-    def __init__(self, path: Path, policy: str) -> None:
-        self.path = path
-        self.policy = policy
-        self._logged: set[str] = set()
-        self._in_vain: int | None = 0  # questions so far, while none had a reward
-
-    def handle(self, step: int, examples: Sequence[QAExample], questions: Sequence[str], batch: ScoredBatch) -> None:
-        failed = [
-            (example.id, text, fault)
-            for example, text, fault in zip(examples, questions, batch.faults, strict=True)
-            if fault is not None
-        ]
-        for key, text, fault in failed:
-            append_json_line(
-                self.path, {"step": step, "id": key, "sample": text, "reward_sample": None, "fault": fault}
-            )
-        for key, text, fault in failed:
-            message = f"step {step}, example {key}: no reward for {text!r}: {fault}"
-            if self.policy == "stop":
-                raise LocalError(f"{message}; correct the reward, or skip such rows with scst.on_bad_reward=skip")
-            if fault not in self._logged:  # repeated ones are only counted
-                self._logged.add(fault)
-                log.warning("%s; the row is skipped, see rewards_failed in metrics.jsonl", message)
-        if self._in_vain is None or None in batch.faults:
-            self._in_vain = None
-        else:
-            self._in_vain += len(batch.faults)
-        if self._in_vain is not None and self._in_vain >= QUESTIONS_IN_VAIN:
-            raise LocalError(
-                f"none of the first {self._in_vain} sampled questions has a reward ({batch.faults[0]}); correct the "
-                "reward"
-            )
 
 
 class FiniteUpdates(TrainerCallback, ExportableState):

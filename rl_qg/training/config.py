@@ -3,6 +3,7 @@
 import importlib.util
 import os
 from dataclasses import dataclass, fields
+from typing import Any
 
 from transformers import Seq2SeqTrainingArguments
 
@@ -82,16 +83,7 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
         return round(max_steps * self.ce_epochs / (self.ce_epochs + self.scst_epochs))
 
     def prompt(self) -> Prompt:
-        return Prompt(
-            self.prefix,
-            self.max_source_length,
-            self.max_target_length,
-            task=self.task,
-            granularity=self.granularity,
-            mode=self.mode,
-            input=self.input,
-            language=self.language,
-        )
+        return Prompt(**_values_of(Prompt, self))
 
     def scorer_of(self, reward: Reward) -> RewardScorer:
         """What scores the texts of this task by a reward."""
@@ -100,14 +92,29 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
         )
 
     def decoding_rules(self) -> DecodingRules:
-        return DecodingRules(
-            self.max_new_tokens,
-            self.min_new_tokens,
-            self.no_repeat_ngram,
-            self.temperature,
-            self.top_k,
-            self.top_p,
-        )
+        return DecodingRules(**_values_of(DecodingRules, self))
+
+
+def _values_of(cls: Any, source: Any) -> dict[str, Any]:
+    """What an object has of the fields of a dataclass."""
+    names = [field.name for field in fields(cls) if hasattr(source, field.name)]
+    return {name: getattr(source, name) for name in names}
+
+
+def prompt_of(settings: Settings, *, prefix: str = "", separator: str = "") -> Prompt:
+    """How the settings say that inputs are built."""
+    model, ask = settings.model, settings.ask
+    return Prompt(
+        prefix,
+        model.max_source_length,
+        model.max_target_length,
+        separator,
+        task=settings.task,
+        granularity=ask.granularity or "",
+        mode=ask.mode if ask.granularity else "",
+        input=model.input,
+        language=language_of(settings),
+    )
 
 
 def check_input(settings: Settings) -> None:

@@ -12,11 +12,11 @@ import logging
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback, set_seed
+import torch
+from transformers import TrainerCallback, TrainerControl, TrainerState, set_seed
 
 from rewards.contract import is_set_reward
 from rl_qg.data.examples import QAExample
@@ -31,8 +31,9 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
 from rl_qg.runtime.processes import from_main, processes
 from rl_qg.runtime.run_folder import TRAINED, is_measured, stop_folder
-from rl_qg.runtime.trainer_base import last_checkpoint, show_progress, train_until_preempted
+from rl_qg.runtime.trainer_base import resume_training
 from rl_qg.scoring.reward_scorer import Reward, signature_of
+from rl_qg.scoring.separation import check_reward, sampler
 from rl_qg.scoring.task_scorers import check_set_reward, pair_floor
 from rl_qg.settings import SelfCriticalOptions, Settings
 from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with
@@ -42,16 +43,20 @@ from rl_qg.training.config import (
     check_input,
     check_stop_on,
     check_tracker,
-    language_of,
+    prompt_of,
     rate_factor,
 )
-from rl_qg.training.reward_check import CheckAtBoundary, check_on_samples
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.run_files import RunFiles, StopAfter, check_stop, replace_folder, save_model_folder, save_stop
 from rl_qg.training.trainer import SelfCriticalTrainer
 
 TRAINER_OPTIONS = {field.name for field in fields(SelfCriticalOptions)}  # settings of `scst` that the trainer has too
+SAME_NAMES = (  # settings of `training` that are arguments of transformers
+    *("gradient_accumulation_steps", "weight_decay", "max_grad_norm", "use_cpu", "logging_steps"),
+    *("eval_steps", "save_steps", "save_total_limit", "report_to"),
+)
 EVALUATION_BATCH = 32  # examples per device
+SAMPLES = 4  # of each answer, in the test of the reward, as in rl-qg separate
 BEST = "best"  # the folder in which the trainer saves the best model by `scst.stop_on`
 log = logging.getLogger(__name__)
 
@@ -76,22 +81,16 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     splits = in_task(settings, splits)
     given = splits.unlabelled
     splits = replace(splits, unlabelled=unlabelled_examples(settings, splits, reward))
-    if not splits.gold and not (settings.stages == "scst" and splits.unlabelled):
-        raise InputError("data.train: no example with a question to learn from")
+    check_examples(settings, splits)
     # Alone, the first stage reads its examples in the order that they have in both stages, which these decide.
     of_trainer = replace(splits, unlabelled=given) if settings.stages == "ce" else splits
     trainer = seq2seq_trainer(settings, of_trainer, reward, held_out)
-    _check_at_boundary(trainer, settings, splits, reward)
-    show_progress(trainer, f"train ({settings.stages})" if settings.stages != "both" else "train (ce, scst)")
-    if trainer.is_world_process_zero():
-        report_cuts(trainer, [*splits.gold, *splits.unlabelled], folder)
+    alone = trainer.args.world_size == 1 and not trainer.is_deepspeed_enabled
+    if reward is not None and settings.stages == "both" and alone:
+        trainer.add_callback(CheckAtBoundary(trainer, settings, reward, splits.validation))
     # 2. Train, from the last checkpoint if there is one.
-    checkpoint = from_main(trainer.accelerator.state, lambda: last_checkpoint(folder))
-    if checkpoint is None and trainer.is_world_process_zero():
-        shutil.rmtree(folder / BEST, ignore_errors=True)  # left by a run that was killed before its first checkpoint
-    # A run that starts with the self-critical stage is compared with the given model.
-    trainer.args.eval_on_start = checkpoint is None and settings.stages == "scst"
-    train_until_preempted(trainer, checkpoint)
+    title = f"train ({settings.stages})" if settings.stages != "both" else "train (ce, scst)"
+    run_stage(trainer, title, [*splits.gold, *splits.unlabelled], compare=settings.stages == "scst")
     if stop is not None:
         stopped = save_stop(trainer, held_out)
         if trainer.state.global_step < trainer.state.max_steps:
@@ -101,22 +100,41 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     if trainer.is_world_process_zero():
         note = {"model": final.name, "steps": trainer.state.global_step, **reward_signatures(reward, held_out)}
         note |= unlabelled_note(settings, splits)
-        write_json(folder / TRAINED, note | use_best_model(trainer, final, after=trainer.boundary))
-        shutil.rmtree(folder / BEST, ignore_errors=True)
-        publish(folder, settings.training.hub_model)
+        complete(settings, note | use_best_model(trainer, final, after=trainer.boundary))
     trainer.accelerator.wait_for_everyone()
     return final
 
 
-def _check_at_boundary(
-    trainer: SelfCriticalTrainer, settings: Settings, splits: Splits, reward: Reward | None
-) -> None:
-    """Have the reward tested on questions of the cross-entropy model, where one process can do that by itself."""
-    alone = trainer.args.world_size == 1 and not trainer.is_deepspeed_enabled
-    if reward is not None and settings.stages == "both" and alone:
-        device = trainer.args.device
-        check = partial(check_on_samples, settings, reward, splits.validation, device=device)
-        trainer.add_callback(CheckAtBoundary(lambda: trainer.boundary, lambda model: check(model=model)))
+def run_stage(trainer: SelfCriticalTrainer, title: str, examples: Sequence[QAExample] = (), *, compare: bool) -> None:
+    """Train from the last checkpoint. With `compare` a stage begins with an evaluation of the model that it is given;
+    of `examples`, where there are any, the log says how many are cut.
+    """
+    folder = trainer.files.folder
+    if trainer.is_world_process_zero() and examples:
+        report_cuts(trainer.encoder, examples, folder)
+        longest = trainer.encoder.prompt.max_target_length
+        if cut := sum(len(ids) >= longest for ids in trainer.encoder.targets(examples)):
+            log.warning(
+                "%d of %d texts to learn from fill model.max_target_length=%d tokens; longer ones are cut",
+                *(cut, len(examples), longest),
+            )
+
+    def at_start() -> None:
+        if trainer.is_world_process_zero():  # left by a run that was killed before its first checkpoint
+            shutil.rmtree(folder / BEST, ignore_errors=True)
+        trainer.args.eval_on_start = compare
+
+    resume_training(trainer, title, at_start=at_start)
+
+
+def report_cuts(encoder: Any, examples: Sequence[QAExample], folder: Path) -> None:
+    """Log how many contexts had to be cut, and store the count for the run record."""
+    cuts = encoder.count_cuts(examples)
+    write_json(folder / "windows.json", cuts)
+    log.info("inputs: %s", json.dumps(cuts))
+
+
+# --- a complete run
 
 
 def is_complete(settings: Settings, final: Path) -> bool:
@@ -127,6 +145,61 @@ def is_complete(settings: Settings, final: Path) -> bool:
     hub_model = settings.training.hub_model
     from_main(processes(settings.training.use_cpu), lambda: finish_publishing(final.parent, hub_model))
     return True
+
+
+def complete(settings: Settings, note: dict[str, Any]) -> None:
+    """Write the note that the run is complete, and publish its model; for the main process alone."""
+    folder = Path(settings.output_dir)
+    write_json(folder / TRAINED, note)
+    shutil.rmtree(folder / BEST, ignore_errors=True)  # only now, so that a kill loses nothing
+    publish(folder, settings.training.hub_model)
+
+
+def use_best_model(trainer: SelfCriticalTrainer, final: Path, *, after: int, first_step: int = 0) -> dict[str, Any]:
+    """Replace the final model by the best one by `scst.stop_on`; return what the note of the run says of it. The stage
+    begins after the trainer's step `after`; before its first step there were `first_step` updates.
+    """
+    measure, best = trainer.args.stop_on, final.with_name(BEST)
+    if measure is None or not best.exists():
+        return {}
+    chosen = best_of(measure, lines_with(measure, trainer.state.log_history, after))
+    value, step = chosen[f"eval_{measure}"], first_step + chosen["step"]
+    replace_folder(best, final)
+    log.info("train: %s is the model of step %d, the best by %s (%.4g)", final, step, measure, value)
+    return {"kept": {"measure": measure, "value": value, "step": step}}
+
+
+def reward_signatures(reward: Reward | None, held_out: Reward | None) -> dict[str, str]:
+    """The signatures of both rewards, by their names in the settings."""
+    rewards = (("reward", reward), ("held_out", held_out))
+    return {name: signature_of(metric) for name, metric in rewards if metric is not None}
+
+
+def unlabelled_note(settings: Settings, splits: Splits) -> dict[str, Any]:
+    """The number of passages without questions that took part, and their share, for the note of a complete run."""
+    if not splits.unlabelled:
+        return {}
+    share = exact_share(settings.scst.unlabelled_share, len(splits.gold), len(splits.unlabelled))
+    return {"unlabelled": {"examples": len(splits.unlabelled), "share": float(share)}}
+
+
+# --- checks
+
+
+def check_training(settings: Settings) -> None:
+    """Check everything that the trainer would refuse later, before any model is loaded."""
+    check_tracker(settings.training.report_to)
+    _arguments(settings)
+    check_lora(settings.peft)  # after the arguments, which activate DeepSpeed in the library
+    check_repository(settings.training.hub_model)
+    check_stop_on(settings)
+    check_stop(settings)
+    check_input(settings)
+
+
+def check_examples(settings: Settings, splits: Splits) -> None:
+    if not splits.gold and not (settings.stages == "scst" and splits.unlabelled):
+        raise InputError("data.train: no example with a question to learn from")
 
 
 def check_task_reward(settings: Settings, reward: Reward | None, held_out: Reward | None = None) -> None:
@@ -150,6 +223,47 @@ def check_task_reward(settings: Settings, reward: Reward | None, held_out: Rewar
         pair_floor(reward, settings.scst.pair_floor)
     if settings.task in ("answers", "multitask"):
         log.info("the reward of answers is their agreement with the human ones; reward=… scores questions alone")
+
+
+def check_on_samples(
+    settings: Settings, reward: Reward, validation: Sequence[QAExample], model: str, device: torch.device
+) -> None:
+    """Test a reward on human questions and on those of the generator `model` (`rl_qg.scoring.separation`), as
+    `evaluation.check_reward` says; the random numbers of training stay as they are.
+    """
+    scst, count, seed = settings.scst, settings.evaluation.check_reward, settings.data.seed
+    if not count or settings.task != "questions":
+        return
+
+    def sample(examples: Sequence[QAExample]) -> Any:
+        try:
+            generator = CandidateGenerator(model, device=device, independent=device.type == "cpu")
+        except torch.OutOfMemoryError:
+            fault = "the generator does not fit beside the model in training; evaluation.check_reward=0 leaves it out"
+            raise InputError(fault) from None
+        options: dict[str, Any] = {"top_p": scst.top_p, "temperature": scst.temperature, "seed": seed}
+        return sampler(Path(model).name, generator, SAMPLES, max_new_tokens=scst.max_new_tokens, **options)(examples)
+
+    with torch.random.fork_rng():
+        check_reward(reward, validation, Path(settings.output_dir), count=count, seed=seed, sampler=sample)
+
+
+class CheckAtBoundary(TrainerCallback):
+    """Tests the reward on questions of `ce/`, before the first update with the reward."""
+
+    def __init__(
+        self, trainer: SelfCriticalTrainer, settings: Settings, reward: Reward, validation: Sequence[QAExample]
+    ) -> None:
+        self.trainer, self.settings, self.reward, self.validation = trainer, settings, reward, validation
+
+    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Test it once: what is in the file is not measured again."""
+        folder = Path(args.output_dir) / "ce"
+        if state.global_step == self.trainer.boundary and folder.exists():
+            check_on_samples(self.settings, self.reward, self.validation, str(folder), args.device)
+
+
+# --- the examples of the stages
 
 
 def in_task(settings: Settings, splits: Splits) -> Splits:
@@ -195,29 +309,13 @@ def unlabelled_examples(settings: Settings, splits: Splits, reward: Reward | Non
     return splits.unlabelled
 
 
-def unlabelled_note(settings: Settings, splits: Splits) -> dict[str, Any]:
-    """The number of passages without questions that took part, and their share, for the note of a complete run."""
-    if not splits.unlabelled:
-        return {}
-    share = exact_share(settings.scst.unlabelled_share, len(splits.gold), len(splits.unlabelled))
-    return {"unlabelled": {"examples": len(splits.unlabelled), "share": float(share)}}
+def evaluation_sample(splits: Splits, settings: Settings) -> list[QAExample]:
+    """The validation examples of each evaluation while a stage trains."""
+    limit, what = settings.training.eval_samples, "validation questions are used at each evaluation"
+    return take(splits.validation_in_training, limit, settings.data.seed, "training.eval_samples", what)
 
 
-def reward_signatures(reward: Reward | None, held_out: Reward | None) -> dict[str, str]:
-    """The signatures of both rewards, by their names in the settings."""
-    rewards = (("reward", reward), ("held_out", held_out))
-    return {name: signature_of(metric) for name, metric in rewards if metric is not None}
-
-
-def check_training(settings: Settings) -> None:
-    """Check everything that the trainer would refuse later, before any model is loaded."""
-    check_tracker(settings.training.report_to)
-    _arguments(settings)
-    check_lora(settings.peft)  # after the arguments, which activate DeepSpeed in the library
-    check_repository(settings.training.hub_model)
-    check_stop_on(settings)
-    check_stop(settings)
-    check_input(settings)
+# --- the trainer
 
 
 def seq2seq_trainer(
@@ -251,28 +349,29 @@ def seq2seq_trainer(
         eval_dataset=evaluation_sample(splits, settings),
         processing_class=tokenizer,
         files=files,
-        callbacks=_callbacks(settings),
+        callbacks=[*early_stopping(settings), *([] if settings.training.stop_after is None else [StopAfter()])],
     )
     if languages := trainer.encoder.languages:
         log.info("language codes: %s for examples without a language (model.language)", languages.default)
     return trainer
 
 
-def evaluation_sample(splits: Splits, settings: Settings) -> list[QAExample]:
-    """The validation examples of each evaluation while a stage trains."""
-    limit, what = settings.training.eval_samples, "validation questions are used at each evaluation"
-    return take(splits.validation_in_training, limit, settings.data.seed, "training.eval_samples", what)
+def early_stopping(settings: Settings) -> list[TrainerCallback]:
+    patience = settings.ce.early_stopping_patience
+    return [HeldOutStopping("loss", patience)] if patience and settings.stages == "ce" else []
 
 
 def _arguments(settings: Settings, **changed: Any) -> SelfCriticalConfig:
-    common, ce, scst = settings.training, settings.ce, settings.scst
+    common, ce, scst, stages = settings.training, settings.ce, settings.scst, settings.stages
     factor = rate_factor(settings)
-    selects_best = settings.stages == "ce"  # losses of two stages cannot be compared
+    selects_best = stages == "ce"  # losses of two stages cannot be compared
     options = {name: value for name, value in asdict(scst).items() if name in TRAINER_OPTIONS}
+    options |= {name: value for name, value in asdict(prompt_of(settings)).items() if name != "separator"}
     options |= {
         "output_dir": settings.output_dir,
-        "ce_epochs": 0.0 if settings.stages == "scst" else ce.epochs,
-        "scst_epochs": 0.0 if settings.stages == "ce" else scst.epochs,
+        "run_name": Path(settings.output_dir).name,
+        "ce_epochs": 0.0 if stages == "scst" else ce.epochs,
+        "scst_epochs": 0.0 if stages == "ce" else scst.epochs,
         "learning_rate": factor * ce.learning_rate,
         "scst_learning_rate": factor * scst.learning_rate,
         "ce_warmup": ce.warmup_fraction,
@@ -280,21 +379,13 @@ def _arguments(settings: Settings, **changed: Any) -> SelfCriticalConfig:
         "label_smoothing_factor": ce.label_smoothing,
         "rate_schedule": common.rate_schedule,
         "stop_after": common.stop_after,
-        "stop_on": None if settings.stages == "ce" else scst.stop_on,
-        "task": settings.task,
-        "granularity": settings.ask.granularity or "",
-        "mode": settings.ask.mode if settings.ask.granularity else "",
-        "input": settings.model.input,
-        "language": language_of(settings),
-        "max_source_length": settings.model.max_source_length,
-        "max_target_length": settings.model.max_target_length,
+        "stop_on": None if stages == "ce" else scst.stop_on,
         "per_device_train_batch_size": common.batch_size,
         "activation_checkpointing": common.gradient_checkpointing,
         "save_steps": common.eval_steps if selects_best else common.save_steps,
         "load_best_model_at_end": selects_best and common.stop_after is None,
         "metric_for_best_model": "eval_loss" if selects_best else None,
         "greater_is_better": False if selects_best else None,
-        "run_name": Path(settings.output_dir).name,
     }
     try:
         return SelfCriticalConfig(**common_arguments(settings) | options | changed)
@@ -304,58 +395,15 @@ def _arguments(settings: Settings, **changed: Any) -> SelfCriticalConfig:
 
 def common_arguments(settings: Settings) -> dict[str, Any]:
     """Arguments of `transformers.TrainingArguments` that are alike for every algorithm."""
-    common = settings.training
+    precision = settings.training.precision
     return {
+        **{name: getattr(settings.training, name) for name in SAME_NAMES},
         "per_device_eval_batch_size": EVALUATION_BATCH,
-        "gradient_accumulation_steps": common.gradient_accumulation_steps,
-        "weight_decay": common.weight_decay,
-        "max_grad_norm": common.max_grad_norm,
-        "bf16": common.precision == "bf16",
-        "fp16": common.precision == "fp16",
-        "use_cpu": common.use_cpu,
-        "logging_steps": common.logging_steps,
+        "bf16": precision == "bf16",
+        "fp16": precision == "fp16",
         "eval_strategy": "steps",
-        "eval_steps": common.eval_steps,
         "save_strategy": "steps",
-        "save_steps": common.save_steps,
-        "save_total_limit": common.save_total_limit,
-        "report_to": common.report_to,
         "project": PROJECT,
         "seed": settings.seed,
         "data_seed": settings.seed,
     }
-
-
-def _callbacks(settings: Settings) -> list[TrainerCallback]:
-    patience = settings.ce.early_stopping_patience
-    early: list[TrainerCallback] = [HeldOutStopping("loss", patience)] if patience and settings.stages == "ce" else []
-    return early + ([] if settings.training.stop_after is None else [StopAfter()])
-
-
-def use_best_model(trainer: SelfCriticalTrainer, final: Path, *, after: int, first_step: int = 0) -> dict[str, Any]:
-    """Replace the final model by the best one by `scst.stop_on`; return what the note of the run says of it.
-
-    The copy in `best/` is deleted only when the run is complete, so a kill in between loses nothing. `after` is the
-    trainer's step after which the stage begins, `first_step` the number of updates before this trainer's first.
-    """
-    measure, best = trainer.args.stop_on, final.with_name(BEST)
-    if measure is None or not best.exists():
-        return {}
-    chosen = best_of(measure, lines_with(measure, trainer.state.log_history, after))
-    value, step = chosen[f"eval_{measure}"], first_step + chosen["step"]
-    replace_folder(best, final)
-    log.info("train: %s is the model of step %d, the best by %s (%.4g)", final, step, measure, value)
-    return {"kept": {"measure": measure, "value": value, "step": step}}
-
-
-def report_cuts(trainer: SelfCriticalTrainer, examples: list[QAExample], folder: Path) -> None:
-    """Log how many contexts had to be cut, and store the count for the run record."""
-    cuts = trainer.encoder.count_cuts(examples)
-    write_json(folder / "windows.json", cuts)
-    log.info("inputs: %s", json.dumps(cuts))
-    longest = trainer.encoder.prompt.max_target_length
-    if cut := sum(len(ids) >= longest for ids in trainer.encoder.targets(examples)):
-        log.warning(
-            "%d of %d texts to learn from fill model.max_target_length=%d tokens; longer ones are cut",
-            *(cut, len(examples), longest),
-        )

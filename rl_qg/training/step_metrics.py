@@ -16,7 +16,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.generation.decoding import Rollout
 from rl_qg.generation.tasks import shown
 from rl_qg.scoring.held_out import held_out_measures
-from rl_qg.scoring.reward_scorer import Reward, RewardScorer, ScoredRollout
+from rl_qg.scoring.reward_scorer import Reward, RewardScorer, ScoredRollout, finite_or_none
 
 
 class StepMetrics:
@@ -143,11 +143,6 @@ def sample_rows(scored: ScoredRollout, examples: Sequence[QAExample]) -> list[di
             record["credits_sample"] = scored.credits[row * copies]
         records.append(record)
     return records
-
-
-def finite_or_none(value: Tensor | float) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None
 
 
 class HeldOutQuestions:

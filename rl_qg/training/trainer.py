@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from torch.utils.data import ConcatDataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer
 
-from rewards.arithmetic import warn_if_slow
 from rl_qg.data.examples import QAExample, as_example
 from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatenate, decode, uniform_draws
 from rl_qg.generation.logprobs import about_labels, shift_right, token_logprobs
@@ -31,13 +30,12 @@ from rl_qg.generation.prompts import PromptEncoder, add_highlight
 from rl_qg.generation.sharing import share_encoder_pass
 from rl_qg.generation.tasks import QUESTION
 from rl_qg.runtime.processes import OutOfMemoryRetry
-from rl_qg.runtime.trainer_base import CompleteCheckpoints, WholeModel
-from rl_qg.scoring.reward_scorer import Reward, RewardScorer, ScoredRollout
+from rl_qg.runtime.trainer_base import Resumable
+from rl_qg.scoring.reward_scorer import FailedRewards, Reward, RewardScorer, ScoredRollout
 from rl_qg.training import objectives
 from rl_qg.training.callbacks import (
     AdvantageScale,
     EqualRewards,
-    FailedRewards,
     FiniteUpdates,
     HackingReport,
     HeldOutStopping,
@@ -70,7 +68,7 @@ class LearnedRollout:
         return self.rollout.samples
 
 
-class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
+class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
     """Trains a seq2seq question generator on `QAExample`s, or on a `datasets.Dataset` with the columns of SQuAD.
 
     `reward` is a metric of `rewards` or any object with the same `score`; None if there is no self-critical stage.
@@ -120,8 +118,6 @@ class SelfCriticalTrainer(WholeModel, CompleteCheckpoints, Seq2SeqTrainer):
             processing_class=processing_class,
             **kwargs,
         )
-        if self.args.bf16:
-            warn_if_slow(torch.bfloat16, self.args.device, "training.precision=no")
         self.model_accepts_loss_kwargs = True  # makes the library count the target tokens of the whole update
         self.schedule = self.row_schedule() if mixes or args.updates_per_rollout > 1 else None
         # 2. Rollout and reward.

@@ -34,9 +34,9 @@ from rl_qg.runtime.files import read_json, write_json
 from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.runtime.trainer_base import last_checkpoint, show_progress, train_until_preempted
-from rl_qg.scoring.reward_scorer import Reward, RewardScorer
+from rl_qg.scoring.reward_scorer import FailedRewards, Reward, RewardScorer
 from rl_qg.settings import SCSTSettings, Settings
-from rl_qg.training.callbacks import FailedRewards, HackingReport, HeldOutStopping
+from rl_qg.training.callbacks import HackingReport, HeldOutStopping
 from rl_qg.training.config import check_input, check_stop_on, check_tracker, language_of, rate_factor
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.run_files import replace_folder, save_model_folder

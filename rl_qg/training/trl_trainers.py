@@ -21,13 +21,13 @@ from trl import GRPOTrainer, RLOOTrainer, SFTTrainer
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.generator import CausalDecoder
 from rl_qg.generation.prompts import CausalPromptEncoder, positions_of
-from rl_qg.runtime.trainer_base import CompleteCheckpoints, WholeModel
-from rl_qg.scoring.reward_scorer import Reward, RewardScorer
+from rl_qg.runtime.trainer_base import Resumable
+from rl_qg.scoring.reward_scorer import FailedRewards, Reward, RewardScorer, finite_or_none
 from rl_qg.training import objectives
-from rl_qg.training.callbacks import FailedRewards, FiniteUpdates
+from rl_qg.training.callbacks import FiniteUpdates
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.run_files import LogFiles
-from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics, finite_or_none
+from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics
 
 RENAMED = {  # TRL's name of a metric -> its name in self-critical training
     "kl": "kl",
@@ -126,7 +126,7 @@ class LogTranslation(Trainer):
         super().log(logs, start_time)
 
 
-class GeneratorEvaluation(WholeModel, CompleteCheckpoints):
+class GeneratorEvaluation(Resumable):
     """Comes before TRL's trainer in the bases: replaces its evaluation by that of self-critical training, and adds
     files and metrics. Call `set_up_evaluation` before training.
     """

@@ -221,7 +221,7 @@ def test_training_tests_the_reward_first(trained: bool, tmp_path: Path, monkeypa
     training_commands.train_generator(run)
     assert order == (["train", "train"] if trained else [7, "train", "train"])
     order.clear()
-    monkeypatch.setattr("rl_qg.training.reward_check.check_on_samples", lambda *given: order.append(given[3]))
+    monkeypatch.setattr("rl_qg.training.stages.check_on_samples", lambda *given: order.append(given[3]))
     run.settings.stages = "scst"
     training_commands.train_generator(run)
     assert order == (["train"] if trained else ["ce", "train"])  # the given model's own questions

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rl_qg.generation import decoding as rollout
-from rl_qg.readers.fine_tuning import FineTuning
+from rl_qg.readers.fine_tuning import FineTuning, TokenLabelTrainer
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import QASettings
 from tests.questions import example
@@ -209,14 +209,15 @@ def test_bf16_trains_both_stages(tmp_path: Path) -> None:
 
 def test_training_in_bf16_warns_where_it_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
-    for module in ("rl_qg.training.trainer", "rl_qg.readers.fine_tuning"):
-        monkeypatch.setattr(
-            f"{module}.warn_if_slow",
-            lambda dtype, device, instead: asked.append((dtype, device.type, instead)),
-        )
+    monkeypatch.setattr(
+        "rl_qg.runtime.trainer_base.warn_if_slow",
+        lambda dtype, device, instead: asked.append((dtype, device.type, instead)),
+    )
     for precision in ("no", "bf16"):
         trainer(tmp_path / precision, ce_epochs=0, max_steps=4, watch_kl=False, bf16=precision == "bf16")
-        FineTuning(QASettings(), tmp_path, seed=0, use_cpu=True, precision=precision).arguments()
+        arguments = FineTuning(QASettings(), tmp_path, seed=0, use_cpu=True, precision=precision).arguments()
+        model, tokenizer = tiny_bart(20), word_tokenizer(WORDS)
+        TokenLabelTrainer(model=model, args=arguments, processing_class=tokenizer)
     assert asked == [(torch.bfloat16, "cpu", "training.precision=no")] * 2
 
 
