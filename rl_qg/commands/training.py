@@ -81,14 +81,13 @@ def train_generator(run: OpenRun) -> Path:
 def _check_reward(run: OpenRun, reward: Reward) -> None:
     """Test the reward; also on questions of the generator where there is one already, and one process trains it."""
     from rl_qg.scoring.separation import check_reward
-    from rl_qg.training.stages import check_on_samples
+    from rl_qg.training.stages import check_on_samples, is_checked_at_boundary
 
-    settings, validation = run.settings, run.splits.validation
-    samples = settings.task == "questions" and run.state.num_processes == 1
-    if samples and settings.stages == "scst":
+    settings, validation, processes = run.settings, run.splits.validation, run.state.num_processes
+    if settings.stages == "scst" and settings.task == "questions" and processes == 1:
         check_on_samples(settings, reward, validation, settings.model.path, run.state.device)
         return
-    again = samples and settings.algorithm == "scst"  # with the questions of the cross-entropy model
+    again = is_checked_at_boundary(settings, processes)
     count, seed = settings.evaluation.check_reward, settings.data.seed
     check_reward(reward, validation, run.folder, count=count, seed=seed, again=again)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import parse_flag_from_env
 from transformers import TrainerCallback, TrainerControl, TrainerState, set_seed
 
 from rewards.contract import is_set_reward
@@ -85,8 +86,7 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     # Alone, the first stage reads its examples in the order that they have in both stages, which these decide.
     of_trainer = replace(splits, unlabelled=given) if settings.stages == "ce" else splits
     trainer = seq2seq_trainer(settings, of_trainer, reward, held_out)
-    alone = trainer.args.world_size == 1 and not trainer.is_deepspeed_enabled
-    if reward is not None and settings.stages == "both" and alone:
+    if reward is not None and is_checked_at_boundary(settings, trainer.args.world_size):
         trainer.add_callback(CheckAtBoundary(trainer, settings, reward, splits.validation))
     # 2. Train, from the last checkpoint if there is one.
     title = f"train ({settings.stages})" if settings.stages != "both" else "train (ce, scst)"
@@ -223,6 +223,14 @@ def check_task_reward(settings: Settings, reward: Reward | None, held_out: Rewar
         pair_floor(reward, settings.scst.pair_floor)
     if settings.task in ("answers", "multitask"):
         log.info("the reward of answers is their agreement with the human ones; reward=… scores questions alone")
+
+
+def is_checked_at_boundary(settings: Settings, processes: int) -> bool:
+    """Whether the reward is tested again between both stages, on questions of the cross-entropy model. One process
+    alone can do that, without DeepSpeed.
+    """
+    alone = processes == 1 and not parse_flag_from_env("ACCELERATE_USE_DEEPSPEED")
+    return alone and settings.algorithm == "scst" and settings.stages == "both" and settings.task == "questions"
 
 
 def check_on_samples(

@@ -16,11 +16,14 @@ from rl_qg.commands import training as training_commands
 from rl_qg.commands.cli import run_command
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample, passage_hash, write_squad
+from rl_qg.data.splits import Splits
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.reward_scorer import RewardScorer
 from rl_qg.scoring.separation import _facts, check_reward, doubts, separation, told, write_separation
 from rl_qg.scoring.wrong_questions import KINDS, wrong_questions
+from rl_qg.settings import ModelSettings, Settings
 from rl_qg.stats.intervals import PassageDraws, interval_ends, mean_interval
+from rl_qg.training.stages import is_checked_at_boundary
 from tests.questions import example
 from tests.toy_metrics import WordCount
 
@@ -225,6 +228,37 @@ def test_training_tests_the_reward_first(trained: bool, tmp_path: Path, monkeypa
     run.settings.stages = "scst"
     training_commands.train_generator(run)
     assert order == (["train"] if trained else ["ce", "train"])  # the given model's own questions
+
+
+@pytest.mark.parametrize(
+    ("changes", "processes", "deepspeed", "again"),
+    [
+        ({}, 1, "false", True),
+        ({}, 1, "true", False),
+        ({}, 2, "false", False),
+        ({"stages": "scst"}, 1, "false", False),
+        ({"algorithm": "best_of_n"}, 1, "false", False),
+        ({"model": ModelSettings(path="m", task="pairs")}, 1, "false", False),
+    ],
+)
+def test_a_doubt_waits_for_the_boundary_only_where_the_reward_is_tested_there(
+    changes: dict[str, Any],
+    processes: int,
+    deepspeed: str,
+    again: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", deepspeed)
+    settings = replace(Settings(), **changes)
+    assert is_checked_at_boundary(settings, processes) is again
+    seen = []
+    monkeypatch.setattr("rl_qg.training.stages.check_on_samples", lambda *_: seen.append("samples"))
+    monkeypatch.setattr("rl_qg.scoring.separation.check_reward", lambda *_, **options: seen.append(options["again"]))
+    state = SimpleNamespace(num_processes=processes, device="cpu")
+    run: Any = SimpleNamespace(settings=settings, state=state, splits=Splits([], [], EXAMPLES), folder=tmp_path)
+    training_commands._check_reward(run, Constant())
+    assert seen == (["samples"] if "stages" in changes else [again])
 
 
 @pytest.fixture
