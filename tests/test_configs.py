@@ -13,13 +13,14 @@ import yaml
 from accelerate import PartialState
 
 from rewards.combine import Part
-from rl_qg.commands.catalogue import COMMANDS, CONFIGS, GROUPS, RAW, choices, command_help, overview, section_of
+from rl_qg.commands.catalogue import COMMANDS, GROUPS, RAW, command_help, overview, section_of
 from rl_qg.commands.cli import LOGGERS_OF_EACH_PROCESS
-from rl_qg.commands.compose import PART, compose, full_overrides, resolved_yaml
-from rl_qg.commands.miniatures import with_miniatures
+from rl_qg.commands.compose import compose, full_overrides, resolved_yaml
 from rl_qg.commands.studies import shipped_searches
+from rl_qg.miniatures.in_settings import with_miniatures
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings
+from rl_qg.settings.yaml_files import CONFIGS, PART, choices
 
 CHOICES = [(group, choice) for group in GROUPS for choice in choices(group)]
 
@@ -149,7 +150,7 @@ def test_miniatures_are_found_at_any_depth(monkeypatch: pytest.MonkeyPatch) -> N
     def ensure(paths: list[str], text: object, sizes: object) -> dict[str, Path]:
         return {path: Path("/cache", path.removeprefix("miniature:")) for path in paths}
 
-    monkeypatch.setattr("rl_qg.commands.miniatures.ensure_miniatures", ensure)
+    monkeypatch.setattr("rl_qg.miniatures.in_settings.ensure_miniatures", ensure)
     parts = "{qrelscore:{},both:{metric:product,parts:{qascore:{clip:[-20,0]}}}}"
     settings = compose("pipeline", ["preset=smoke", "reward=weighted", f"reward.parts={parts}"])
     done = with_miniatures(settings, [], PartialState(cpu=True))

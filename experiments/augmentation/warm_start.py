@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from rl_qg.commands.miniatures import pretraining_passages
 from rl_qg.data.reading import read_examples
+from rl_qg.miniatures.in_settings import pretraining_passages
 from rl_qg.miniatures.recipes import RECIPES, PretrainingPassage
 from rl_qg.settings import MiniatureSettings
 from rl_qg.text.spans import sentence_texts

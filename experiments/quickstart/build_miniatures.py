@@ -27,10 +27,10 @@ from transformers import (
 
 from rewards import ReaderScore
 from rl_qg.commands.compose import compose
-from rl_qg.commands.miniatures import pretraining_passages, pretraining_text
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample
 from rl_qg.miniatures.cache import SHIPPED, pretrain, shipping_key, text_hash
+from rl_qg.miniatures.in_settings import pretraining_passages, pretraining_text
 from rl_qg.miniatures.recipes import RECIPES, PretrainingPassage
 from rl_qg.readers.train_reader import train_reader
 from rl_qg.runtime.files import write_json

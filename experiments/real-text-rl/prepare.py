@@ -20,9 +20,9 @@ from transformers import (
     EncoderDecoderModel,
 )
 
-from rl_qg.commands.miniatures import pretraining_passages
 from rl_qg.data.reading import read_examples
 from rl_qg.miniatures.cache import pretrain
+from rl_qg.miniatures.in_settings import pretraining_passages
 from rl_qg.settings import MiniatureSettings
 
 DECODER_LAYERS = 3

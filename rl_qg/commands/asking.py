@@ -43,7 +43,7 @@ def ask(settings: Settings) -> None:
 def _generator(settings: Settings, state: "PartialState") -> "QuestionGenerator":
     from rl_qg.asking.models import chosen_generator
     from rl_qg.asking.question_generator import QuestionGenerator
-    from rl_qg.commands.metrics import load_pair_reward
+    from rl_qg.scoring.metrics import load_pair_reward
 
     options = settings.ask
     return QuestionGenerator.from_pretrained(

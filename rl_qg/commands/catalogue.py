@@ -3,15 +3,12 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 
 from rewards import METRICS
 from rl_qg.runtime.files import packaged_yaml
 from rl_qg.settings import Settings, describe
+from rl_qg.settings.yaml_files import choices
 
-PACKAGE = Path(__file__).parents[1]
-PACKAGED = PACKAGE / "configs"  # in an installed wheel
-CONFIGS = PACKAGED if PACKAGED.is_dir() else PACKAGE.parent / "configs"
 GROUPS = {  # folders of `configs/` and the file of each that is used by default; later groups override earlier ones
     "data": "squad",
     "reward": "qrelscore",
@@ -67,11 +64,6 @@ def named_command(words: Sequence[str]) -> tuple[str, list[str]]:
 def section_of(command: str) -> str:
     """The settings section of a command, which is also the name of its function."""
     return command.replace("-", "_").replace(" ", "_")
-
-
-def choices(group: str) -> list[str]:
-    folder = CONFIGS / group
-    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
 
 
 def metrics_without_file() -> list[str]:

@@ -18,9 +18,7 @@ import yaml
 
 from rl_qg.commands.catalogue import (
     COMMANDS,
-    CONFIGS,
     GROUPS,
-    choices,
     groups_of,
     metrics_without_file,
     offered,
@@ -31,12 +29,8 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings, all_keys
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.training import WORLD
+from rl_qg.settings.yaml_files import CONFIGS, choices, complete_parts
 
-COMBINED = ("rewards.Weighted", "rewards.Product")
-OF_SETS = {
-    "rewards.MultiSetReward": "metric",
-    "rewards.CoverageSetReward": "quality",
-}  # the option that names a metric
 # Keys by which a preset limits how many rows of a source are used.
 LIMITS = {
     "data.train": ("data.max_train", "data.labelled_fraction", "augment.num_samples"),
@@ -47,7 +41,6 @@ LIMITS = {
     "data.unlabelled": ("augment.num_samples",),
     "augment.questions": ("augment.num_samples",),
 }
-PART = {"metric": None, "weight": 1.0, "clip": None, "scale": 1.0}  # keys of every part of a combined reward
 # What OmegaConf says of a wrong value -> what is said instead.
 _PLAIN_TERMS = {
     r"Value '(.*)' of type '\w+' could not be converted to Integer": "is not a whole number",
@@ -149,48 +142,6 @@ def _with_input(command: str, overrides: Sequence[str]) -> list[str]:
         return list(overrides)
     names = files[0] if len(files) == 1 else f"[{','.join(map(_quoted, files))}]"
     return [f"input={names}", *overrides[len(files) :]]
-
-
-def file_options(name: str, models: Mapping[str, str]) -> dict[str, Any]:
-    """The options in `configs/reward/<name>.yaml`, `_target_` among them; `models` are those of `reward_models`."""
-    options = yaml.safe_load((CONFIGS / "reward" / f"{name}.yaml").read_text(encoding="utf-8"))
-    paths = {f"${{reward_models.{key}}}": path for key, path in models.items()}
-    return {key: paths.get(value, value) if isinstance(value, str) else value for key, value in options.items()}
-
-
-def complete_parts(reward: Any, models: Mapping[str, str]) -> Any:
-    """Add to each part of a combined reward, and to the metric of a reward of sets, the defaults of the metric's file
-    in `configs/reward/`; the given options win.
-    """
-
-    def complete_part(label: str, part: Any) -> Any:
-        if not isinstance(part, Mapping):
-            return part  # the metric reports what is wrong with it
-        name = part.get("metric") or label
-        if name not in choices("reward") or name == "custom":
-            return complete_parts({**PART, **part, "metric": name}, models)
-        defaults: Any = {**file_options(name, models), **PART}
-        target = defaults.pop("_target_")
-        if unknown := sorted(map(str, part.keys() - defaults.keys())):
-            raise InputError(f"settings: part {label!r} has no key {unknown[0]!r}; it has {', '.join(defaults)}")
-        return complete_parts({**defaults, **part, "metric": target}, models)
-
-    if option := OF_SETS.get(reward.get("_target_")):
-        return {**reward, option: _complete_metric(reward.get(option), models)}
-    parts = reward.get("parts")
-    if reward.get("_target_", reward.get("metric")) not in COMBINED or not isinstance(parts, Mapping):
-        return reward
-    return {**reward, "parts": {label: complete_part(label, part) for label, part in parts.items()}}
-
-
-def _complete_metric(given: Any, models: Mapping[str, str]) -> Any:
-    """A metric, named or with options, with the defaults of its file; what has no file, as it is."""
-    options = {"metric": given} if isinstance(given, str) else given
-    if not isinstance(options, Mapping) or options.get("metric") not in choices("reward"):
-        return given
-    defaults = file_options(str(options["metric"]), models)
-    target = defaults.pop("_target_")
-    return {**defaults, **options, "metric": target}
 
 
 def _hydra_config(command: str, overrides: Sequence[str]) -> Any:

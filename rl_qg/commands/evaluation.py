@@ -16,8 +16,6 @@ from rewards.overlap.published_lmqg import PUBLISHED
 from rewards.sets import PUBLISHED_OPTIONS
 from rewards.signature import format_signature
 from rl_qg.augmentation.augment import import_target
-from rl_qg.commands.metrics import load_metrics, load_reward, metric_options, published_options
-from rl_qg.commands.miniatures import one_miniature, reward_with_miniatures
 from rl_qg.commands.outputs import check_own_json, check_own_page, check_writable, required, writing
 from rl_qg.commands.training import check_precision
 from rl_qg.data.examples import QAExample, Role, passage_hash, report_limit
@@ -33,6 +31,7 @@ from rl_qg.evaluation.qa_evaluation import (
     qa_page,
     qa_record,
 )
+from rl_qg.miniatures.in_settings import one_miniature, reward_with_miniatures
 from rl_qg.pages.results import as_text, check_folder, write_page
 from rl_qg.readers.train_reader import TrainedReader, train_on_synthetic
 from rl_qg.runtime.bars import ProgressBar
@@ -40,6 +39,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, write_json
 from rl_qg.runtime.processes import processes
 from rl_qg.scoring.kept_scores import FILE, write_draws
+from rl_qg.scoring.metrics import load_metrics, load_reward, metric_options, published_options
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import QAEvaluateSettings, QAModelSettings, Settings
 

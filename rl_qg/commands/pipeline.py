@@ -18,14 +18,7 @@ from accelerate import PartialState
 
 from rl_qg.augmentation.augment import augment, check_questions, report_path
 from rl_qg.augmentation.data_card import check_dataset_name
-from rl_qg.commands.metrics import (
-    check_filters,
-    check_numbers,
-    check_reranker,
-    load_reranker,
-    load_reward,
-    with_metrics,
-)
+from rl_qg.commands.generation import check_filters, check_numbers, with_metrics
 from rl_qg.commands.runs import OpenRun, check_unlabelled, open_run
 from rl_qg.commands.training import check_generator, train_generator
 from rl_qg.data.examples import QAExample, report_limit
@@ -40,6 +33,7 @@ from rl_qg.reports.report import write_report
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 from rl_qg.runtime.processes import from_main, processes
+from rl_qg.scoring.metrics import load_reranker, load_reward, rerank_options
 from rl_qg.settings import AugmentSettings, QASettings, Settings
 
 # The late stages of the pipeline: questions of each generator, augmented data of equal size, and readers.
@@ -271,7 +265,7 @@ def check_late_stages(settings: Settings, state: PartialState) -> None:
         )
     check_filters(settings)
     check_numbers(settings)
-    check_reranker(settings)
+    rerank_options(settings.generate.rerank, settings, "generate.rerank")
     check_dataset_name(settings.augment.hub_dataset)
     check_unlabelled(settings, state)
 

@@ -2,9 +2,9 @@
 
 from importlib.util import find_spec
 
-from rl_qg.commands.catalogue import CONFIGS
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings
+from rl_qg.settings.yaml_files import CONFIGS
 
 PROTOCOLS = CONFIGS / "protocol"
 PACKAGES = ("starlette", "uvicorn", "python_multipart")

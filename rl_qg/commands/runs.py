@@ -10,13 +10,12 @@ from typing import Any
 
 from accelerate import PartialState
 
-from rl_qg.commands.metrics import load_reward
-from rl_qg.commands.miniatures import answers_with_miniature, with_miniatures
 from rl_qg.data.examples import QAExample
 from rl_qg.data.passages import Passages, has_answers
 from rl_qg.data.reading import raw_records, source_names
 from rl_qg.data.splits import Splits, answer_spans, choosing_passages, load_splits, with_additional_spans
 from rl_qg.generation.propose_answers import method, propose_answers, report_line
+from rl_qg.miniatures.in_settings import answers_with_miniature, with_miniatures
 from rl_qg.runtime.files import read_json
 from rl_qg.runtime.processes import from_main, processes
 from rl_qg.runtime.run_folder import (
@@ -29,6 +28,7 @@ from rl_qg.runtime.run_folder import (
     update_run_record,
     write_run_record,
 )
+from rl_qg.scoring.metrics import load_reward
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import DataSettings, Settings
 

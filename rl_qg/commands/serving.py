@@ -17,8 +17,8 @@ def serve(settings: Settings) -> None:
 
     from rl_qg.asking.models import chosen_generator
     from rl_qg.asking.question_generator import QuestionGenerator
-    from rl_qg.commands.metrics import check_pair_reward, load_pair_reward
     from rl_qg.runtime.processes import processes
+    from rl_qg.scoring.metrics import load_pair_reward, rerank_options
     from rl_qg.serving.application import create_app
     from rl_qg.serving.gate import hosts_of
     from rl_qg.serving.server import run_server
@@ -30,7 +30,7 @@ def serve(settings: Settings) -> None:
     keys = read_keys(options.api_keys)
     if options.host not in LOOPBACK and not keys:
         log.warning("host=%s: others can reach this server, and it asks for no key; set api_keys=FILE", options.host)
-    check_pair_reward(options.rerank, settings, "serve.rerank")
+    rerank_options(options.rerank, settings, "serve.rerank")
     path = chosen_generator(options.model.path)
     state = processes(settings.training.use_cpu)
     torch.set_num_threads(options.threads)  # rows of several texts share batches only with one thread

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from rewards.loading import own_code_only
-from rl_qg.commands.catalogue import CONFIGS, suggestion
+from rl_qg.commands.catalogue import suggestion
 from rl_qg.commands.compose import compose
-from rl_qg.commands.miniatures import pretraining_text
+from rl_qg.miniatures.in_settings import pretraining_text
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import locked
+from rl_qg.settings.yaml_files import CONFIGS
 from rl_qg.studies.run_search import run_search
 from rl_qg.studies.run_study import run_study
 from rl_qg.studies.search import read_search

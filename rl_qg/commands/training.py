@@ -6,14 +6,14 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from rl_qg.commands.metrics import check_reward_options
-from rl_qg.commands.miniatures import one_miniature
 from rl_qg.commands.runs import OpenRun, check_unlabelled, claim_run, open_run
 from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.data.splits import TRAINING, VALIDATION, Splits, load_splits, read_role, take
+from rl_qg.miniatures.in_settings import one_miniature
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import from_main, load_unsharded, processes
 from rl_qg.runtime.run_folder import TRAINED
+from rl_qg.scoring.metrics import check_reward_options
 from rl_qg.scoring.reward_scorer import Reward, RewardScorer, try_reward
 from rl_qg.settings import DataSettings, GenerateSettings, QAModelSettings, Settings
 

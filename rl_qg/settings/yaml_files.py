@@ -20,7 +20,63 @@ from rl_qg.runtime.errors import InputError
 # be imported: the jobs of a study run with `rewards.loading.OWN_CODE_ONLY` unless imports are allowed.
 
 
+_PACKAGE = Path(__file__).parents[1]
+_PACKAGED = _PACKAGE / "configs"  # in an installed wheel
+CONFIGS = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parent / "configs"
+COMBINED = ("rewards.Weighted", "rewards.Product")
+PART = {"metric": None, "weight": 1.0, "clip": None, "scale": 1.0}  # keys of every part of a combined reward
+OF_SETS = {"rewards.MultiSetReward": "metric", "rewards.CoverageSetReward": "quality"}  # the option with a metric
 log = logging.getLogger(__name__)
+
+
+def choices(group: str) -> list[str]:
+    folder = CONFIGS / group
+    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
+
+
+# --- Options of rewards ---
+
+
+def file_options(name: str, models: Mapping[str, str]) -> dict[str, Any]:
+    """The options in `configs/reward/<name>.yaml`, `_target_` among them; `models` are those of `reward_models`."""
+    options = yaml.safe_load((CONFIGS / "reward" / f"{name}.yaml").read_text(encoding="utf-8"))
+    paths = {f"${{reward_models.{key}}}": path for key, path in models.items()}
+    return {key: paths.get(value, value) if isinstance(value, str) else value for key, value in options.items()}
+
+
+def complete_parts(reward: Any, models: Mapping[str, str]) -> Any:
+    """Add to each part of a combined reward, and to the metric of a reward of sets, the defaults of the metric's file
+    in `configs/reward/`; the given options win.
+    """
+
+    def complete_part(label: str, part: Any) -> Any:
+        if not isinstance(part, Mapping):
+            return part  # the metric reports what is wrong with it
+        name = part.get("metric") or label
+        if name not in choices("reward") or name == "custom":
+            return complete_parts({**PART, **part, "metric": name}, models)
+        defaults: Any = {**file_options(name, models), **PART}
+        target = defaults.pop("_target_")
+        if unknown := sorted(map(str, part.keys() - defaults.keys())):
+            raise InputError(f"settings: part {label!r} has no key {unknown[0]!r}; it has {', '.join(defaults)}")
+        return complete_parts({**defaults, **part, "metric": target}, models)
+
+    if option := OF_SETS.get(reward.get("_target_")):
+        given = reward.get(option)
+        options = {"metric": given} if isinstance(given, str) else given
+        if isinstance(options, Mapping) and options.get("metric") in choices("reward"):
+            defaults = file_options(str(options["metric"]), models)
+            target = defaults.pop("_target_")
+            given = {**defaults, **options, "metric": target}
+        return {**reward, option: given}
+    parts = reward.get("parts")
+    if reward.get("_target_", reward.get("metric")) not in COMBINED or not isinstance(parts, Mapping):
+        return reward
+    return {**reward, "parts": {label: complete_part(label, part) for label, part in parts.items()}}
+
+
+# --- Code that a file asks to import ---
+
 OWN = ("rewards", "rl_qg")
 # The keys whose value may be the path of a class, as a YAML key, in `key=value`, or within a list of options.
 _PATH = re.compile(r"(?:^|[.\W])(?:_target_|metrics?|kind|rerank)\s*[=:]\s*[\"'\[]*([^\W\d]\w*(?:\.\w+)+)")

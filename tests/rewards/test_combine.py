@@ -335,7 +335,7 @@ def test_the_command_lines_settings_build_what_python_builds(folders, name):
     from accelerate import PartialState
 
     from rl_qg.commands.compose import compose
-    from rl_qg.commands.metrics import load_reward
+    from rl_qg.scoring.metrics import load_reward
 
     parts = "{qrelscore:{clip:[0.001,2]},qa:{metric:qascore,unit:word,weight:2,clip:[-20,null]}}"
     models = [f"reward_models.{key}={folder}" for key, folder in folders.items()]

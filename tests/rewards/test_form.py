@@ -266,7 +266,7 @@ def test_the_configuration_of_the_gate(folders):
     from accelerate import PartialState
 
     from rl_qg.commands.compose import compose
-    from rl_qg.commands.metrics import load_reward
+    from rl_qg.scoring.metrics import load_reward
 
     more = "+reward.parts.qascore={clip:[-20,-0.05],scale:-1,weight:-0.5}"
     models = [f"reward_models.{key}={folders[key]}" for key in ("reader", "roberta")]

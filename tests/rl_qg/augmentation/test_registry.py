@@ -12,8 +12,8 @@ from rl_qg.augmentation.augment import FILTERS, build_filters
 from rl_qg.augmentation.funnel import Record
 from rl_qg.augmentation.near_duplicates import NearDuplicates
 from rl_qg.augmentation.row_filters import Length
-from rl_qg.commands.catalogue import CONFIGS
 from rl_qg.runtime.errors import InputError
+from rl_qg.settings.yaml_files import CONFIGS
 
 
 def test_filters_keep_the_order_of_the_file_and_null_is_left_out() -> None:

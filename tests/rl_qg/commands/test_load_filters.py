@@ -9,7 +9,7 @@ from accelerate import PartialState
 from rl_qg.augmentation.augment import augment
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import compose
-from rl_qg.commands.metrics import check_filters, check_numbers, needs_models, with_metrics
+from rl_qg.commands.generation import check_filters, check_numbers, needs_models, with_metrics
 from rl_qg.data.examples import Answer, QAExample, write_squad
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AugmentSettings, Settings
@@ -46,7 +46,7 @@ def test_miniatures_are_made_for_the_metric(monkeypatch: pytest.MonkeyPatch) -> 
         received.append(settings.reward)
         return {"_target_": "ready"}
 
-    monkeypatch.setattr("rl_qg.commands.metrics.reward_with_miniatures", ready)
+    monkeypatch.setattr("rl_qg.commands.generation.reward_with_miniatures", ready)
     assert metric("filters=reward", "filters.reward.metric=qascore", "model=miniature") == {"_target_": "ready"}
     assert received[0]["model"] == "miniature:roberta"
 

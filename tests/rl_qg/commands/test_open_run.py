@@ -8,10 +8,10 @@ import yaml
 from accelerate import PartialState
 
 from rl_qg.commands.compose import compose
-from rl_qg.commands.miniatures import with_miniatures
 from rl_qg.commands.runs import OpenRun, open_run
 from rl_qg.data.splits import Splits
 from rl_qg.miniatures.cache import PREFIX
+from rl_qg.miniatures.in_settings import with_miniatures
 from rl_qg.runtime.errors import InputError
 
 
@@ -77,7 +77,7 @@ def test_miniatures_of_the_second_reward_are_built_too(monkeypatch: pytest.Monke
         requested.extend(paths)
         return {path: tmp_path / path.removeprefix(PREFIX) for path in paths}
 
-    monkeypatch.setattr("rl_qg.commands.miniatures.ensure_miniatures", ensure)
+    monkeypatch.setattr("rl_qg.miniatures.in_settings.ensure_miniatures", ensure)
     settings = compose("pipeline", ["preset=smoke", "reward=qrelscore", "held_out=bartscore", "model.path=my-bart"])
     assert settings.held_out["model"] == "miniature:bart"
     done = with_miniatures(settings, [], PartialState(cpu=True))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rl_qg.commands.catalogue import COMMANDS, CONFIGS, choices
+from rl_qg.commands.catalogue import COMMANDS
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import LIMITS, compose
 from rl_qg.commands.training import _questions_of_readers
@@ -20,6 +20,7 @@ from rl_qg.data.examples import QAExample, write_squad
 from rl_qg.data.splits import answer_spans, load_splits, load_training, training_spans
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.settings import Settings, all_keys
+from rl_qg.settings.yaml_files import CONFIGS, choices
 
 PRESETS = choices("preset")
 READERS = [name for name, command in COMMANDS.items() if {"data", "data.train"} & set(command.sections)]

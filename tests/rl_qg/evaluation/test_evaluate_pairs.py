@@ -11,7 +11,6 @@ import rewards
 from rewards.overlap.published_lmqg import PUBLISHED
 from rewards.sets import PUBLISHED_OPTIONS, QAAligned
 from rl_qg.commands.cli import run_command
-from rl_qg.commands.metrics import published_options
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.evaluation.pairs import (
     DISTINCT,
@@ -25,6 +24,7 @@ from rl_qg.evaluation.pairs import (
     read_pair_file,
 )
 from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.metrics import published_options
 from rl_qg.settings import EvaluateSettings
 from tests.lmqg_outputs import DATA, published_outputs
 from tests.toy_metrics import WordCount, write_lines

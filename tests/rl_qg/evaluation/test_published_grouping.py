@@ -14,11 +14,11 @@ from rewards.base import Inputs, MetricResult
 from rewards.overlap.base import OverlapMetric
 from rewards.overlap.published_lmqg import normalised_as_published
 from rl_qg.commands.cli import run_command
-from rl_qg.commands.metrics import load_metrics
 from rl_qg.evaluation.references import FirstReference, as_published, grouped_rows, stated_sentence
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import processes
 from rl_qg.scoring.kept_scores import MetricRow
+from rl_qg.scoring.metrics import load_metrics
 from rl_qg.settings import EvaluateSettings, Settings
 from tests.real_languages import DATA, FILES, WRITTEN, real_records
 from tests.toy_metrics import write_lines

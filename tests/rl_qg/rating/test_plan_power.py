@@ -7,10 +7,10 @@ import pytest
 from scipy.stats import nct
 from scipy.stats import t as students_t
 
-from rl_qg.commands.catalogue import CONFIGS
 from rl_qg.rating.plan_files import Hit, Item, TaskPassage
 from rl_qg.rating.planning.plan import LEVEL, POWER, Noise, detectable_difference, effort_of
 from rl_qg.rating.protocol import load_protocol
+from rl_qg.settings.yaml_files import CONFIGS
 
 
 def item(position: int, kind: str, question: str, systems: tuple[str, ...], original: int | None = None) -> Item:

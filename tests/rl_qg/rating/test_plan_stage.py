@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rl_qg.commands.catalogue import CONFIGS
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
 from rl_qg.rating.plan_files import HITS, PLAN, StudyPlan, read_plan
@@ -17,6 +16,7 @@ from rl_qg.rating.planning.plan import write_plan
 from rl_qg.rating.protocol import load_protocol
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import RatePlanSettings
+from rl_qg.settings.yaml_files import CONFIGS
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rl_qg.commands.catalogue import CONFIGS
 from rl_qg.rating.protocol import Protocol, load_protocol
 from rl_qg.runtime.errors import InputError
+from rl_qg.settings.yaml_files import CONFIGS
 
 FOLDER = CONFIGS / "protocol"
 NAMES = ("demo", "direct-assessment", "qascore", "qg-bench", "qrelscore")

@@ -7,9 +7,9 @@ from accelerate import PartialState
 import rewards
 from rewards.frozen import FrozenModel
 from rl_qg.commands.compose import compose
-from rl_qg.commands.metrics import load_reward
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring import placement
+from rl_qg.scoring.metrics import load_reward
 from rl_qg.scoring.placement import frozen_models, offload, place_reward
 from tests.rewards.conftest import folders, rows  # noqa: F401  (fixtures: tiny models and texts)
 

@@ -15,12 +15,12 @@ from accelerate import PartialState
 from rewards.errors import MetricInputError
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import compose
-from rl_qg.commands.miniatures import reward_with_miniatures, with_miniatures
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.data.splits import load_splits
 from rl_qg.miniatures.cache import SHIPPED, is_shipped, text_hash
+from rl_qg.miniatures.in_settings import reward_with_miniatures, with_miniatures
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.score_file import score_file
 from tests.toy_scores import Length, lines_of, rows, score
@@ -255,7 +255,7 @@ def test_scoring_uses_the_miniatures_of_a_run_on_the_same_data(
         requests.append((text, sizes))
         return {path: Path("/cache", path.removeprefix("miniature:")) for path in paths}
 
-    monkeypatch.setattr("rl_qg.commands.miniatures.ensure_miniatures", ensure)
+    monkeypatch.setattr("rl_qg.miniatures.in_settings.ensure_miniatures", ensure)
     for name, passages in {"train": 6, "dev": 2}.items():
         write_squad(tmp_path / f"{name}.json", synthetic_examples(passages, seed=0, prefix=name))
     sources = [f"data.train={tmp_path}/train.json", f"data.validation={tmp_path}/dev.json"]

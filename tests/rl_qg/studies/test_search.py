@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from rl_qg.commands.catalogue import CONFIGS
 from rl_qg.commands.compose import compose
 from rl_qg.commands.studies import shipped_searches
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 from rl_qg.settings import Settings
+from rl_qg.settings.yaml_files import CONFIGS
 from rl_qg.studies.search import read_search, stops
 from rl_qg.studies.search_space import grid
 from tests.rl_qg.studies.search_folder import calls, decided, search
