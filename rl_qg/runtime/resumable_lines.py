@@ -281,30 +281,32 @@ class Work(Generic[Row]):
             log.info("%s: %d of %d %ss are in %s already", title, position.rows, total, unit, path)
         main = state.is_main_process
         from_main(state, partial(cut_file, path, position.size))
-        rows, first = iter(rows), self.batch_size * state.process_index
+        rows = iter(rows)
         with ProgressBar(total=total, initial=position.rows, desc=title, unit=unit, disable=not main) as bar:
-            while batches := list(islice(rows, self.batch_size * state.num_processes)):
-                lines = _gathered_lines(lines_of, batches[first : first + self.batch_size], state)
-                from_main(state, partial(append_lines, path, lines))
-                bar.update(len(batches))
+            while done := self._write_round(rows, lines_of, state):
+                bar.update(done)
 
-
-def _gathered_lines(
-    lines_of: Callable[[Sequence[Row]], list[bytes]], batch: Sequence[Row], state: PartialState
-) -> list[bytes]:
-    """The lines of the batches of all processes, in order, given the batch of this process."""
-    lines: list[bytes] = []
-    fault = ""
-    try:
-        lines = lines_of(batch) if batch else []  # the last round may have fewer batches than there are processes
-    except InputError as error:
-        if state.num_processes == 1:
-            raise
-        fault = str(error)
-    gathered = gather_object([(lines, fault)])
-    if fault := next((fault for _, fault in gathered if fault), ""):
-        raise InputError(fault)
-    return [line for lines, _ in gathered for line in lines]
+    def _write_round(
+        self, rows: Iterator[Row], lines_of: Callable[[Sequence[Row]], list[bytes]], state: PartialState
+    ) -> int:
+        """Take the next batch for each process and append their lines; return the number of rows."""
+        batches = list(islice(rows, self.batch_size * state.num_processes))
+        if not batches:
+            return 0
+        first = self.batch_size * state.process_index
+        batch = batches[first : first + self.batch_size]  # none in the last round, if it has fewer than processes
+        lines, fault = list[bytes](), ""
+        try:
+            lines = lines_of(batch) if batch else []
+        except InputError as error:
+            if state.num_processes == 1:
+                raise
+            fault = str(error)
+        gathered = gather_object([(lines, fault)])
+        if fault := next((fault for _, fault in gathered if fault), ""):
+            raise InputError(fault)
+        from_main(state, partial(append_lines, self.lines.path, [line for lines, _ in gathered for line in lines]))
+        return len(batches)
 
 
 def note_path(output: Path) -> Path:
