@@ -24,11 +24,11 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 
-from rl_qg.commands.catalogue import CONFIGS
 from rl_qg.rating.plan_files import Hit, Item, TaskPassage, write_plan_files
 from rl_qg.rating.protocol import Protocol, load_protocol
 from rl_qg.rating.study.store import open_store
 from rl_qg.runtime.files import write_json
+from rl_qg.settings.yaml_files import CONFIGS
 
 ITEMS = 20
 CSRF = re.compile(r'name="csrf" value="([^"]+)"')
