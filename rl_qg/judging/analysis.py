@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from rl_qg.judging.judgements import AUTHORS, Judgement
 from rl_qg.judging.redundancy import TRAINING, folds_of, forward_selection
 from rl_qg.pages.results import NONE, Page, Table, joined_rows
 from rl_qg.runtime.bars import ProgressBar
+from rl_qg.settings import CorrelateSettings
 from rl_qg.stats.agreement import LEVELS, fleiss_kappa, krippendorff_alpha
 from rl_qg.stats.correlation import (
     COEFFICIENTS,
@@ -40,42 +41,31 @@ from rl_qg.stats.intervals import CORRELATION, SHARE, Floats, PassageDraws, esti
 from rl_qg.text.question_types import OTHER, TYPES, question_type
 from rl_qg.text.spans import sentence_texts
 
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
+Rows = list[Row]
+Mask = NDArray[np.bool_]
 FEWEST = 20  # questions of a type that a correlation needs
 WHOLE = 0.9  # fraction of the questions of the metric with most scores that a metric needs for the regression
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Options of forward selection: folds and how often they are drawn anew, steps, seed, and `select_on` (see
-    `forward_selection`).
-    """
-
-    folds: int
-    repeats: int
-    steps: int
-    seed: int
-    select_on: str
+OF_CRITERIA = (
+    *("correlations", "by_type", "differences", "best", "win_loss", "auc", "redundancy", "redundancy_chosen"),
+    *("redundancy_left_out", "agreement", "by_system", "by_subset"),
+)
 
 
 @dataclass(frozen=True)
 class RatedQuestions:
-    """Rated questions with the scores of every metric, NaN where there is none; `standardised`: the ratings that count
-    are not those that the raters gave.
-    """
+    """Rated questions with the scores of every metric, NaN where there is none, and how they are compared."""
 
     judgements: Sequence[Judgement]
     scores: Mapping[str, Floats]
     draws: PassageDraws
-    language: str
-    standardised: bool = False
+    settings: CorrelateSettings
 
     @cached_property
     def types(self) -> NDArray[np.str_]:
         """The type of each question: the one given, else the one that its words show."""
-        return np.array(
-            [judgement.type or question_type(judgement.row.question, self.language) for judgement in self.judgements]
-        )
+        language = self.settings.language
+        return np.array([one.type or question_type(one.row.question, language) for one in self.judgements])
 
     @cached_property
     def systems(self) -> tuple[list[str], Floats]:
@@ -92,54 +82,43 @@ class RatedQuestions:
         return np.flatnonzero(np.isfinite(self.scores[name]) & np.isfinite(ratings))
 
 
-def analyse(
-    rated: RatedQuestions, criteria: Sequence[str], selection: Selection, *, min_gap: float = 0.0
-) -> dict[str, Rows]:
-    """Every table as plain rows; `differences` holds one row for every two metrics, criterion, level, coefficient.
-
-    `min_gap` is how far the ratings of a pair of questions must lie apart to count in `win_loss`.
-    """
-    tables: dict[str, Rows] = {name: [] for name in ("correlations", "by_type", "differences", "best", "win_loss")}
-    tables |= {name: [] for name in ("auc", "redundancy", "redundancy_chosen", "redundancy_left_out", "agreement")}
+def analyse(rated: RatedQuestions, criteria: Sequence[str]) -> dict[str, Rows]:
+    """Every table as plain rows; `differences` holds one row for every two metrics, criterion, level, coefficient."""
+    tables: dict[str, Rows] = {name: [] for name in OF_CRITERIA}
+    columns = {name: rated.ratings(name) for name in criteria}
+    tables["criterion_pairs"] = [*_pairs(columns, "criterion")]
+    tables["metric_pairs"] = [*_pairs(rated.scores, "metric")]
+    tables |= {"means": mean_rows(rated, criteria), "scores_by_rating": [], "ratings_by_system": []}
+    groups = {
+        "by_type": _types(rated),
+        "by_system": _systems_apart(rated),
+        "by_subset": subsets_of(rated.judgements, rated.settings.sentences_of),
+    }
     for criterion in ProgressBar(criteria, desc="correlate", unit="criterion"):
-        ratings = rated.ratings(criterion)
+        ratings = columns[criterion]
         for level, correlated in (("question", _questions), ("system", _systems)):
-            comparison = _Comparison(rated, ratings, correlated)
-            key = {"criterion": criterion, "level": level}
-            for metric in comparison.metrics.values():
-                for coefficient in COEFFICIENTS:
-                    cells = metric.cells(coefficient)
-                    tables["correlations"].append(
-                        {**key, "metric": metric.metric, "coefficient": coefficient, **cells}
-                    )
-            for coefficient in COEFFICIENTS:
-                rows, best, untested = comparison.tests(coefficient)
-                key |= {"coefficient": coefficient}
-                tables["differences"] += [{**key, **row} for row in rows]
-                if best:
-                    tables["best"].append({**key, "metrics": best, "not_tested": untested})
-        redundancy, chosen, left_out = _redundancy(rated, ratings, selection)
-        further: tuple[tuple[str, Iterable[dict[str, Any]]], ...] = (
-            ("by_type", _by_type(rated, ratings)),
-            ("win_loss", _win_loss(rated, ratings, min_gap)),
-            ("auc", _auc(rated, ratings)),
-            ("redundancy", redundancy),
-            ("redundancy_chosen", chosen),
-            ("redundancy_left_out", left_out),
-            ("agreement", _agreement(rated, criterion)),
-        )
-        for name, table in further:
+            for name, rows in _compared(rated, ratings, correlated).items():
+                tables[name] += [{"criterion": criterion, "level": level, **row} for row in rows]
+        further: dict[str, Iterable[Row]] = {
+            **{name: breakdown(rated, ratings, name.removeprefix("by_"), masks) for name, masks in groups.items()},
+            "win_loss": _win_loss(rated, ratings),
+            "auc": _auc(rated, ratings),
+            **_redundancy(rated, ratings),
+            "agreement": _agreement(rated, criterion),
+            "scores_by_rating": _scores_by_rating(rated, ratings),
+            "ratings_by_system": _ratings_by_system(rated, criterion),
+        }
+        for name, table in further.items():
             tables[name] += [{"criterion": criterion, **row} for row in table]
     return tables
 
 
 @dataclass(frozen=True)
 class _Correlated:
-    """A metric's coefficients in the data and in all draws, of n questions or systems, made of the questions `rows`
-    about so many passages (`PassageDraws.units_of`); `values` is what was correlated with `ratings`, for tests.
+    """Coefficients in the data and in all draws, of n questions or systems, made of questions about so many passages
+    (`PassageDraws.units_of`); `values` is what was correlated with `ratings`, for tests.
     """
 
-    metric: str
     draws: Mapping[str, Floats]
     n: int
     passages: float
@@ -147,7 +126,7 @@ class _Correlated:
     values: Floats
     ratings: Floats
 
-    def cells(self, coefficient: str) -> dict[str, Any]:
+    def cells(self, coefficient: str) -> Row:
         """The value of a coefficient with its interval, and the p-value of "no association"."""
         draws = self.draws[coefficient]
         statistic = estimate(draws, self.n, passages=self.passages, why=self.why, bounds=CORRELATION).to_dict()
@@ -155,53 +134,49 @@ class _Correlated:
         return statistic | ({} if p is None else {"p": p})
 
 
-class _Comparison:
-    """The metrics of one criterion at one level; two of them are compared on the questions that both have a score for.
-
-    Args:
-        rated: the questions.
-        ratings: of the criterion.
-        correlated: `_questions` or `_systems`.
-
-    Attributes:
-        metrics: each metric on its own questions.
+def _compared(
+    rated: RatedQuestions, ratings: Floats, correlated: Callable[..., _Correlated | None]
+) -> dict[str, Rows]:
+    """`correlations` of each metric on its own questions; `differences` of two, on the questions that both have a
+    score for; and which are the `best`. `correlated` is `_questions` or `_systems`.
     """
+    known: dict[tuple[str, bytes], _Correlated | None] = {}
 
-    def __init__(self, rated: RatedQuestions, ratings: Floats, correlated: Callable[..., _Correlated | None]) -> None:
-        self._of = lambda name, rows: correlated(rated, ratings, name, rows)
-        self._known: dict[tuple[str, bytes], _Correlated | None] = {}
-        self._rows = {name: rated.rows(name, ratings) for name in rated.scores}
-        computed = {name: self._at(name, rows) for name, rows in self._rows.items()}
-        self.metrics = {name: metric for name, metric in computed.items() if metric is not None}
-
-    def _at(self, name: str, rows: NDArray[np.intp]) -> _Correlated | None:
+    def at(name: str, rows: NDArray[np.intp]) -> _Correlated | None:
         key = name, rows.tobytes()
-        if key not in self._known:
-            self._known[key] = self._of(name, rows)
-        return self._known[key]
+        if key not in known:
+            known[key] = correlated(rated, ratings, name, rows)
+        return known[key]
 
-    def tests(self, coefficient: str) -> tuple[Rows, list[str], list[str]]:
-        """All pairs of metrics; the metrics than which none is better; and those not tested against the best."""
-        rows = pair_rows(self._pairs(coefficient))
-        values = {name: float(metric.draws[coefficient][0]) for name, metric in self.metrics.items()}
-        defined = {name: value for name, value in values.items() if np.isfinite(value)}
-        return rows, *not_worse_than_the_best(rows, defined)
-
-    def _pairs(self, coefficient: str) -> Iterator[Pair]:
-        for name, against in combinations(self.metrics, 2):
-            rows = np.intersect1d(self._rows[name], self._rows[against], assume_unique=True)
-            first, second = self._at(name, rows), self._at(against, rows)
-            if first is None or second is None:
-                continue
-            draws = first.draws[coefficient], second.draws[coefficient]
-            alike = between(coefficient, first.values, second.values)
-            yield Pair(name, against, *draws, first.n, first.passages, alike)
+    rows_of = {name: rated.rows(name, ratings) for name in rated.scores}
+    own = {name: one for name, rows in rows_of.items() if (one := at(name, rows)) is not None}
+    tables: dict[str, Rows] = {"correlations": [], "differences": [], "best": []}
+    for name, one in own.items():
+        tables["correlations"] += [{"metric": name, "coefficient": key, **one.cells(key)} for key in COEFFICIENTS]
+    for coefficient in COEFFICIENTS:
+        pairs = []
+        for name, against in combinations(own, 2):
+            rows = np.intersect1d(rows_of[name], rows_of[against], assume_unique=True)
+            first, second = at(name, rows), at(against, rows)
+            if first is not None and second is not None:
+                alike = between(coefficient, first.values, second.values)
+                draws = first.draws[coefficient], second.draws[coefficient]
+                pairs.append(Pair(name, against, *draws, first.n, first.passages, alike))
+        tested = pair_rows(pairs)
+        values = {name: float(one.draws[coefficient][0]) for name, one in own.items()}
+        best, untested = not_worse_than_the_best(
+            tested, {name: value for name, value in values.items() if np.isfinite(value)}
+        )
+        tables["differences"] += [{"coefficient": coefficient, **row} for row in tested]
+        if best:
+            tables["best"].append({"coefficient": coefficient, "metrics": best, "not_tested": untested})
+    return tables
 
 
 def _questions(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np.intp]) -> _Correlated:
     x, y = rated.scores[name][rows], ratings[rows]
     draws = correlations(x, y, rated.draws, rows)
-    return _Correlated(name, draws, len(rows), rated.draws.units_of(rows), why_undefined(x, y), x, y)
+    return _Correlated(draws, len(rows), rated.draws.units_of(rows), why_undefined(x, y), x, y)
 
 
 def _systems(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np.intp]) -> _Correlated | None:
@@ -213,30 +188,58 @@ def _systems(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np
     table = rated.draws.by_passage(np.hstack([members, *(members * column for column in columns)]), rows)
     sums = rated.draws.sums_of_passages(table).reshape(-1, 3, len(names))
     sums = sums[:, :, sums[0, 0] > 0]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = np.where((sums[:, :1] > 0).all(axis=2, keepdims=True), sums[:, 1:] / sums[:, :1], np.nan)
     n = sums.shape[2]
-    values = {coefficient: np.full(len(sums), np.nan) for coefficient in COEFFICIENTS}
     why = f"{n} systems with ratings; a correlation needs {SYSTEMS}"
-    means = np.zeros((1, 2, n))
-    if n >= SYSTEMS:
-        whole = (sums[:, 0] > 0).all(axis=1)
-        means = sums[whole, 1:] / sums[whole, :1]
-        for coefficient, draws in row_correlations(means[:, 0], means[:, 1]).items():
-            values[coefficient][whole] = draws
-        why = why_undefined(means[0, 0], means[0, 1])
-    return _Correlated(name, values, n, rated.draws.units_of(rows), why, *means[0])
+    return _of_means(means[:, 0], means[:, 1], rated.draws.units_of(rows), why)
 
 
-def _by_type(rated: RatedQuestions, ratings: Floats) -> Iterator[dict[str, Any]]:
+def _of_means(x: Floats, y: Floats, units: float, too_few: str) -> _Correlated:
+    """Correlations between means of systems (1 + resamples, systems), in the draws in which all are defined."""
+    values = {coefficient: np.full(len(x), np.nan) for coefficient in COEFFICIENTS}
+    if (n := x.shape[1]) < SYSTEMS:
+        return _Correlated(values, n, units, too_few, np.zeros(n), np.zeros(n))
+    whole = np.isfinite(x).all(axis=1) & np.isfinite(y).all(axis=1)
+    for coefficient, draws in row_correlations(x[whole], y[whole]).items():
+        values[coefficient][whole] = draws
+    return _Correlated(values, n, units, why_undefined(x[0], y[0]), x[0], y[0])
+
+
+# Parts of the data, as in KPQA (NAACL 2021), table 9 (by system) and table 6 (answers of several sentences).
+
+JUDGED, REFERENCES = "question", "references"
+SENTENCES_OF = ("none", JUDGED, REFERENCES)
+ONE, SEVERAL = "one sentence", "several sentences"
+
+
+def _types(rated: RatedQuestions) -> dict[str, Mask]:
     """Nothing where no question has a type, as under `language=other`; the types that the rules know come first."""
     if (rated.types == OTHER).all():
-        return
-    groups = {kind: rated.types == kind for kind in dict.fromkeys((*TYPES, *rated.types.tolist()))}
-    yield from breakdown(rated, ratings, "type", groups)
+        return {}
+    return {kind: rated.types == kind for kind in dict.fromkeys((*TYPES, *rated.types.tolist()))}
 
 
-def breakdown(
-    rated: RatedQuestions, ratings: Floats, column: str, groups: Mapping[str, NDArray[np.bool_]]
-) -> Iterator[dict[str, Any]]:
+def _systems_apart(rated: RatedQuestions) -> dict[str, Mask]:
+    names, member = rated.systems
+    return {name: member[:, at] > 0 for at, name in enumerate(names)} if len(names) > 1 else {}
+
+
+def subsets_of(judgements: Sequence[Judgement], sentences_of: str = "none") -> dict[str, Mask]:
+    """The questions (questions,) of every label in the file's field `subset`, and, where `sentences_of` names the
+    judged text or its references, of those with one sentence and with several (in all references, for these).
+    """
+    names = dict.fromkeys(label for judgement in judgements for label in judgement.subsets)
+    masks = {name: np.array([name in judgement.subsets for judgement in judgements]) for name in names}
+    if sentences_of not in (JUDGED, REFERENCES):
+        return masks
+    rows = [judgement.row for judgement in judgements]
+    texts = [(row.question,) if sentences_of == JUDGED else row.references or () for row in rows]
+    counts = np.array([min((len(sentence_texts(text)) for text in some), default=0) for some in texts])
+    return {**masks, ONE: counts == 1, SEVERAL: counts > 1}
+
+
+def breakdown(rated: RatedQuestions, ratings: Floats, column: str, groups: Mapping[str, Mask]) -> Iterator[Row]:
     """The coefficients of every metric on the questions of each group, a mask (questions,); `column` names groups.
 
     A group without a question with score and rating has no row, one with fewer than `FEWEST` no value.
@@ -246,22 +249,20 @@ def breakdown(
         for label, member in groups.items():
             chosen = rows[member[rows]]
             n = len(chosen)
-            if not n:
-                continue
-            x, y = scores[chosen], ratings[chosen]
-            enough = n >= FEWEST
-            unknown = {coefficient: np.full(2, np.nan) for coefficient in COEFFICIENTS}
-            draws = correlations(x, y, rated.draws, chosen) if enough else unknown
-            why = why_undefined(x, y) if enough else f"fewer than {FEWEST} questions"
-            correlated = _Correlated(name, draws, n, rated.draws.units_of(chosen), why, x, y)
-            for coefficient in COEFFICIENTS:
-                yield {
-                    **{"metric": name, column: label, "n": n, "coefficient": coefficient},
-                    **correlated.cells(coefficient),
-                }
+            if n >= FEWEST:
+                correlated = _questions(rated, ratings, name, chosen)
+            else:
+                unknown = {coefficient: np.full(2, np.nan) for coefficient in COEFFICIENTS}
+                why = f"fewer than {FEWEST} questions"
+                correlated = _Correlated(unknown, n, 0, why, scores[chosen], ratings[chosen])
+            for coefficient in COEFFICIENTS if n else ():
+                about = {"metric": name, column: label, "n": n, "coefficient": coefficient}
+                yield about | correlated.cells(coefficient)
 
 
-def _win_loss(rated: RatedQuestions, ratings: Floats, min_gap: float) -> Iterator[dict[str, Any]]:
+def _win_loss(rated: RatedQuestions, ratings: Floats) -> Iterator[Row]:
+    """`min_gap` is how far the ratings of a pair of questions must lie apart to count."""
+    min_gap = rated.settings.min_gap
     for name, scores in rated.scores.items():
         rows = rated.rows(name, ratings)
         items = [rated.judgements[row].item for row in rows]
@@ -271,60 +272,82 @@ def _win_loss(rated: RatedQuestions, ratings: Floats, min_gap: float) -> Iterato
         yield {"metric": name, "min_gap": min_gap, "pairs": pairs, **shares, **interval}
 
 
-def _auc(rated: RatedQuestions, ratings: Floats) -> Iterator[dict[str, Any]]:
+def _auc(rated: RatedQuestions, ratings: Floats) -> Iterator[Row]:
     """For a criterion with two values: how well each metric separates the higher one from the lower."""
     values = np.unique(ratings[np.isfinite(ratings)])
     for name, scores in rated.scores.items() if len(values) == 2 else ():
         rows = rated.rows(name, ratings)
         good = ratings[rows] == values[1]
-        draws = auc_draws(scores[rows], good, rated.draws, rows)
-        counts = {"metric": name, "good": int(good.sum()), "bad": int((~good).sum())}
-        units = rated.draws.units_of(rows)
+        draws, units = auc_draws(scores[rows], good, rated.draws, rows), rated.draws.units_of(rows)
         area = estimate(draws, len(rows), passages=units, why="one class alone", bounds=SHARE)
-        yield {**counts, **area.to_dict()}
+        yield {"metric": name, "good": int(good.sum()), "bad": int((~good).sum()), **area.to_dict()}
 
 
-def _redundancy(rated: RatedQuestions, ratings: Floats, selection: Selection) -> tuple[Rows, Rows, Rows]:
+def _redundancy(rated: RatedQuestions, ratings: Floats) -> dict[str, Rows]:
     """Forward selection among the metrics that have a score wherever most of them have one, on the questions for which
     all of these have one; how often each was added at each step; and the metrics left out. `n` of `of` rated
     questions: used, or with a score.
     """
+    settings = rated.settings
     counts = {name: len(rated.rows(name, ratings)) for name in rated.scores}
     most = max(counts.values(), default=0)
     names = [name for name, count in counts.items() if count >= WHOLE * most]
-    if not most or not selection.steps:
-        return [], [], []
+    if not most or not settings.max_selected:
+        return {}
     table = np.column_stack([rated.scores[name] for name in names])
     whole = np.isfinite(table).all(axis=1) & np.isfinite(ratings)
     groups = [judgement.group for judgement, used in zip(rated.judgements, whole, strict=True) if used]
-    fewest = 3 if selection.select_on == TRAINING else 2
+    fewest = 3 if settings.select_on == TRAINING else 2
     if len(set(groups)) < fewest or is_constant(ratings[whole]):
-        return [], [], []
-    folds = [folds_of(groups, selection.folds, selection.seed + number) for number in range(selection.repeats)]
-    taken = forward_selection(table[whole], ratings[whole], names, folds, selection.steps, selection.select_on)
+        return {}
+    folds = [folds_of(groups, settings.folds, settings.seed + number) for number in range(settings.repeats)]
+    taken = forward_selection(table[whole], ratings[whole], names, folds, settings.max_selected, settings.select_on)
     total = int(np.isfinite(ratings).sum())
     used = {"n": int(whole.sum()), "of": total, "candidates": len(names)}
-    left_out = [{"metric": name, "n": count, "of": total} for name, count in counts.items() if name not in names]
-    chosen = [{"step": row["step"], "metric": name, "n": n} for row in taken for name, n in row["chosen"].items()]
-    return [row | used | {"chosen": row["chosen"][row["metric"]]} for row in taken], chosen, left_out
+    return {
+        "redundancy": [row | used | {"chosen": row["chosen"][row["metric"]]} for row in taken],
+        "redundancy_chosen": [
+            {"step": row["step"], "metric": name, "n": n} for row in taken for name, n in row["chosen"].items()
+        ],
+        "redundancy_left_out": [
+            {"metric": name, "n": count, "of": total} for name, count in counts.items() if name not in names
+        ],
+    }
 
 
-def _agreement(rated: RatedQuestions, criterion: str) -> Iterator[dict[str, Any]]:
+def _agreement(rated: RatedQuestions, criterion: str) -> Iterator[Row]:
     ratings = [judgement.ratings.get(criterion, ()) for judgement in rated.judgements]
     if not any(ratings):
         return
-    raters = max(map(len, ratings))
-    for level in LEVELS:
-        alpha = krippendorff_alpha(ratings, level, rated.draws)
-        yield {"statistic": f"Krippendorff's α, {level}", "raters": raters, **alpha.to_dict()}
-    yield {"statistic": "Fleiss' κ", "raters": raters, **fleiss_kappa(ratings, rated.draws).to_dict()}
+    statistics = {f"Krippendorff's α, {level}": krippendorff_alpha(ratings, level, rated.draws) for level in LEVELS}
+    statistics["Fleiss' κ"] = fleiss_kappa(ratings, rated.draws)
+    for name, statistic in statistics.items():
+        yield {"statistic": name, "raters": max(map(len, ratings)), **statistic.to_dict()}
+
+
+def _pairs(columns: Mapping[str, Floats], kind: str) -> Iterator[Row]:
+    """The coefficients of every two columns, on the questions that have both (QG-Bench, EMNLP 2022, figures 5, 6)."""
+    from scipy.stats import kendalltau, pearsonr, spearmanr
+
+    compute = dict(zip(COEFFICIENTS, (pearsonr, spearmanr, kendalltau), strict=True))
+    for name, against in combinations(columns, 2):
+        both = np.isfinite(columns[name]) & np.isfinite(columns[against])
+        x, y = columns[name][both], columns[against][both]
+        undefined = len(x) < 2 or is_constant(x) or is_constant(y)
+        for coefficient in COEFFICIENTS:
+            row = {kind: name, "against": against, "coefficient": coefficient, "n": len(x), "value": None}
+            if undefined:
+                yield {**row, "why": why_undefined(x, y).replace("ratings", f"values of {against}")}
+            else:
+                value = float(compute[coefficient](x, y).statistic)
+                yield {**row, "value": value, "p": coefficient_p(coefficient, value, x, y)}
 
 
 # Means of systems, as in QG-Bench (EMNLP 2022), table 6; their correlation with those of a second run of the human
 # evaluation, as in QAScore, section 4.3.4 and table 7.
 
 
-def means_of_systems(rated: RatedQuestions, values: Floats) -> Floats:
+def _means_of_systems(rated: RatedQuestions, values: Floats) -> Floats:
     """The mean of `values` (questions,), NaN where there is none, by system: float64 (1 + resamples, systems), in the
     order of `rated.systems`; NaN for a system without a value.
     """
@@ -343,13 +366,12 @@ def mean_rows(rated: RatedQuestions, criteria: Sequence[str]) -> Rows:
     columns = [("criterion", name, rated.ratings(name)) for name in criteria]
     columns += [("metric", name, scores) for name, scores in rated.scores.items()]
     rows = []
-    for kind, column, values in columns:
-        means = means_of_systems(rated, values) if names else np.zeros((1, 0))
+    for kind, column, values in columns if names else ():
+        means = _means_of_systems(rated, values)
         for number, system in enumerate(names):
             used = np.flatnonzero((member[:, number] > 0) & np.isfinite(values))
-            statistic = estimate(
-                means[:, number], len(used), passages=rated.draws.units_of(used), why="no question has a value"
-            )
+            units = rated.draws.units_of(used)
+            statistic = estimate(means[:, number], len(used), passages=units, why="no question has a value")
             rows.append({"system": system, "of": kind, "name": column, **statistic.to_dict()})
     return rows
 
@@ -359,109 +381,26 @@ def replication_rows(first: RatedQuestions, second: RatedQuestions, criteria: Se
     take the passages of each file apart. `only_first` and `only_second` count systems without a counterpart.
     """
     rows = []
+    units = min(first.draws.units_of(), second.draws.units_of())
     for criterion in criteria:
-        parts = []
-        for rated in (first, second):
-            means = means_of_systems(rated, rated.ratings(criterion))
-            parts.append({name: means[:, at] for at, name in enumerate(rated.systems[0]) if np.isfinite(means[0, at])})
+        means = [_means_of_systems(rated, rated.ratings(criterion)) for rated in (first, second)]
+        parts = [
+            {name: values[:, at] for at, name in enumerate(rated.systems[0]) if np.isfinite(values[0, at])}
+            for rated, values in zip((first, second), means, strict=True)
+        ]
         shared = [name for name in parts[0] if name in parts[1]]
         n = len(shared)
+        x, y = (np.stack([part[name] for name in shared], 1) if n else np.zeros((2, 0)) for part in parts)
+        correlated = _of_means(x, y, units, f"{n} systems in both files; a correlation needs {SYSTEMS}")
         counts = {"only_first": len(parts[0]) - n, "only_second": len(parts[1]) - n}
-        units = min(first.draws.units_of(), second.draws.units_of())
-        for coefficient, draws, x, y in _correlated(parts, shared):
-            why = f"{n} systems in both files; a correlation needs {SYSTEMS}" if n < SYSTEMS else why_undefined(x, y)
-            cells = estimate(draws, n, passages=units, why=why, bounds=CORRELATION).to_dict()
-            p = coefficient_p(coefficient, float(draws[0]), x, y)
+        for coefficient in COEFFICIENTS:
             rows.append(
-                {"criterion": criterion, "coefficient": coefficient, **cells}
-                | ({} if p is None else {"p": p})
-                | counts
+                {"criterion": criterion, "coefficient": coefficient, **correlated.cells(coefficient), **counts}
             )
     return rows
 
 
-def _correlated(parts: Sequence[dict[str, Floats]], shared: Sequence[str]) -> list[tuple[str, Floats, Floats, Floats]]:
-    if len(shared) < SYSTEMS:
-        return [(name, np.full(2, np.nan), np.zeros(0), np.zeros(0)) for name in COEFFICIENTS]
-    x, y = (np.column_stack([part[name] for name in shared]) for part in parts)
-    whole = np.isfinite(x).all(axis=1) & np.isfinite(y).all(axis=1)
-    values = {name: np.full(len(x), np.nan) for name in COEFFICIENTS}
-    for name, draws in row_correlations(x[whole], y[whole]).items():
-        values[name][whole] = draws
-    return [(name, draws, x[0], y[0]) for name, draws in values.items()]
-
-
-# Parts of the data, as in KPQA (NAACL 2021), table 9 (by system) and table 6 (answers of several sentences); criteria
-# and metrics with each other, as in QG-Bench (EMNLP 2022), figures 5 and 6.
-
-
-JUDGED, REFERENCES = "question", "references"
-SENTENCES_OF = ("none", JUDGED, REFERENCES)
-ONE, SEVERAL = "one sentence", "several sentences"
-
-
-def breakdown_tables(rated: RatedQuestions, criteria: Sequence[str], sentences_of: str) -> dict[str, Rows]:
-    """`by_system`, where there are two or more, and `by_subset`."""
-    systems, member = rated.systems
-    groups = {
-        "by_system": {name: member[:, at] > 0 for at, name in enumerate(systems)} if len(systems) > 1 else {},
-        "by_subset": subsets_of(rated.judgements, sentences_of),
-    }
-    tables: dict[str, Rows] = {}
-    for table, masks in groups.items():
-        column = table.removeprefix("by_")
-        tables[table] = [
-            {"criterion": criterion, **row}
-            for criterion in (ProgressBar(criteria, desc=column, unit="criterion", leave=False) if masks else ())
-            for row in breakdown(rated, rated.ratings(criterion), column, masks)
-        ]
-    return tables
-
-
-def subsets_of(judgements: Sequence[Judgement], sentences_of: str = "none") -> Mapping[str, NDArray[np.bool_]]:
-    """The questions (questions,) of every label in the file's field `subset`, and, where `sentences_of` names the
-    judged text or its references, of those with one sentence and with several (in all references, for these).
-    """
-    names = dict.fromkeys(label for judgement in judgements for label in judgement.subsets)
-    masks = {name: np.array([name in judgement.subsets for judgement in judgements]) for name in names}
-    if sentences_of not in (JUDGED, REFERENCES):
-        return masks
-    texts = [
-        (judgement.row.question,) if sentences_of == JUDGED else judgement.row.references or ()
-        for judgement in judgements
-    ]
-    counts = np.array([min((len(sentence_texts(text)) for text in some), default=0) for some in texts])
-    return {**masks, ONE: counts == 1, SEVERAL: counts > 1}
-
-
-def pair_tables(rated: RatedQuestions, criteria: Sequence[str]) -> dict[str, Rows]:
-    """`criterion_pairs` and `metric_pairs`: the coefficients of every two, on the questions that have both."""
-    ratings = {name: rated.ratings(name) for name in criteria}
-    return {
-        "criterion_pairs": [*_pairs(ratings, "criterion")],
-        "metric_pairs": [*_pairs(rated.scores, "metric")],
-    }
-
-
-def _pairs(columns: Mapping[str, Floats], kind: str) -> Iterator[dict[str, Any]]:
-    from scipy.stats import kendalltau, pearsonr, spearmanr
-
-    compute = dict(zip(COEFFICIENTS, (pearsonr, spearmanr, kendalltau), strict=True))
-    for name, against in combinations(columns, 2):
-        both = np.isfinite(columns[name]) & np.isfinite(columns[against])
-        x, y = columns[name][both], columns[against][both]
-        defined = len(x) > 1 and not is_constant(x) and not is_constant(y)
-        for coefficient in COEFFICIENTS:
-            row = {kind: name, "against": against, "coefficient": coefficient, "n": len(x)}
-            value = float(compute[coefficient](x, y).statistic) if defined else None
-            if value is None:
-                yield {**row, "value": None, "why": why_undefined(x, y).replace("ratings", f"values of {against}")}
-            else:
-                yield {**row, "value": value, "p": coefficient_p(coefficient, value, x, y)}
-
-
 # Scores by rating and ratings by system, as in QRelScore (EMNLP 2022), figures 3 and 7, and figure 6.
-
 
 MOST_LEVELS = 6  # ratings that a table and a drawing tell apart
 CLASSES = 5
@@ -469,8 +408,7 @@ _ROUNDING = 1e-9
 QUANTILES = {"low": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "high": 0.95}
 
 
-@dataclass(frozen=True)
-class RatingLevels:
+class RatingLevels(NamedTuple):
     """The ratings that are told apart, lowest first, and which of them each rating (n,) is; -1 where there is none."""
 
     labels: tuple[str, ...]
@@ -499,71 +437,48 @@ def rating_levels(ratings: Floats) -> RatingLevels:
     return RatingLevels(tuple(labels), index)
 
 
-def distribution_tables(rated: RatedQuestions, criteria: Sequence[str]) -> dict[str, Rows]:
-    return {
-        "scores_by_rating": [row for criterion in criteria for row in _scores(rated, criterion)],
-        "ratings_by_system": [row for criterion in criteria for row in _ratings(rated, criterion)],
-    }
-
-
-def _scores(rated: RatedQuestions, criterion: str) -> Rows:
-    ratings = rated.ratings(criterion)
+def _scores_by_rating(rated: RatedQuestions, ratings: Floats) -> Iterator[Row]:
     levels = rating_levels(ratings)
-    rows: Rows = []
     for name, scores in rated.scores.items():
         for number, label in enumerate(levels.labels):
             chosen = scores[(levels.index == number) & np.isfinite(scores)]
-            row: dict[str, Any] = {"criterion": criterion, "metric": name, "rating": label, "n": len(chosen)}
+            row: Row = {"metric": name, "rating": label, "n": len(chosen)}
             if len(chosen):
                 quantiles = np.quantile(chosen, list(QUANTILES.values())).tolist()
                 row |= {"mean": float(chosen.mean()), **dict(zip(QUANTILES, quantiles, strict=True))}
-            rows.append(row)
-    return rows
+            yield row
 
 
-def _ratings(rated: RatedQuestions, criterion: str) -> Rows:
+def _ratings_by_system(rated: RatedQuestions, criterion: str) -> Iterator[Row]:
     """How many of a system's single ratings, or of its mean ratings where there are no single ones, are at each level;
     `mean` is that of the system's questions.
     """
     names, member = rated.systems
     means = rated.ratings(criterion)
-    single = [
-        [value for value in judgement.ratings.get(criterion, ()) if value is not None]
-        for judgement in rated.judgements
-    ]
-    if rated.standardised or not any(single):
+    single = [[value for value in one.ratings.get(criterion, ()) if value is not None] for one in rated.judgements]
+    if rated.settings.standardise != "none" or not any(single):
         single = [[value] if np.isfinite(value) else [] for value in means.tolist()]
     owner = np.repeat(np.arange(len(single)), [len(values) for values in single])
     levels = rating_levels(np.array([value for values in single for value in values], dtype=np.float64))
-    rows: Rows = []
     for at, system in enumerate(names):
         chosen = levels.index[member[owner, at] > 0]
         known = means[(member[:, at] > 0) & np.isfinite(means)]
         for number, label in enumerate(levels.labels if len(chosen) else ()):
-            count = int((chosen == number).sum())
-            rows.append(
-                {"criterion": criterion, "system": system, "rating": label, "count": count}
-                | {
-                    "fraction": count / len(chosen),
-                    "n": len(chosen),
-                    "mean": float(known.mean()),
-                    "questions": len(known),
-                }
-            )
-    return rows
+            count, n = int((chosen == number).sum()), len(chosen)
+            row = {"system": system, "rating": label, "count": count, "fraction": count / n, "n": n}
+            yield row | {"mean": float(known.mean()), "questions": len(known)}
 
 
 # The questions with the largest difference of ranks, as in KPQA (NAACL 2021), section 5.4, and QRelScore, appendix E.
-
 
 SHOWN = 10  # cases of a table of the page
 MOST_TABLES = 24
 LONGEST_PASSAGE = 300  # characters of the page
 
 
-def disagreements(rated: RatedQuestions, criteria: Sequence[str], most: int) -> tuple[Rows, Rows]:
-    """For every criterion and metric the `most` questions with the largest difference of ranks, largest first; and how
-    many of these cases are of each type of question, with the number of rated questions of that type.
+def disagreements(rated: RatedQuestions, criteria: Sequence[str]) -> tuple[Rows, Rows]:
+    """For every criterion and metric the questions with the largest difference of ranks, largest first; and how many
+    of these cases are of each type of question, with the number of rated questions of that type.
 
     Ranks count from 1, the best; equal values share their mean rank. A positive `difference` says that the metric
     places the question higher than people do.
@@ -572,6 +487,7 @@ def disagreements(rated: RatedQuestions, criteria: Sequence[str], most: int) -> 
 
     cases: Rows = []
     types: Rows = []
+    most = rated.settings.disagreements
     for criterion in criteria if most else ():
         ratings = rated.ratings(criterion)
         for name, scores in rated.scores.items():
@@ -581,9 +497,12 @@ def disagreements(rated: RatedQuestions, criteria: Sequence[str], most: int) -> 
             order = order[people[order] != metric[order]]
             key = {"criterion": criterion, "metric": name}
             for place, at in enumerate(order, 1):
+                number, judgement = rows[at], rated.judgements[rows[at]]
                 case = {**key, "place": place, "rank_people": float(people[at]), "rank_metric": float(metric[at])}
-                case |= {"difference": float(people[at] - metric[at]), **_case(rated, rows[at])}
-                cases.append(case | {"rating": float(ratings[rows[at]]), "score": float(scores[rows[at]])})
+                case |= {"difference": float(people[at] - metric[at]), "type": str(rated.types[number])}
+                case |= {"system": ", ".join(judgement.systems), "where": judgement.row.where}
+                case |= {text: getattr(judgement.row, text) for text in ("question", "answer", "context")}
+                cases.append(case | {"rating": float(ratings[number]), "score": float(scores[number])})
             every = Counter(rated.types[rows].tolist())
             found = Counter(rated.types[rows[order]].tolist())
             types += [
@@ -593,24 +512,25 @@ def disagreements(rated: RatedQuestions, criteria: Sequence[str], most: int) -> 
     return cases, types
 
 
-def _case(rated: RatedQuestions, number: int) -> dict[str, Any]:
-    judgement = rated.judgements[number]
-    texts = {"question": judgement.row.question, "answer": judgement.row.answer, "context": judgement.row.context}
-    about = {"type": str(rated.types[number]), "system": ", ".join(judgement.systems), "where": judgement.row.where}
-    return about | texts
-
-
 def disagreement_page(title: str, cases: Rows, types: Rows, signatures: Mapping[str, str]) -> Page:
     """The first cases of every criterion and metric, of the metrics computed here before those of the data's authors,
     with the types of all cases.
     """
-    parts = list(dict.fromkeys((row["criterion"], row["metric"]) for row in cases))
-    parts.sort(key=lambda part: part[1].startswith(AUTHORS))
-    tables = [_types_table(types)] if types else []
-    for criterion, metric in parts[:MOST_TABLES]:
-        chosen = [row for row in cases if (row["criterion"], row["metric"]) == (criterion, metric)]
+    parts: dict[tuple[str, str], Rows] = {}
+    for row in cases:
+        parts.setdefault((row["criterion"], row["metric"]), []).append(row)
+    shown = sorted(parts, key=lambda part: part[1].startswith(AUTHORS))[:MOST_TABLES]
+    of_types = joined_rows(
+        types,
+        ("criterion", "metric"),
+        lambda row: {"cases": str(row["of"]), row["type"]: f"{row['cases']} of {row['questions']:,}"},
+    )
+    note = "Cases of each type of question, of all rated questions of it."
+    tables = [Table("Types of the cases", of_types, note)] if types else []
+    for part in shown:
+        chosen = parts[part]
         note = f"The {min(SHOWN, len(chosen))} of {len(chosen)} cases with the largest difference of ranks."
-        tables.append(Table(f"{criterion}, {metric}", [*map(_line, chosen[:SHOWN])], note))
+        tables.append(Table(", ".join(part), [*map(_line, chosen[:SHOWN])], note))
     facts = [
         "Ranks: 1 is the best; people rank by their mean rating, the metric by its score, over all rated questions."
     ]
@@ -619,27 +539,11 @@ def disagreement_page(title: str, cases: Rows, types: Rows, signatures: Mapping[
     return Page("correlate", f"{title}: where metrics and people differ", facts, tables, signatures)
 
 
-def _line(row: Mapping[str, Any]) -> dict[str, str]:
+def _line(row: Row) -> dict[str, str]:
     passage = row["context"] or NONE
     if len(passage) > LONGEST_PASSAGE:
         passage = passage[: LONGEST_PASSAGE - 1].rstrip() + "…"
-    return {
-        "question": row["question"],
-        "answer": row["answer"] or NONE,
-        "passage": passage,
-        "type": row["type"],
-        "system": row["system"] or NONE,
-        "rating": f"{row['rating']:.3g}",
-        "score": f"{row['score']:.4g}",
-        "rank by people": f"{row['rank_people']:,g}",
-        "rank by metric": f"{row['rank_metric']:,g}",
-    }
-
-
-def _types_table(types: Rows) -> Table:
-    lines = joined_rows(
-        types,
-        ("criterion", "metric"),
-        lambda row: {"cases": str(row["of"]), row["type"]: f"{row['cases']} of {row['questions']:,}"},
-    )
-    return Table("Types of the cases", lines, "Cases of each type of question, of all rated questions of it.")
+    texts = {"question": row["question"], "answer": row["answer"] or NONE, "passage": passage, "type": row["type"]}
+    numbers = {"rating": f"{row['rating']:.3g}", "score": f"{row['score']:.4g}"}
+    ranks = {f"rank by {who}": f"{row[f'rank_{who}']:,g}" for who in ("people", "metric")}
+    return texts | {"system": row["system"] or NONE} | numbers | ranks

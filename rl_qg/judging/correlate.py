@@ -10,7 +10,8 @@ goes on, and one with a further metric computes only that metric.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
+from itertools import accumulate
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,11 @@ import numpy as np
 from rewards.contract import Result, check_row_by_row, scored
 from rl_qg.judging.analysis import (
     RatedQuestions,
-    Selection,
+    Row,
+    Rows,
     analyse,
-    breakdown_tables,
     disagreement_page,
     disagreements,
-    distribution_tables,
-    mean_rows,
-    pair_tables,
     replication_rows,
 )
 from rl_qg.judging.judgements import AUTHORS, Judgement, criteria_of, read_judgements
@@ -40,10 +38,10 @@ from rl_qg.scoring.reward_scorer import Reward, signature_of
 from rl_qg.settings import CorrelateSettings
 from rl_qg.stats.intervals import Floats, PassageDraws, few_passages
 
-# The best score of a question against a single reference, for a metric that would take several together.
-
-
+log = logging.getLogger(__name__)
 BEST = "best"
+GIVEN = "given by the authors of the data"
+IN_FILES = ("differences", "disagreements")  # tables that are too long for the record
 
 
 def best_of_references(metric: Reward) -> Reward:
@@ -81,31 +79,20 @@ class BestReference:
     ) -> Result:
         """As `rewards.base.Metric.score`; of a question without a score against any reference it is None."""
         groups = references or []
-        owners = [number for number, group in enumerate(groups) for _ in group]
+        single = [[text] for group in groups for text in group]
         asked, passages, about = (
-            None if column is None else [column[owner] for owner in owners]
+            None if column is None else [text for text, group in zip(column, groups, strict=True) for _ in group]
             for column in (questions, contexts, answers)
         )
-        single = [[text] for text in chain.from_iterable(groups)]
         result = scored(self.metric, asked or [], passages, answers=about, references=single)
-        best: dict[int, int] = {}
-        for at, owner in enumerate(owners):
-            if owner not in best or self._is_better(result.scores[at], result.scores[best[owner]]):
-                best[owner] = at
-        chosen = [best[number] for number in range(len(questions))]
-        parts = {name: [values[at] for at in chosen] for name, values in result.parts.items()}
+        sign = 1 if self.higher_is_better else -1
+        values = [-inf if score is None else sign * score for score in result.scores]
+        chosen = [
+            max(range(end - len(group), end), key=values.__getitem__)
+            for group, end in zip(groups, accumulate(map(len, groups)), strict=True)
+        ]
+        parts = {name: [of_rows[at] for at in chosen] for name, of_rows in result.parts.items()}
         return Result([result.scores[at] for at in chosen], parts)
-
-    def _is_better(self, score: float | None, other: float | None) -> bool:
-        if score is None or other is None:
-            return score is not None
-        return score > other if self.higher_is_better else score < other
-
-
-# A file of rated questions as the settings want it: without controls, filtered, on one scale, with `overall`.
-
-
-Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -121,7 +108,9 @@ class PreparedRatings:
 def prepared_ratings(
     path: Path, settings: CorrelateSettings, criteria: Sequence[str] | None = None, *, key: str = "human"
 ) -> PreparedRatings:
-    """Read rated questions; filter the ratings, put them on one scale, add `overall`, as the settings say."""
+    """Read rated questions without controls; filter the ratings, put them on one scale, add `overall`, as the settings
+    say.
+    """
     every = read_judgements(path, key=key, columns=asdict(settings.columns))
     unfiltered = [judgement for judgement in every if not judgement.control]
     controls = [judgement for judgement in every if judgement.control]
@@ -133,22 +122,15 @@ def prepared_ratings(
         sides, above, most = settings.rater_filter, settings.filter_above, settings.filter_most
         judgements = filtered(judgements, sides=sides, threshold=above, most=most)
     if settings.standardise != NONE:
-        scaled = standardised(judgements, names, controls if settings.standardise == WITH_CONTROLS else ())
-        judgements, counts = scaled.judgements, counts | scaled.counts()
+        others = controls if settings.standardise == WITH_CONTROLS else ()
+        judgements, of_raters = standardised(judgements, names, others)
+        counts |= of_raters
     if settings.overall:
         judgements, names = with_overall(judgements, names), [*names, OVERALL]
     return PreparedRatings(judgements, names, counts, unfiltered)
 
 
-@dataclass(frozen=True)
-class Replication:
-    """A second file of ratings with the criteria that are compared, and what the page says of it."""
-
-    ratings: PreparedRatings
-    facts: list[str]
-
-
-def replication_of(first: PreparedRatings, settings: CorrelateSettings) -> Replication | None:
+def _replication(first: PreparedRatings, settings: CorrelateSettings) -> PreparedRatings | None:
     """The file `replication`, filtered and on one scale as the first; None where the settings name none.
 
     Criteria of one file alone are not compared, and `overall` only where both files have the same criteria.
@@ -176,38 +158,14 @@ def replication_of(first: PreparedRatings, settings: CorrelateSettings) -> Repli
             f"replication={path}: its questions and those of the first file have no system in common; give the field "
             "system in both, with the same names"
         )
-    left_out = [name for name in first.criteria if name not in second.criteria]
-    facts = [f"Not in {path.name}, and so not compared with it: {', '.join(left_out)}."] if left_out else []
-    return Replication(second, facts)
-
-
-def rating_quality(
-    ratings: PreparedRatings, rated: RatedQuestions, second: Replication | None, settings: CorrelateSettings
-) -> dict[str, Rows]:
-    """The tables `rater_filter` and `replication`, empty where they are not asked for."""
-    tables: dict[str, Rows] = {"rater_filter": [], "replication": []}
-    if settings.rater_filter != NONE:
-        tables["rater_filter"] = filter_rows(ratings.unfiltered, ratings.judgements, ratings.criteria, rated.draws)
-    if second is not None:
-        judgements = second.ratings.judgements
-        groups = [judgement.group for judgement in judgements]
-        draws = PassageDraws(groups, resamples=settings.resamples, seed=(settings.seed + 1) % 2**32)
-        others = RatedQuestions(judgements, {}, draws, settings.language)
-        tables["replication"] = replication_rows(rated, others, second.ratings.criteria)
-    return tables
-
-
-log = logging.getLogger(__name__)
-GIVEN = "given by the authors of the data"
-IN_FILES = ("differences", "disagreements")  # tables that are too long for the record
-Tables = dict[str, list[dict[str, Any]]]
+    return second
 
 
 def correlate(
     metrics: Mapping[str, Reward],
     settings: CorrelateSettings,
     folder: Path,
-    draw: Callable[[Tables], Plots] | None = None,
+    draw: Callable[[dict[str, Rows]], Plots] | None = None,
 ) -> dict[str, Any]:
     """Score the rated questions with every metric, compare, and write the results to `folder`; return the record.
 
@@ -223,31 +181,31 @@ def correlate(
             f"{path}: {len(judgements)} questions, and all ratings of {', '.join(criteria)} are equal: there is no "
             "order for a metric to agree with"
         )
-    second = replication_of(ratings, settings)
+    second = _replication(ratings, settings)
     scores, signatures = _scores(metrics, settings, path, judgements, folder)
-    draws = PassageDraws(
-        [judgement.group for judgement in judgements], resamples=settings.resamples, seed=settings.seed
-    )
-    rated = RatedQuestions(judgements, scores, draws, settings.language, settings.standardise != NONE)
-    tables, cases = _tables(rated, ratings, second, settings)
-    record = _record(path, settings, rated, ratings, signatures, tables)
-    page = Page(
-        "correlate",
-        path.name,
-        [*_facts(record), *(second.facts if second else [])],
-        page_tables(tables, criteria, draw(tables) if draw else {}),
-        signatures,
+    rated = RatedQuestions(judgements, scores, _draws(judgements, settings, settings.seed), settings)
+    tables, cases = _tables(rated, ratings, second)
+    record = _record(path, rated, ratings, signatures, tables)
+    facts = _facts(record)
+    if second and (left_out := [name for name in criteria if name not in second.criteria]):
+        facts.append(f"Not in {Path(settings.replication).name}, and so not compared with it: {', '.join(left_out)}.")
+    shown = page_tables(tables, criteria, draw(tables) if draw else {})
+    footer = (
         "All pairs of metrics, with p-values by bootstrap and by Williams' test, are in tables/differences.csv; the "
-        "questions on which metrics and people differ most in disagreements.html.",
+        "questions on which metrics and people differ most in disagreements.html."
     )
+    page = Page("correlate", path.name, facts, shown, signatures, footer)
     write_results(folder, "correlate", record, page, tables)
     if cases:
-        write_page(
-            folder, "disagreements", disagreement_page(path.name, cases, tables["disagreement_types"], signatures)
-        )
+        differing = disagreement_page(path.name, cases, tables["disagreement_types"], signatures)
+        write_page(folder, "disagreements", differing)
     short = replace(page, tables=page.tables[: len(criteria)])
     log.info("%s\ndone: open %s", as_text(short), folder / "correlate.html")
     return record
+
+
+def _draws(judgements: Sequence[Judgement], settings: CorrelateSettings, seed: int) -> PassageDraws:
+    return PassageDraws([judgement.group for judgement in judgements], resamples=settings.resamples, seed=seed)
 
 
 def _scores(
@@ -257,6 +215,7 @@ def _scores(
     judgements: Sequence[Judgement],
     folder: Path,
 ) -> tuple[dict[str, Floats], dict[str, str]]:
+    """The scores of each metric, higher ones for what it takes for better, and its signature."""
     rows = [judgement.row for judgement in judgements]
     for label, metric in metrics.items():
         check_rows(label, metric, rows)
@@ -264,7 +223,7 @@ def _scores(
     signatures: dict[str, str] = {}
     for label, metric in metrics.items():
         values = scores_of(label, metric, rows, folder / "scores", batch_size=settings.batch_size)
-        scores[label] = direction_of(metric) * np.array([np.nan if value is None else value for value in values])
+        scores[label] = direction_of(metric) * np.array(values, dtype=np.float64)  # None is NaN
         signatures[label] = signature_of(metric) + ("" if direction_of(metric) > 0 else "  (sign reversed)")
     if settings.provided:
         for name in dict.fromkeys(name for judgement in judgements for name in judgement.metrics):
@@ -276,29 +235,36 @@ def _scores(
 
 
 def _tables(
-    rated: RatedQuestions, ratings: PreparedRatings, second: Replication | None, settings: CorrelateSettings
-) -> tuple[Tables, list[dict[str, Any]]]:
-    criteria = ratings.criteria
-    selection = Selection(settings.folds, settings.repeats, settings.max_selected, settings.seed, settings.select_on)
-    tables = analyse(rated, criteria, selection, min_gap=settings.min_gap)
-    tables |= breakdown_tables(rated, criteria, settings.sentences_of) | pair_tables(rated, criteria)
-    tables |= {"means": mean_rows(rated, criteria), **distribution_tables(rated, criteria)}
-    tables |= rating_quality(ratings, rated, second, settings)
-    cases, tables["disagreement_types"] = disagreements(rated, criteria, settings.disagreements)
+    rated: RatedQuestions, ratings: PreparedRatings, second: PreparedRatings | None
+) -> tuple[dict[str, Rows], list[Row]]:
+    """All tables, and the questions on which metrics and people differ most."""
+    settings, criteria = rated.settings, ratings.criteria
+    tables = analyse(rated, criteria) | {"rater_filter": [], "replication": []}
+    if settings.rater_filter != NONE:
+        tables["rater_filter"] = filter_rows(ratings.unfiltered, ratings.judgements, criteria, rated.draws)
+    if second is not None:
+        draws = _draws(second.judgements, settings, (settings.seed + 1) % 2**32)
+        others = RatedQuestions(second.judgements, {}, draws, settings)
+        tables["replication"] = replication_rows(rated, others, second.criteria)
+    cases, tables["disagreement_types"] = disagreements(rated, criteria)
     tables["disagreements"] = [{key: value for key, value in case.items() if key != "context"} for case in cases]
     return tables, cases
 
 
 def _record(
     path: Path,
-    settings: CorrelateSettings,
     rated: RatedQuestions,
     ratings: PreparedRatings,
     signatures: Mapping[str, str],
-    tables: Tables,
+    tables: Mapping[str, Rows],
 ) -> dict[str, Any]:
-    judgements = rated.judgements
+    judgements, settings = rated.judgements, rated.settings
     second = Path(settings.replication).expanduser() if settings.replication else None
+    of_criteria = {name: rated.ratings(name) for name in ratings.criteria}
+    missing = [
+        {name: int(np.isnan(values).sum()) for name, values in columns.items() if np.isnan(values).any()}
+        for columns in (of_criteria, rated.scores)
+    ]
     return {
         "human": {str(path): file_hash(path)},
         **({"replication_file": {str(second): file_hash(second)}} if second else {}),
@@ -308,14 +274,8 @@ def _record(
             "passages": rated.draws.passages,
             "items": len({judgement.item for judgement in judgements}),
             "systems": len(rated.systems[0]),
-            "without_rating": {
-                name: int(np.isnan(rated.ratings(name)).sum())
-                for name in ratings.criteria
-                if np.isnan(rated.ratings(name)).any()
-            },
-            "without_score": {
-                name: int(np.isnan(values).sum()) for name, values in rated.scores.items() if np.isnan(values).any()
-            },
+            "without_rating": missing[0],
+            "without_score": missing[1],
             **ratings.counts,
         },
         "signatures": dict(signatures),

@@ -6,7 +6,7 @@ criteria. Each returns new judgements, whose `human` are the means of what is le
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -54,23 +54,18 @@ def filtered(judgements: Sequence[Judgement], *, sides: str, threshold: float, m
 
     Raises `InputError` where no question has ratings to filter.
     """
-    if not any(map(has_ratings, judgements)):
+    if not any(value is not None for one in judgements for given in one.ratings.values() for value in given):
         raise InputError("rater_filter: no question has ratings; give each a field ratings, with one for each rater")
-    return [_filtered(judgement, sides, threshold, most) for judgement in judgements]
-
-
-def has_ratings(judgement: Judgement) -> bool:
-    return any(value is not None for given in judgement.ratings.values() for value in given)
-
-
-def _filtered(judgement: Judgement, sides: str, threshold: float, most: int) -> Judgement:
-    ratings, human = {}, dict(judgement.human)
-    for name, given in judgement.ratings.items():
-        noisy = set(noisy_ratings(given, sides=sides, threshold=threshold, most=most))
-        ratings[name] = tuple(None if place in noisy else value for place, value in enumerate(given))
-        if left := [value for value in ratings[name] if value is not None]:
-            human[name] = fmean(left)
-    return replace(judgement, ratings=ratings, human=human)
+    changed = []
+    for judgement in judgements:
+        ratings, human = {}, dict(judgement.human)
+        for name, given in judgement.ratings.items():
+            noisy = set(noisy_ratings(given, sides=sides, threshold=threshold, most=most))
+            ratings[name] = tuple(None if place in noisy else value for place, value in enumerate(given))
+            if left := [value for value in ratings[name] if value is not None]:
+                human[name] = fmean(left)
+        changed.append(replace(judgement, ratings=ratings, human=human))
+    return changed
 
 
 def filter_rows(
@@ -125,39 +120,33 @@ def z_scores(
         return gaps / (spread + added)[rater], np.isnan(spread)
 
 
-@dataclass(frozen=True)
-class Standardised:
-    """Judgements whose ratings are z-scores, and of how many raters; what could not be used: raters without a z, and
-    the number of their ratings.
-    """
-
-    judgements: list[Judgement]
-    raters: int
-    raters_without_spread: int
-    ratings_left_out: int
-
-    def counts(self) -> dict[str, int]:
-        return {key: value for key, value in vars(self).items() if key != "judgements"}
-
-
 def standardised(
     judgements: Sequence[Judgement], criteria: Sequence[str], controls: Sequence[Judgement] = ()
-) -> Standardised:
-    """`human` becomes the mean of the raters' z (`z_scores`), where μ and σ are of all ratings of that rater, over all
-    criteria; `ratings` stay as given.
+) -> tuple[list[Judgement], dict[str, int]]:
+    """Judgements whose `human` is the mean of the raters' z (`z_scores`), where μ and σ are of all ratings of that
+    rater, over all criteria; `ratings` stay as given. And counts: of raters, of those without a z, of their ratings.
 
     A rater who is named twice at a question rated it twice: the mean of both z counts, once. `controls` enter μ and σ
     alone. Each rating of a criterion needs the name of its rater, and some rater a z.
     """
     given: list[tuple[int, str, str, float]] = []  # number of the question, criterion, rater, rating
     for number, judgement in enumerate((*judgements, *controls)):
-        _check_named(judgement, criteria)
         for criterion in criteria:
-            given += [(number, criterion, *rating) for rating in _by_rater(judgement, criterion)]
+            ratings = judgement.ratings.get(criterion, ())
+            pairs = zip(judgement.raters, ratings, strict=False)
+            named = [(rater, value) for rater, value in pairs if rater is not None and value is not None]
+            single = sum(value is not None for value in ratings)
+            if (criterion in judgement.human and not single) or single != len(named):
+                what = "ratings without the name of their rater" if single else "no rating of a single rater"
+                raise InputError(
+                    f"{judgement.row.where}: standardise: {criterion!r} has {what}; give ratings and raters, or leave "
+                    "the criterion out of criteria=[…]"
+                )
+            given += [(number, criterion, *rating) for rating in named]
     index = {name: at for at, name in enumerate(dict.fromkeys(rater for _, _, rater, _ in given))}
     rater = np.array([index[name] for _, _, name, _ in given], dtype=np.int64)
-    ratings = np.array([value for *_, value in given], dtype=np.float64)
-    z, without = z_scores(rater, ratings, np.ones(len(ratings), dtype=bool), raters=len(index))
+    values = np.array([value for *_, value in given], dtype=np.float64)
+    z, without = z_scores(rater, values, np.ones(len(values), dtype=bool), raters=len(index))
     if without.all():
         raise InputError("standardise: no rater gave two different ratings, so there is no scale to put them on")
     of_questions: list[dict[str, dict[str, list[float]]]] = [{} for _ in (*judgements, *controls)]
@@ -165,27 +154,11 @@ def standardised(
         if not without[index[name]]:
             of_questions[number].setdefault(criterion, {}).setdefault(name, []).append(value)
     changed = [
-        replace(one, human={criterion: fmean(map(fmean, by.values())) for criterion, by in values.items()})
-        for one, values in zip(judgements, of_questions, strict=False)
+        replace(one, human={criterion: fmean(map(fmean, by.values())) for criterion, by in of_question.items()})
+        for one, of_question in zip(judgements, of_questions, strict=False)
     ]
-    return Standardised(changed, len(index), int(without.sum()), int(without[rater].sum()))
-
-
-def _check_named(judgement: Judgement, criteria: Sequence[str]) -> None:
-    for criterion in criteria:
-        ratings = judgement.ratings.get(criterion, ())
-        single = sum(value is not None for value in ratings)
-        if (criterion in judgement.human and not single) or single != len(_by_rater(judgement, criterion)):
-            what = "ratings without the name of their rater" if single else "no rating of a single rater"
-            raise InputError(
-                f"{judgement.row.where}: standardise: {criterion!r} has {what}; give ratings and raters, or leave the "
-                "criterion out of criteria=[…]"
-            )
-
-
-def _by_rater(judgement: Judgement, criterion: str) -> list[tuple[str, float]]:
-    pairs = zip(judgement.raters, judgement.ratings.get(criterion, ()), strict=False)
-    return [(rater, value) for rater, value in pairs if rater is not None and value is not None]
+    counts = {"raters_without_spread": int(without.sum()), "ratings_left_out": int(without[rater].sum())}
+    return changed, {"raters": len(index), **counts}
 
 
 # --- All criteria together ---

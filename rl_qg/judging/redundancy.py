@@ -48,37 +48,20 @@ def forward_selection(
         steps: how many metrics are added at most.
         select_on: `all` (one selection a repetition) or `training` (one for each fold, of at least three).
     """
-    spread = table.std(axis=0)
-    usable = [
-        column for column in range(len(names)) if spread[column] > 1e-12 * max(1.0, np.abs(table[:, column]).max())
-    ]
+    spread, largest = table.std(axis=0), np.abs(table).max(axis=0)
+    usable = np.flatnonzero(spread > 1e-12 * np.maximum(1.0, largest)).tolist()
     scaled = (table - table.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    selections = [
-        _selected(_Regression(scaled, ratings, np.asarray(fold)), usable, steps, select_on) for fold in folds
-    ]
-    rows = []
-    for step in range(min(steps, len(usable)) if all(selections) else 0):
-        chosen = Counter(names[column] for steps_of in selections for column in steps_of[step]["columns"])
-        mean = {key: np.mean([steps_of[step][key] for steps_of in selections]) for key in ("mse", "r2", "r2_fitted")}
-        before = np.mean([steps_of[step - 1]["r2"] for steps_of in selections]) if step else 0.0
-        spreads = {f"{key}_sd": _deviation([steps_of[step][key] for steps_of in selections]) for key in ("mse", "r2")}
+    repeats = [_selected(_Regression(scaled, ratings, np.asarray(fold)), usable, steps, select_on) for fold in folds]
+    rows: list[dict[str, Any]] = []
+    for step in range(min(steps, len(usable)) if all(repeats) else 0):
+        chosen = Counter(names[column] for repeat in repeats for column in repeat[step]["columns"])
+        values = {key: [repeat[step][key] for repeat in repeats] for key in ("mse", "r2", "r2_fitted")}
+        mean = {key: float(np.mean(of_repeats)) for key, of_repeats in values.items()}
+        spreads = {f"{key}_sd": float(np.std(values[key], ddof=1)) if len(folds) > 1 else 0.0 for key in ("mse", "r2")}
         ordered = dict(sorted(chosen.items(), key=lambda item: (-item[1], item[0])))
-        rows.append(
-            {
-                "step": step + 1,
-                "metric": next(iter(ordered)),
-                "chosen": ordered,
-                "selections": sum(ordered.values()),
-                **{key: float(value) for key, value in mean.items()},
-                **spreads,
-                "gain_r2": float(mean["r2"] - before),
-            }
-        )
+        row = {"step": step + 1, "metric": next(iter(ordered)), "chosen": ordered, "selections": chosen.total()}
+        rows.append({**row, **mean, **spreads, "gain_r2": mean["r2"] - (rows[-1]["r2"] if rows else 0.0)})
     return rows
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 def _selected(problem: "_Regression", usable: Sequence[int], steps: int, select_on: str) -> list[dict[str, Any]]:
@@ -86,7 +69,7 @@ def _selected(problem: "_Regression", usable: Sequence[int], steps: int, select_
     the mean leaves no error.
     """
     parts = range(len(problem.products))
-    base = problem.error([])
+    base = problem.squares(parts, []) / problem.n
     if base <= 0:
         return []
     nested = select_on == TRAINING
@@ -96,14 +79,9 @@ def _selected(problem: "_Regression", usable: Sequence[int], steps: int, select_
     for step in range(min(steps, len(usable))):
         chosen = [path[: step + 1] for path in paths]
         squares = sum(problem.squares(part, own) for part, own in zip(held_out, chosen, strict=True))
-        rows.append(
-            {
-                "columns": [own[-1] for own in chosen],
-                "mse": squares / problem.n,
-                "r2": 1 - squares / problem.n / base,
-                "r2_fitted": float(np.mean([problem.fitted(own) for own in chosen])),
-            }
-        )
+        row = {"columns": [own[-1] for own in chosen], "mse": squares / problem.n}
+        row |= {"r2": 1 - squares / problem.n / base}
+        rows.append(row | {"r2_fitted": float(np.mean([problem.fitted(own) for own in chosen]))})
     return rows
 
 
@@ -126,10 +104,6 @@ class _Regression:
             left.remove(best)
             chosen.append(best)
         return chosen
-
-    def error(self, chosen: Sequence[int]) -> float:
-        """Mean squared error on held-out folds, each predicted from the others."""
-        return self.squares(range(len(self.products)), chosen) / self.n
 
     def squares(self, parts: Sequence[int], chosen: Sequence[int], without: Sequence[int] = ()) -> float:
         """Sum of squared errors on some folds, each predicted from all others except those `without`."""

@@ -23,17 +23,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from rl_qg.runtime.errors import InputError
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
+Bounds = tuple[float, float]
+SHARE, PERCENT, CORRELATION = (0.0, 1.0), (0.0, 100.0), (-1.0, 1.0)
+DIFFERENCE = (-1.0, 1.0)  # of two shares
+ROUNDING = 1e-12
+FEW, TAIL = 10, 20  # passages below which a page warns, and from which the normal tail is used
+_NUMBERS_AT_ONCE = 4_000_000
+_NUMBERS_KEPT = 200_000_000  # of one byte each
 
 # Draws of few passages, seeds or raters spread less than means of as many do, and so few have no normal tails: all
 # intervals and p-values are read from deviations that `widening` makes larger (Hesterberg, "What teachers should know
 # about the bootstrap", 2015, section 4.3).
-
-
-Floats = NDArray[np.float64]
-Bounds = tuple[float, float]
-ROUNDING = 1e-12
 
 
 def widening(units: float, level: float = 0.95, degrees: float | None = None) -> float:
@@ -100,13 +102,6 @@ def widenings(draws: int, units: float, degrees: float | None) -> Floats:
     return np.maximum(1.0, spread_factor(units) * t.isf(tails, degrees_of(units, degrees)) / norm.isf(tails))
 
 
-_NUMBERS_AT_ONCE = 4_000_000
-_NUMBERS_KEPT = 200_000_000  # of one byte each
-FEW, TAIL = 10, 20  # passages below which a page warns, and from which the normal tail is used
-SHARE, PERCENT, CORRELATION = (0.0, 1.0), (0.0, 100.0), (-1.0, 1.0)
-DIFFERENCE = (-1.0, 1.0)  # of two shares
-
-
 class PassageDraws:
     """How often each passage is in each draw: weights (1 + resamples, passages). The first row is all ones, so that a
     statistic of the data and its values in the draws come from the same lines of code.
@@ -115,15 +110,9 @@ class PassageDraws:
     by block, each time they are needed, so memory does not grow with the data.
 
     Args:
-        groups: the passage of each question.
+        groups: the passage of each question; there are `passages` different ones, and `passage_index` (questions,).
         seeds: of how many training seeds there are results, see `means_over_seeds`.
-        resamples: how many draws.
-        seed: of the draws.
-
-    Attributes:
-        passages: how many different passages there are.
-        passage_index: the index of each question's passage, (questions,).
-        seed: as given; with the same passages and number of draws it gives the same draws.
+        resamples, seed: how many draws, and their seed.
     """
 
     def __init__(self, groups: Sequence[Hashable], *, seeds: int = 1, resamples: int = 10_000, seed: int = 0) -> None:
@@ -141,7 +130,7 @@ class PassageDraws:
         self._seed_weights = _seed_weights(rng, seeds, resamples)
 
     def blocks(self) -> Iterator[Floats]:
-        """The weights, some draws at a time."""
+        """The weights (draws, passages), some draws at a time."""
         for block in self._kept if self._kept is not None else self._drawn(np.random.default_rng(self.seed)):
             yield block.astype(np.float64)
 
@@ -150,20 +139,16 @@ class PassageDraws:
         return self.sums_of_passages(self.by_passage(table))
 
     def by_passage(self, table: ArrayLike, rows: NDArray[np.intp] | None = None) -> Floats:
-        """Sums over the questions of each passage, float64 (passages, k).
-
-        `rows` are the indices of the questions that `table` is about; None: all of them.
-        """
+        """Sums over the questions of each passage, float64 (passages, k), of the questions `rows`; None: all."""
         values = np.asarray(table, dtype=np.float64)
         index = self.passage_index if rows is None else self.passage_index[rows]
         return np.stack([np.bincount(index, weights=column, minlength=self.passages) for column in values.T], axis=1)
 
     def sums_of_passages(self, table: Floats) -> Floats:
-        """For each draw the sums over passages of `table` (passages, k)."""
+        """For each draw the sums over passages of `table` (passages, k): float64 (1 + resamples, k)."""
         return np.concatenate([weights @ table for weights in self.blocks()])
 
     def passages_of(self, rows: NDArray[Any]) -> int:
-        """How many passages the questions `rows`, indices or a mask, are about."""
         return len(np.unique(self.passage_index[rows]))
 
     def units_of(self, rows: NDArray[Any] | slice = slice(None)) -> float:
@@ -237,15 +222,12 @@ class PassageDraws:
 
 
 def _seed_weights(rng: np.random.Generator, seeds: int, resamples: int) -> Floats:
-    """The weight of each seed in the data and in each draw, (1 + resamples, seeds); each row adds up to 1."""
+    """The weights of seeds in the data and in each draw, (1 + resamples, seeds); each row adds up to 1."""
     equal = np.full(seeds, 1 / seeds)
     drawn = rng.multinomial(seeds, equal, resamples) / seeds
     if seeds > 1:
         drawn = equal + (drawn - equal) * spread_factor(seeds)
     return np.concatenate([equal[None], drawn])
-
-
-# --- Means, which always exist ---
 
 
 @dataclass(frozen=True)
@@ -272,33 +254,28 @@ def mean_interval(
     Raises `InputError` without values and for one that is infinite.
     """
     column = draws.column(values)
+    known = ~np.isnan(column)
     if np.isinf(column).any():
         raise InputError(f"value {int(np.argmax(np.isinf(column)))} of {column.size} (from 0) is infinite; correct it")
-    known = ~np.isnan(column)
     if not known.any():
         raise InputError("no values to average: give at least one")
     present, passages = column[known], draws.passages_of(known)
     equal = bool((present == present[0]).all())  # rounding would make their means in the draws differ
     mean = float(present[0] if equal else present.mean())
-    low: float | None = mean
-    high: float | None = mean
+    ends: tuple[float | None, float | None] = (mean, mean)
     if passages < 2:
-        low = high = None
-    elif not equal:
-        low, high = interval_ends(draws.means(column), draws.units_of(known), level=level, bounds=bounds)
-    elif bounds is not None and mean in bounds:
-        low, high = interval_ends(np.full(2, mean), draws.units_of(known), level=level, bounds=bounds)
-    return Interval(mean, low, high, present.size, passages)
+        ends = (None, None)
+    elif not equal or (bounds is not None and mean in bounds):
+        means = np.full(2, mean) if equal else draws.means(column)
+        ends = interval_ends(means, draws.units_of(known), level=level, bounds=bounds)
+    return Interval(mean, *ends, present.size, passages)
 
 
 def paired_interval(
     a: ArrayLike, b: ArrayLike, draws: PassageDraws, *, level: float = 0.95, bounds: Bounds | None = None
 ) -> Interval:
-    """Return the interval of the mean of `a - b`, question by question, over those with both values.
-
-    An interval that leaves out 0 says that the two differ by more than the choice of passages explains. `bounds` are
-    those of a difference.
-    Raises `InputError` when the lengths differ, and as `mean_interval` does.
+    """Return the interval of the mean of `a - b`, question by question, over those with both values; `bounds` are
+    those of a difference. Raises `InputError` when the lengths differ, and as `mean_interval` does.
     """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape:
@@ -328,9 +305,6 @@ def mean_of_seeds(values: Sequence[float], level: float = 0.95) -> tuple[float, 
         return mean, None, None
     half = float(t.ppf((1 + level) / 2, numbers.size - 1) * numbers.std(ddof=1) / np.sqrt(numbers.size))
     return mean, mean - half, mean + half
-
-
-# --- Statistics that may not be defined ---
 
 
 @dataclass(frozen=True)
@@ -382,9 +356,6 @@ def estimate(
     return Statistic(float(value), low, high, n, undefined)
 
 
-# --- Tests ---
-
-
 def difference(first: Floats, second: Floats) -> Floats:
     """`first - second`, 0 where they differ by rounding alone."""
     gap = first - second
@@ -422,14 +393,11 @@ def difference_p(differences: Floats, passages: float, degrees: float | None = N
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values of a family of tests by Holm's step-down procedure.
-
-    Where all differences are 0, the probability that any corrected value is below a threshold is at most the
-    threshold.
+    """The p-values of a family of tests by Holm's step-down procedure: where all differences are 0, the probability
+    that any corrected value is below a threshold is at most the threshold.
     """
-    order = sorted(range(len(p_values)), key=lambda number: p_values[number])
     corrected, largest = [0.0] * len(p_values), 0.0
-    for rank, number in enumerate(order):
+    for rank, number in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, (len(p_values) - rank) * p_values[number])
         corrected[number] = min(1.0, largest)
     return corrected
@@ -444,8 +412,7 @@ def add_holm(rows: Sequence[dict[str, Any]], key: str = "p") -> None:
 
 def few_passages(passages: int) -> str | None:
     """What a page says of intervals and p-values from few passages; None where there are enough."""
-    if passages >= FEW:
-        return None
     if passages < 2:
         return "One passage alone: there are no intervals and no tests."
-    return f"Only {passages} passages: intervals take their means for normal, and nothing here is certain."
+    only = f"Only {passages} passages: intervals take their means for normal, and nothing here is certain."
+    return only if passages < FEW else None

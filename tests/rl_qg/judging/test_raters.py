@@ -73,12 +73,11 @@ RATED = [
 
 def test_scores_on_the_scale_of_each_rater_by_hand(tmp_path: Path) -> None:
     """Rater a gave 1, 3, 5, 3: μ = 3, σ = √(8/3). Rater b gave 2, 4: μ = 3, σ = √2. Rater c has no spread."""
-    scaled = standardised(read(tmp_path, RATED), ["x", "y"])
+    (first, second), counts = standardised(read(tmp_path, RATED), ["x", "y"])
     a = sqrt(8 / 3)
-    first, second = scaled.judgements
     assert first.human == pytest.approx({"x": (-2 / a - 1 / sqrt(2)) / 2, "y": (0 + 1 / sqrt(2)) / 2})
     assert second.human == pytest.approx({"x": (2 / a + 0) / 2})  # a rated it twice; nobody but c rated y
-    assert scaled.counts() == {"raters": 3, "raters_without_spread": 1, "ratings_left_out": 2}
+    assert counts == {"raters": 3, "raters_without_spread": 1, "ratings_left_out": 2}
 
 
 def test_controls_enter_mean_and_deviation_alone(tmp_path: Path) -> None:
@@ -86,9 +85,9 @@ def test_controls_enter_mean_and_deviation_alone(tmp_path: Path) -> None:
     control = {"raters": ["b"], "ratings": {"x": [11]}, "control": True}
     *judgements, bad = read(tmp_path, [*RATED, control])
     assert bad.control and not judgements[0].control
-    scaled = standardised(judgements, ["x", "y"], [bad])
+    scaled, _ = standardised(judgements, ["x", "y"], [bad])
     want = (-2 / sqrt(8 / 3) + (2 - 17 / 3) / sqrt(67 / 3)) / 2
-    assert scaled.judgements[0].human["x"] == pytest.approx(want)
+    assert scaled[0].human["x"] == pytest.approx(want)
     path = write_lines(tmp_path / "c.jsonl", [{"question": "q", **row} for row in [*RATED, control]])
     values = {}
     for variant in ("rater", "rater_with_controls"):
@@ -100,7 +99,7 @@ def test_controls_enter_mean_and_deviation_alone(tmp_path: Path) -> None:
 
 def test_each_rater_has_mean_zero_and_deviation_one(tmp_path: Path) -> None:
     rows = [{"raters": [f"r{n % 3}"], "ratings": {"x": [n * n % 17]}} for n in range(60)]
-    human = [judgement.human["x"] for judgement in standardised(read(tmp_path, rows), ["x"]).judgements]
+    human = [judgement.human["x"] for judgement in standardised(read(tmp_path, rows), ["x"])[0]]
     for rater in range(3):
         z = human[rater::3]
         assert sum(z) == pytest.approx(0, abs=1e-12) and sum(v * v for v in z) == pytest.approx(len(z) - 1)
