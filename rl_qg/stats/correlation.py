@@ -26,18 +26,16 @@ from rl_qg.stats.intervals import (
     holm,
 )
 
+COEFFICIENTS = ("pearson", "spearman", "kendall")
+SYSTEMS = 3  # systems that a correlation needs
+_NUMBERS_AT_ONCE = 4_000_000
+_LARGEST_TABLE = 2000  # passages whose pairs are kept as a table
+
 
 def why_undefined(x: Floats, y: Floats) -> str:
     if len(x) < 2:
         return "fewer than two values"
     return "all ratings are equal" if is_constant(y) else "all scores are equal" if is_constant(x) else "not defined"
-
-
-SYSTEMS = 3  # systems that a correlation needs
-
-COEFFICIENTS = ("pearson", "spearman", "kendall")
-_NUMBERS_AT_ONCE = 4_000_000
-_LARGEST_TABLE = 2000  # passages whose pairs are kept as a table
 
 
 def correlations(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.intp]) -> dict[str, Floats]:
@@ -47,11 +45,8 @@ def correlations(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.int
     """
     if len(x) < 2 or is_constant(x) or is_constant(y):
         return {name: np.full(draws.resamples + 1, np.nan) for name in COEFFICIENTS}
-    return {
-        "pearson": pearson_draws(x, y, draws, rows),
-        "spearman": spearman_draws(x, y, draws, rows),
-        "kendall": kendall_draws(x, y, draws, rows),
-    }
+    compute = (pearson_draws, spearman_draws, kendall_draws)
+    return {name: of(x, y, draws, rows) for name, of in zip(COEFFICIENTS, compute, strict=True)}
 
 
 def is_constant(x: Floats) -> bool:
@@ -62,7 +57,9 @@ def is_constant(x: Floats) -> bool:
 def pearson_draws(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.intp]) -> Floats:
     x, y = _standardised(x), _standardised(y)
     sums = draws.sums_of_passages(draws.by_passage(np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], 1), rows))
-    return _from_moments(*sums.T)
+    n, x, y, xx, yy, xy = sums.T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return _ratio(xy - x * y / n, xx - x * x / n, yy - y * y / n, smallest=1e-12 * n)
 
 
 def spearman_draws(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.intp]) -> Floats:
@@ -83,7 +80,11 @@ def kendall_draws(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.in
     mean of the numbers of pairs that are not tied in each column.
     """
     if draws.passages > _LARGEST_TABLE:
-        return _kendall_by_sorting(x, y, draws, rows)
+        from scipy.stats import kendalltau
+
+        passage = draws.passage_index[rows]
+        every = (weights[passage].astype(int) for block in draws.blocks() for weights in block)
+        return np.array([kendalltau(np.repeat(x, times), np.repeat(y, times)).statistic for times in every])
     order = np.argsort(draws.passage_index[rows], kind="stable")
     present, starts = np.unique(draws.passage_index[rows][order], return_index=True)
     both, of_x, of_y = _pair_tables(_levels(x)[0][order], _levels(y)[0][order], starts)
@@ -94,18 +95,6 @@ def kendall_draws(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.in
         with np.errstate(invalid="ignore", divide="ignore"):
             values.append(np.where((left > 0) & (right > 0), joint / np.sqrt(left * right), np.nan))
     return np.clip(np.concatenate(values), -1, 1)
-
-
-def _kendall_by_sorting(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.intp]) -> Floats:
-    from scipy.stats import kendalltau
-
-    passage = draws.passage_index[rows]
-    values = []
-    for block in draws.blocks():
-        for weights in block:
-            times = weights[passage].astype(int)
-            values.append(kendalltau(np.repeat(x, times), np.repeat(y, times)).statistic)
-    return np.array(values)
 
 
 def _pair_tables(x: NDArray[np.intp], y: NDArray[np.intp], starts: NDArray[np.intp]) -> tuple[Floats, Floats, Floats]:
@@ -124,13 +113,10 @@ def _pair_tables(x: NDArray[np.intp], y: NDArray[np.intp], starts: NDArray[np.in
     return both, of_x, of_y
 
 
-# --- Systems: one value for each in every draw ---
-
-
 def row_correlations(x: Floats, y: Floats) -> Mapping[str, Floats]:
     """Each of `COEFFICIENTS` between the rows of `x` and `y` (draws, systems); NaN where a row is constant."""
-    ranks = [_ranks_of_rows(values) for values in (x, y)]
-    signs = [np.sign(_without_rounding(values[:, :, None] - values[:, None, :], values)) for values in (x, y)]
+    signs = [_signs(values) for values in (x, y)]
+    ranks = [(sign.sum(axis=2) + x.shape[1] + 1) / 2 for sign in signs]
     joint, left, right = (np.einsum("rij,rij->r", a, b) for a, b in (signs, signs[:1] * 2, signs[1:] * 2))
     ones = np.ones_like(x)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -138,18 +124,11 @@ def row_correlations(x: Floats, y: Floats) -> Mapping[str, Floats]:
     return {"pearson": _weighted_pearson(ones, x, y), "spearman": _weighted_pearson(ones, *ranks), "kendall": kendall}
 
 
-def _ranks_of_rows(values: Floats) -> Floats:
-    below = np.sign(_without_rounding(values[:, :, None] - values[:, None, :], values))
-    return np.asarray((below.sum(axis=2) + values.shape[1] + 1) / 2)
-
-
-def _without_rounding(differences: Floats, values: Floats) -> Floats:
-    """Differences of means, 0 where rounding alone made them."""
+def _signs(values: Floats) -> Floats:
+    """The signs of the differences of every two means (draws, systems, systems), 0 where rounding alone made them."""
+    differences = values[:, :, None] - values[:, None, :]
     scale = np.abs(values).max(axis=1)[:, None, None]
-    return np.where(np.abs(differences) <= 1e-12 * scale, 0.0, differences)
-
-
-# --- Weighted sums ---
+    return np.asarray(np.sign(np.where(np.abs(differences) <= 1e-12 * scale, 0.0, differences)))
 
 
 def _standardised(x: Floats) -> Floats:
@@ -179,11 +158,6 @@ def _weighted_pearson(weights: Floats, a: Floats, b: Floats) -> Floats:
     return _ratio(joint, spread_a, spread_b, smallest=1e-24 * total[:, 0])
 
 
-def _from_moments(n: Floats, x: Floats, y: Floats, xx: Floats, yy: Floats, xy: Floats) -> Floats:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return _ratio(xy - x * y / n, xx - x * x / n, yy - y * y / n, smallest=1e-12 * n)
-
-
 def _ratio(joint: Floats, left: Floats, right: Floats, smallest: Floats) -> Floats:
     """The correlation; NaN where a spread is at most `smallest`, which is rounding of equal numbers."""
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -191,11 +165,7 @@ def _ratio(joint: Floats, left: Floats, right: Floats, smallest: Floats) -> Floa
     return np.clip(values, -1, 1)
 
 
-# Whether one metric agrees with people more than another: tests of dependent correlations, Holm's correction.
-#
-# Sources: Williams, "The comparison of regression variables", 1959, as given by Steiger, "Tests for comparing elements
-# of a correlation matrix", Psychological Bulletin 1980, and used for metrics by Graham and Baldwin, "Testing for
-# significance of increased correlation with human judgment", EMNLP 2014.
+# Whether one metric agrees with people more than another.
 
 
 def williams(r12: float, r13: float, r23: float, n: int) -> tuple[float, float] | None:
@@ -206,6 +176,9 @@ def williams(r12: float, r13: float, r23: float, n: int) -> tuple[float, float] 
     about one passage are not independent, so at question level its p-values are too small; use those of the bootstrap.
     With Spearman's ρ in place of r (as in "Generative Language Models for Paragraph-Level Question Generation", EMNLP
     2022, figure 7) the ranks are taken for the values, which is an approximation.
+
+    Sources: Williams, "The comparison of regression variables", 1959, as given by Steiger, "Tests for comparing
+    elements of a correlation matrix", Psychological Bulletin 1980; used for metrics by Graham and Baldwin, EMNLP 2014.
     """
     from scipy.stats import t as student
 
@@ -310,16 +283,7 @@ def between(coefficient: str, x: Floats, y: Floats) -> float | None:
     return float(np.corrcoef(x, y)[0, 1])
 
 
-# How often a metric puts two questions in the right order. Pairs within an item: correlations over all questions also
-# ask whether a metric tells easy passages from hard ones; these pairs ask only for the better question, which is all
-# that a reward, beam or filter needs. Source: Callison-Burch et al., "Further meta-evaluation of machine
-# translation", WMT 2008 (rank pairs in the human evaluation of systems); with pairs whose ratings are far apart alone,
-# KPQA, NAACL 2021, table 7.
-#
-# Area under the ROC curve: the probability that a good question scores above a bad one, ties counted half. Source:
-# Hanley and McNeil, "The meaning and use of the area under a receiver operating characteristic (ROC) curve", Radiology
-# 1982 (the area is the Mann-Whitney statistic).
-
+# How often a metric puts two questions in the right order.
 
 OUTCOMES = ("wins", "ties", "losses")
 
@@ -334,6 +298,10 @@ def win_loss(
 ) -> tuple[dict[str, Statistic], int, Statistic]:
     """Pairs of questions about one item that people rate differently: the fractions that the metric orders as people
     do (`wins`), scores equally (`ties`) and orders the other way (`losses`).
+
+    Correlations over all questions also ask whether a metric tells easy passages from hard ones; these pairs ask only
+    for the better question, which is all that a reward, beam or filter needs. Source: Callison-Burch et al., "Further
+    meta-evaluation of machine translation", WMT 2008; with pairs whose ratings are far apart alone, KPQA, table 7.
 
     Returns the fractions with intervals, the number of pairs, and the fraction of wins plus half the ties.
 
@@ -374,13 +342,10 @@ def win_loss(
 
 
 def auc_draws(scores: Floats, good: NDArray[np.bool_], draws: PassageDraws, rows: NDArray[np.intp]) -> Floats:
-    """The area in the data and in each draw of passages, float64 (1 + resamples,); NaN without both kinds.
-
-    Args:
-        scores: (n,), higher for what the metric takes for better.
-        good: (n,), which of the questions are good.
-        draws: of the passages.
-        rows: (n,), the indices of these questions among those of `draws`.
+    """The area under the ROC curve, the probability that a good question (`good`, (n,)) scores above a bad one, ties
+    counted half, in the data and in each draw: float64 (1 + resamples,); NaN without both kinds. `rows` (n,) are the
+    indices of the questions among those of `draws`. Source: Hanley and McNeil, Radiology 1982 (the area is the
+    Mann-Whitney statistic).
     """
     order = np.argsort(scores, kind="stable")
     _, starts = np.unique(scores[order], return_index=True)
