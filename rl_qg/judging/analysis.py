@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -408,7 +408,8 @@ _ROUNDING = 1e-9
 QUANTILES = {"low": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "high": 0.95}
 
 
-class RatingLevels(NamedTuple):
+@dataclass(frozen=True)
+class RatingLevels:
     """The ratings that are told apart, lowest first, and which of them each rating (n,) is; -1 where there is none."""
 
     labels: tuple[str, ...]
