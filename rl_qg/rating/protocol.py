@@ -176,6 +176,10 @@ class Criterion:
     control: bool = _read(_flag, True)  # enters the test of raters
 
     @property
+    def middle(self) -> int:
+        return (self.lowest + self.highest) // 2
+
+    @property
     def lowest(self) -> int:
         return 0 if self.scale == SLIDER else min(value for value, _ in self.anchors)
 

@@ -2,72 +2,56 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
 
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
-from rl_qg.rating.pages.rendering import Renderer, shown_practice
-from rl_qg.rating.pages.visits import Endpoints, NoSession, Visit, moved_of, redirect, values_of
+from rl_qg.rating.pages.rendering import shown_practice
+from rl_qg.rating.pages.visits import Endpoints, NoSession, Visit, redirect, values_of
 from rl_qg.rating.plan_files import StudyPlan
 from rl_qg.rating.protocol import Practice
 from rl_qg.rating.study.records import COMPLETED, FULL, NO_CONSENT, SCREENED_OUT, NotYours, Rater
-from rl_qg.rating.study.store import Store
 from rl_qg.runtime.errors import InputError
-from rl_qg.settings.web import RateServeSettings
 
 # --- What raters get when they are done: a code, the way back to the panel, or why it ends here ---
 
 PAGES = {COMPLETED: "done", NO_CONSENT: "declined", SCREENED_OUT: "screened", FULL: "full"}
-OWN_CODES = (COMPLETED,)  # of each assignment; the others are of the whole study, since nobody has a task
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The code that a rater shows and the address to go back to; "" for none."""
-
-    code: str
-    url: str
-    of_panel: bool = False  # the code is asked for on the page that the rater came from
 
 
 class Outcomes:
     """Codes and ways back, by kind."""
 
-    def __init__(self, store: Store, settings: RateServeSettings, renderer: Renderer) -> None:
-        self._store, self._settings, self._renderer = store, settings, renderer
-        self._urls, self._codes = settings.completion_urls(), dict(settings.codes or {})
+    def __init__(self, endpoints: Endpoints) -> None:
+        self._store, self._settings, self._renderer = endpoints.store, endpoints.settings, endpoints.renderer
+        self._urls, self._codes = self._settings.completion_urls(), dict(self._settings.codes or {})
 
-    def of(self, rater: Rater, kind: str, assignment: str | None = None) -> Outcome:
-        """Code and address. Volunteers and the invited have a code for completed tasks alone, and nowhere to go."""
+    def of(self, rater: Rater, kind: str, assignment: str | None = None) -> dict[str, Any]:
+        """The `code` that a rater shows, on the page that the rater came from if it is `of_panel`, and the address to
+        go back to (`url`); "" for none. Volunteers and the invited have a code for completed tasks alone, and nowhere
+        to go.
+        """
         of_panel = rater.panel == self._settings.panel
         if not of_panel and kind != COMPLETED:
-            return Outcome("", "")
-        code = self._codes.get(kind) or self._store.code(assignment if kind in OWN_CODES else None, kind)
+            return {"code": "", "url": "", "of_panel": False}
+        # Of completed tasks each has a code, other codes are of the whole study, since nobody has a task.
+        code = self._codes.get(kind) or self._store.code(assignment if kind == COMPLETED else None, kind)
         url = self._urls.get(kind, "") if of_panel else ""
-        return Outcome(code, url.replace("{code}", quote(code, safe="")), of_panel)
+        return {"code": code, "url": url.replace("{code}", quote(code, safe="")), "of_panel": of_panel}
 
     def leave(self, rater: Rater, kind: str, assignment: str | None = None) -> Response | None:
         """To the panel at once where the settings say so; else None."""
-        if not self._settings.redirect:
-            return None
-        url = self.of(rater, kind, assignment).url
-        return RedirectResponse(url, 303) if url else None
+        url = self.of(rater, kind, assignment)["url"] if self._settings.redirect else ""
+        return redirect(url) if url else None
 
     def page(
         self, rater: Rater, kind: str, language: str, assignment: str | None = None, *, more: bool = False
     ) -> Response:
         """The last page: what it ends with, the code, and a link back."""
-        texts, name = self._renderer.catalogues[language], PAGES[kind]
-        return self._renderer.page(
-            "done",
-            language,
-            heading=texts[f"{name}_heading"],
-            text=texts[f"{name}_text"],
-            outcome=self.of(rater, kind, assignment),
-            more=more,
-        )
+        texts, outcome = self._renderer.catalogues[language], self.of(rater, kind, assignment)
+        shown: dict[str, Any] = {part: texts[f"{PAGES[kind]}_{part}"] for part in ("heading", "text")}
+        return self._renderer.page("done", language, outcome=outcome, more=more, **shown)
 
 
 NOT_FILLED_IN = re.compile(r"\{\{|\$\{|^%\w+%$")  # placeholders of panels, which stand for nobody
@@ -223,19 +207,23 @@ class ArrivalPages:
         answered, here = self._answered(rater), redirect(f"/practice/{number}")
         if rater.practice or len(answered) != number - 1:
             return here
-        statements = self._renderer.statements(visit.language, {})
-        names = [criterion.name for criterion in self._protocol.criteria]
-        values = {names[at - 1]: value for at, value in values_of(visit.form, statements).items()}
+        values, moved = values_of(visit.form, self._protocol.criteria)
         self._store.check_values(values)
-        missing = [name for name in names if name not in values]
+        missing = [criterion.name for criterion in self._protocol.criteria if criterion.name not in values]
         if visit.form.get("lang"):
             return self._shown_practice(visit, number, practice, values)
         if missing:
-            moved = moved_of(visit.form, statements)
             return self._shown_practice(visit, number, practice, values, missing=missing, moved=moved)
         answered[str(number)] = values
-        is_last = number == len(self._protocol.practice)
-        self._store.set_practice(rater.id, answered, self._passes(answered) if is_last else None)
+        every = self._protocol.practice
+        passed = None
+        if number == len(every):  # enough questions were rated as expected, in all criteria that expect something
+            as_expected = sum(
+                all(low <= answered[str(at)][name] <= high for name, (low, high) in one.expected.items())
+                for at, one in enumerate(every, 1)
+            )
+            passed = as_expected >= self._protocol.practice_passes * len(every)
+        self._store.set_practice(rater.id, answered, passed)
         return here
 
     def screened(self, visit: Visit) -> Response:
@@ -255,14 +243,6 @@ class ArrivalPages:
         """What a rater has said of practice questions so far, by their number as a text."""
         return dict(self._store.practice_values(rater.id) or {}) if self._protocol.practice else {}
 
-    def _passes(self, answered: Mapping[str, Mapping[str, int]]) -> bool:
-        """Whether enough practice questions were rated as expected, in all criteria that expect something."""
-        passed = 0
-        for number, practice in enumerate(self._protocol.practice, 1):
-            values = answered[str(number)]
-            passed += all(low <= values[name] <= high for name, (low, high) in practice.expected.items())
-        return passed >= self._protocol.practice_passes * len(self._protocol.practice)
-
     def _shown_practice(
         self,
         visit: Visit,
@@ -272,7 +252,7 @@ class ArrivalPages:
         *,
         fixed: bool = False,
         missing: Sequence[str] = (),
-        moved: Mapping[int, int] | None = None,
+        moved: Mapping[str, int] | None = None,
     ) -> Response:
         statements = self._renderer.statements(visit.language, values or {}, missing=missing, fixed=fixed, moved=moved)
         total, texts = len(self._protocol.practice), self._renderer.catalogues[visit.language]

@@ -8,19 +8,8 @@ from starlette.routing import Route
 
 from rl_qg.rating.pages.arrival import ArrivalPages, Outcomes
 from rl_qg.rating.pages.rendering import shown_item
-from rl_qg.rating.pages.visits import AUTOSAVE, Endpoints, Visit, moved_of, redirect, values_of
-from rl_qg.rating.study.records import (
-    COMPLETED,
-    EXPIRED,
-    FULL,
-    RETURNED,
-    SUBMITTED,
-    SURPLUS,
-    Assignment,
-    Closed,
-    NotYours,
-    Rater,
-)
+from rl_qg.rating.pages.visits import AUTOSAVE, Endpoints, Visit, redirect, values_of
+from rl_qg.rating.study.records import COMPLETED, EXPIRED, FULL, RETURNED, Assignment, Closed, NotYours, Rater
 
 
 class ItemPages:
@@ -29,7 +18,8 @@ class ItemPages:
     def __init__(self, endpoints: Endpoints, arrival: ArrivalPages, outcomes: Outcomes) -> None:
         self._endpoints, self._arrival, self._outcomes = endpoints, arrival, outcomes
         self._store, self._settings, self._renderer = endpoints.store, endpoints.settings, endpoints.renderer
-        self._criteria = [criterion.name for criterion in self._store.plan.protocol.criteria]
+        self._criteria = self._store.plan.protocol.criteria
+        self._names = [criterion.name for criterion in self._criteria]
 
     def routes(self) -> list[Route]:
         page, task = self._endpoints.of, "/task/{assignment}"
@@ -51,33 +41,28 @@ class ItemPages:
             return redirect(place)
         finished = self._finished(rater)
         if self._may_have_more(finished) and (assignment := self._store.claim(rater.id)):
-            return redirect(self._first_unrated(assignment, rater))
+            unrated = self._unrated(assignment, self._store.ratings_of(assignment.id, rater.id))
+            return redirect(f"/task/{assignment.id}/{unrated[0] if unrated else 'feedback'}")
         if finished:
             return redirect(f"/task/{finished[-1].id}/done")
         if self._store.is_paused():
             return self._renderer.message("paused", visit.language, 503, link="/task")
-        left = self._outcomes.leave(rater, FULL)
-        return left or self._outcomes.page(rater, FULL, visit.language)
+        return self._outcomes.leave(rater, FULL) or self._outcomes.page(rater, FULL, visit.language)
 
     def _finished(self, rater: Rater) -> list[Assignment]:
-        return [one for one in self._store.assignments_of(rater.id) if one.state in (SUBMITTED, SURPLUS)]
+        return [one for one in self._store.assignments_of(rater.id) if one.is_finished]
 
     def _may_have_more(self, finished: list[Assignment]) -> bool:
         return self._settings.tasks_per_rater is None or len(finished) < self._settings.tasks_per_rater
 
-    def _first_unrated(self, assignment: Assignment, rater: Rater) -> str:
-        ratings = self._store.ratings_of(assignment.id, rater.id)
-        for item in assignment.hit.items:
-            if any((item.position, name) not in ratings for name in self._criteria):
-                return f"/task/{assignment.id}/{item.position}"
-        return f"/task/{assignment.id}/feedback"
+    def _unrated(self, assignment: Assignment, ratings: Mapping[tuple[int, str], int]) -> list[int]:
+        """The positions of items that lack a rating."""
+        positions = [item.position for item in assignment.hit.items]
+        return [at for at in positions if any((at, name) not in ratings for name in self._names)]
 
     def _assignment(self, visit: Visit) -> Assignment:
-        """The assignment of the address.
-
-        Raises:
-            NotYours: it is another rater's, or there is none.
-            Closed: it was given back.
+        """The assignment of the address; `NotYours` where it is another rater's or there is none, `Closed` where it
+        was given back.
         """
         found = self._store.assignment(visit.request.path_params["assignment"], visit.known.id)
         if found.state == RETURNED:
@@ -89,7 +74,7 @@ class ItemPages:
     def item(self, visit: Visit) -> Response:
         """One item, with what was said of it. Looking at it is a sign of life, which may give back an expired task."""
         rater, assignment = visit.known, self._assignment(visit)
-        if assignment.state in (SUBMITTED, SURPLUS):
+        if assignment.is_finished:
             return redirect(f"/task/{assignment.id}/done")
         position = self._position(visit, assignment)
         if assignment.state == EXPIRED:
@@ -97,52 +82,13 @@ class ItemPages:
             assignment = self._store.assignment(assignment.id, rater.id)
         elif position not in assignment.shown:
             self._store.shown(assignment.id, rater.id, position)
-        return self._shown(visit, assignment, position, self._store.ratings_of(assignment.id, rater.id))
-
-    def save_item(self, visit: Visit) -> Response:
-        """Keep what was said, then lead to the next item, back, or to what is missing."""
-        rater, assignment = visit.known, self._assignment(visit)
-        is_script = visit.form.get("action") == AUTOSAVE
-        if assignment.state in (SUBMITTED, SURPLUS):
-            if is_script:
-                raise Closed(assignment.id)
-            return redirect(f"/task/{assignment.id}/done")
-        position = self._position(visit, assignment)
-        given = values_of(visit.form, self._renderer.statements(visit.language, {}))
-        values = {self._criteria[number - 1]: value for number, value in given.items()}
-        self._store.save(assignment.id, rater.id, position, values)
-        if is_script:
-            return Response(status_code=204)
-        return redirect(self._after(visit, assignment, position))
-
-    def _after(self, visit: Visit, assignment: Assignment, position: int) -> str:
-        here = f"/task/{assignment.id}"
-        if visit.form.get("lang"):
-            return f"{here}/{position}"
-        if visit.form.get("action") == "back":
-            return f"{here}/{max(1, position - 1)}"
-        ratings = self._store.ratings_of(assignment.id, visit.known.id)
-        if any((position, name) not in ratings for name in self._criteria):
-            moved = moved_of(visit.form, self._renderer.statements(visit.language, {}))
-            stands = {f"value-{at}": value for at, value in moved.items()}
-            return f"{here}/{position}?{urlencode({'missing': 1} | stands)}"
-        return f"{here}/{position + 1}" if position < len(assignment.hit.items) else f"{here}/feedback"
-
-    def _position(self, visit: Visit, assignment: Assignment) -> int:
-        position = int(visit.request.path_params["position"])
-        if not 1 <= position <= len(assignment.hit.items):
-            raise NotYours(assignment.id)
-        return position
-
-    def _shown(
-        self, visit: Visit, assignment: Assignment, position: int, ratings: Mapping[tuple[int, str], int]
-    ) -> Response:
-        hit, total, query = assignment.hit, len(assignment.hit.items), visit.request.query_params
-        values = {name: ratings[position, name] for name in self._criteria if (position, name) in ratings}
-        asked = "missing" in query
-        missing = [name for name in self._criteria if asked and name not in values]
-        moved = moved_of(query, self._renderer.statements(visit.language, {})) if asked else {}
-        rated = [all((item.position, name) in ratings for name in self._criteria) for item in hit.items]
+        ratings = self._store.ratings_of(assignment.id, rater.id)
+        values = {name: ratings[position, name] for name in self._names if (position, name) in ratings}
+        missing, moved = list[str](), dict[str, int]()
+        if "missing" in visit.request.query_params:
+            missing = [name for name in self._names if name not in values]
+            _, moved = values_of(visit.request.query_params, self._criteria)
+        total = len(assignment.hit.items)
         return self._renderer.page(
             "item",
             visit.language,
@@ -151,11 +97,11 @@ class ItemPages:
             fault=bool(missing),
             heading=self._renderer.catalogues[visit.language]("item_progress", position=position, total=total),
             total=total,
-            done=sum(rated),
+            done=total - len(self._unrated(assignment, ratings)),
             is_practice=False,
             is_test=False,
             expired=assignment.state == EXPIRED,
-            item=shown_item(hit, hit.items[position - 1]),
+            item=shown_item(assignment.hit, assignment.hit.items[position - 1]),
             statements=self._renderer.statements(visit.language, values, missing=missing, moved=moved),
             action=f"/task/{assignment.id}/{position}",
             before=position > 1,
@@ -163,18 +109,41 @@ class ItemPages:
             after="",
         )
 
+    def save_item(self, visit: Visit) -> Response:
+        """Keep what was said, then lead to the next item, back, or to what is missing."""
+        rater, assignment = visit.known, self._assignment(visit)
+        here, is_script = f"/task/{assignment.id}", visit.form.get("action") == AUTOSAVE
+        if assignment.is_finished:
+            if is_script:
+                raise Closed(assignment.id)
+            return redirect(f"{here}/done")
+        position = self._position(visit, assignment)
+        values, moved = values_of(visit.form, self._criteria)
+        self._store.save(assignment.id, rater.id, position, values)
+        if is_script:
+            return Response(status_code=204)
+        if visit.form.get("lang"):
+            return redirect(f"{here}/{position}")
+        if visit.form.get("action") == "back":
+            return redirect(f"{here}/{max(1, position - 1)}")
+        if position in self._unrated(assignment, self._store.ratings_of(assignment.id, rater.id)):
+            stand = {f"value-{self._names.index(name) + 1}": value for name, value in moved.items()}
+            return redirect(f"{here}/{position}?{urlencode({'missing': 1} | stand)}")
+        return redirect(f"{here}/{position + 1 if position < len(assignment.hit.items) else 'feedback'}")
+
+    def _position(self, visit: Visit, assignment: Assignment) -> int:
+        position = int(visit.request.path_params["position"])
+        if not 1 <= position <= len(assignment.hit.items):
+            raise NotYours(assignment.id)
+        return position
+
     # --- The end ---
 
     def feedback(self, visit: Visit) -> Response:
         rater, assignment = visit.known, self._assignment(visit)
-        if assignment.state in (SUBMITTED, SURPLUS):
+        if assignment.is_finished:
             return redirect(f"/task/{assignment.id}/done")
-        ratings = self._store.ratings_of(assignment.id, rater.id)
-        unrated = [
-            item.position
-            for item in assignment.hit.items
-            if any((item.position, name) not in ratings for name in self._criteria)
-        ]
+        unrated = self._unrated(assignment, self._store.ratings_of(assignment.id, rater.id))
         return self._renderer.page(
             "feedback",
             visit.language,
@@ -191,7 +160,7 @@ class ItemPages:
         """Keep the feedback and end the task; the same again leads to the same page."""
         rater, assignment = visit.known, self._assignment(visit)
         here, text = f"/task/{assignment.id}", visit.form.get("text", "").strip()
-        if assignment.state not in (SUBMITTED, SURPLUS):
+        if not assignment.is_finished:
             if text:
                 self._store.add_feedback(assignment.id, rater.id, text)
             if visit.form.get("action") == "back":
@@ -202,7 +171,7 @@ class ItemPages:
 
     def done(self, visit: Visit) -> Response:
         rater, assignment = visit.known, self._assignment(visit)
-        if assignment.state not in (SUBMITTED, SURPLUS):
+        if not assignment.is_finished:
             return redirect("/task")
         more = self._may_have_more(self._finished(rater))
         return self._outcomes.page(rater, COMPLETED, visit.language, assignment.id, more=more)

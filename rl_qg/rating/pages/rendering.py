@@ -1,13 +1,11 @@
-"""Pages from templates: what every page has, and what an item and its statements look like to a template."""
+"""Pages from templates: their language, what every page has, and what an item and its statements look like to them."""
 
 import json
-import string
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib import resources
-from importlib.resources.abc import Traversable
 from typing import Any
 
 from jinja2 import Template
@@ -15,29 +13,25 @@ from starlette.responses import HTMLResponse, Response
 
 from rl_qg.pages.results import page_environment
 from rl_qg.rating.plan_files import Hit, Item, StudyPlan
-from rl_qg.rating.protocol import SLIDER, Criterion, Practice, Texts
-from rl_qg.runtime.errors import InputError
+from rl_qg.rating.protocol import SLIDER, Practice, Texts
 from rl_qg.web.requests import page_files
 
 # --- The language of the pages, and texts with their language ---
 
 RIGHT_TO_LEFT = frozenset({"ar", "arc", "ckb", "dv", "fa", "he", "ks", "ps", "sd", "ug", "ur", "yi"})
-FIRST = "en"  # the catalogue that the others are compared with
+
+
+def direction_of(language: str) -> str:
+    """Which way a language is written: `ltr` or `rtl`."""
+    return "rtl" if language.split("-")[0].lower() in RIGHT_TO_LEFT else "ltr"
 
 
 class Catalogue(dict[str, str]):
-    """The texts of one language by key.
-
-    An unknown key is a `KeyError`.
-    """
+    """The texts of one language by key; an unknown key is a `KeyError`."""
 
     def __init__(self, language: str, texts: Mapping[str, str]) -> None:
         super().__init__(texts)
-        self.language = language
-
-    @property
-    def direction(self) -> str:
-        return direction_of(self.language)
+        self.language, self.direction = language, direction_of(language)
 
     def __call__(self, key: str, **values: object) -> str:
         return self[key].format(**values)
@@ -60,55 +54,27 @@ class LocalText:
         return [part.strip() for part in self.text.split("\n\n") if part.strip()]
 
 
-def direction_of(language: str) -> str:
-    """Which way a language is written: `ltr` or `rtl`."""
-    return "rtl" if language.split("-")[0].lower() in RIGHT_TO_LEFT else "ltr"
-
-
 def local_text(texts: Texts, language: str, fallback: str) -> LocalText:
     """A text in a language; where it has none, in `fallback`, else in the first one given."""
-    for code in (language, fallback, *texts):
-        if texts.get(code):
-            return LocalText(texts[code], code)
-    return LocalText("", language)
+    code = next((code for code in (language, fallback, *texts) if texts.get(code)), language)
+    return LocalText(texts.get(code, ""), code)
 
 
-def load_catalogues(folder: Traversable | None = None) -> dict[str, Catalogue]:
-    """The catalogues of a folder (`page_files/languages`), by language code, `en` first."""
-    folder = folder or resources.files("rl_qg.rating.pages").joinpath("page_files", "languages")
-    files = sorted(
-        (file for file in folder.iterdir() if file.name.endswith(".json")),
-        key=lambda file: (file.name != f"{FIRST}.json", file.name),
-    )
-    catalogues = {}
-    for file in files:
-        code = file.name.removesuffix(".json")
-        catalogues[code] = Catalogue(code, json.loads(file.read_text(encoding="utf-8")))
-    if FIRST not in catalogues:
-        raise InputError(f"{folder}: has no {FIRST}.json, which the other languages are compared with")
-    for code, catalogue in catalogues.items():
-        _check(f"{folder}/{code}.json", catalogue, catalogues[FIRST])
-    return catalogues
+@cache
+def load_catalogues() -> dict[str, Catalogue]:
+    """The texts of `page_files/languages`, by language code, `en` first."""
+    folder = resources.files("rl_qg.rating.pages").joinpath("page_files", "languages")
+    names = sorted((file.name for file in folder.iterdir()), key=lambda name: (name != "en.json", name))
+    texts = {name.removesuffix(".json"): folder.joinpath(name).read_text(encoding="utf-8") for name in names}
+    return {code: Catalogue(code, json.loads(text)) for code, text in texts.items()}
 
 
-def chosen_language(known: Iterable[str], asked: Iterable[str | None], accepts: str, default: str) -> str:
-    """The language of a page: the first of `asked` that is known, else the best of the header Accept-Language, else
-    `default`.
+def chosen_language(known: Collection[str], asked: Iterable[str | None], accepts: str, default: str) -> str:
+    """The language of a page: the first of `asked` that is known, else the best of the header Accept-Language (RFC
+    9110, 12.5.4; without regions), else `default`.
     """
-    codes = list(known)
-    for code in asked:
-        if code in codes:
-            return str(code)
-    for code in _accepted(accepts):
-        if code in codes:
-            return code
-    return default
-
-
-def _accepted(header: str) -> list[str]:
-    """Language codes without regions of a header Accept-Language, best first (RFC 9110, 12.5.4)."""
     weighed = []
-    for number, entry in enumerate(header[:1000].split(",")):
+    for number, entry in enumerate(accepts[:1000].split(",")):
         tag, _, weight = entry.partition(";")
         try:
             quality = float(weight.strip().removeprefix("q=")) if weight.strip() else 1.0
@@ -116,24 +82,8 @@ def _accepted(header: str) -> list[str]:
             continue
         if quality > 0:
             weighed.append((-quality, number, tag.strip().split("-")[0].lower()))
-    return [code for _, _, code in sorted(weighed)]
-
-
-def places(text: str) -> set[str]:
-    return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
-
-
-def _check(where: str, catalogue: Catalogue, first: Catalogue) -> None:
-    for key in [*first, *catalogue]:
-        if key not in catalogue:
-            raise InputError(f"{where}: lacks the text {key}; add it")
-        if key not in first:
-            raise InputError(f"{where}: has a text {key} that {FIRST}.json lacks; remove it, or add it there")
-        if not catalogue[key].strip():
-            raise InputError(f"{where}: the text {key} is blank; write it")
-        if places(catalogue[key]) != places(first[key]):
-            needed = ", ".join(sorted(places(first[key]))) or "none"
-            raise InputError(f"{where}: the text {key} must have these places: {needed}")
+    codes = (*asked, *(code for _, _, code in sorted(weighed)))
+    return next((code for code in codes if code is not None and code in known), default)
 
 
 # --- Pages ---
@@ -146,7 +96,9 @@ TEMPLATES = (
 
 @dataclass(frozen=True)
 class ShownItem:
-    """A question and its passage, cut at both ends of the answer, in the language that they are written in."""
+    """A question and its passage in the language that they are written in. The passage is cut at both ends of the
+    answer; without a mark all of it is `before`.
+    """
 
     title: str
     before: str
@@ -154,7 +106,6 @@ class ShownItem:
     after: str
     question: str
     language: str
-    marked: bool
 
     @property
     def direction(self) -> str:
@@ -174,22 +125,16 @@ class Statement:
     high: LocalText
     anchors: tuple[tuple[int, LocalText], ...]
     value: int | None
-    missing: bool = False
-    fixed: bool = False
-    moved: int | None = None  # where a slider was left that counts for nothing, since its box was not ticked
-
-    @property
-    def stands_at(self) -> int:
-        """Where a slider stands: in the middle until it is moved."""
-        middle = (self.lowest + self.highest) // 2
-        return next((at for at in (self.value, self.moved) if at is not None), middle)
+    stands_at: int  # of a slider
+    missing: bool
+    fixed: bool
 
 
 class Renderer:
-    """The pages of a study. `default`: the language where a browser asks for none that there is."""
+    """The pages of a study."""
 
-    def __init__(self, plan: StudyPlan, default: str) -> None:
-        self.protocol, self.default = plan.protocol, default
+    def __init__(self, plan: StudyPlan) -> None:
+        self.protocol = plan.protocol
         self._places = {
             "{minutes}": str(round(plan.protocol.minutes_per_hit)),
             "{retention_days}": str(plan.retention_days),
@@ -199,18 +144,16 @@ class Renderer:
         self._templates = _templates()
         self._assets = _assets()
 
-    def language(self, asked: Iterable[str | None], accepts: str) -> str:
-        return chosen_language(self.catalogues, asked, accepts, self.default)
-
     def local(self, texts: Mapping[str, str], language: str) -> LocalText:
         """A text of the protocol in a language of the interface, or in the protocol's own.
 
         `{minutes}` of a task and `{retention_days}` are filled in; other braces are left as they are.
         """
         found = local_text(texts, language, self.protocol.language)
+        text = found.text
         for place, value in self._places.items():
-            found = replace(found, text=found.text.replace(place, value))
-        return found
+            text = text.replace(place, value)
+        return LocalText(text, found.language)
 
     def page(
         self,
@@ -223,16 +166,8 @@ class Renderer:
         fault: bool = False,
         **values: Any,
     ) -> Response:
-        """A page.
-
-        Args:
-            template: its name, without `.html`.
-            language: of the interface.
-            status: of HTTP.
-            csrf: what its forms send back.
-            form: the id of the form whose fields must not be lost when another language is chosen.
-            fault: the title begins with "Error".
-            values: of the template.
+        """A page of a template with its values. Its forms send back `csrf`; `form` is the id of the one whose fields
+        must not be lost when another language is chosen; with `fault` the title begins with "Error".
         """
         page = {"title": self.local(self.protocol.title, language), "languages": self._languages}
         page |= {"csrf": csrf, "form": form, "fault": fault}
@@ -242,15 +177,8 @@ class Renderer:
     def message(
         self, name: str, language: str, status: int, *, link: str = "", again: Any = None, **values: Any
     ) -> Response:
-        """A page that says one thing: the texts `NAME_heading` and `NAME_text` of the catalogue.
-
-        Args:
-            name: of the texts.
-            language: of the interface.
-            status: of HTTP.
-            link: where a button leads.
-            again: path and fields of a form that is sent again by a button.
-            values: of places in the text.
+        """A page that says one thing: the texts `NAME_heading` and `NAME_text`, with `values` in its places; with a
+        button that leads to `link`, or sends a form `again` (its path and fields).
         """
         texts = self.catalogues[language]
         shown = {"heading": texts(f"{name}_heading"), "text": texts(f"{name}_text", **values)}
@@ -261,34 +189,30 @@ class Renderer:
         language: str,
         values: Mapping[str, int],
         *,
-        missing: Iterable[str] = (),
+        missing: Collection[str] = (),
         fixed: bool = False,
-        moved: Mapping[int, int] | None = None,
+        moved: Mapping[str, int] | None = None,
     ) -> list[Statement]:
-        """The criteria with what was said of them so far, by name; `moved`: where unset sliders stand, by number."""
-        names = set(missing)
+        """The criteria with what was said of them so far, by name. Where sliders were left that count for nothing,
+        since their box was not ticked, they stand (`moved`); others stand in the middle until they are set.
+        """
         return [
-            replace(
-                self._statement(number, one, language, values.get(one.name)),
-                missing=one.name in names,
+            Statement(
+                number=number,
+                statement=self.local(one.statement, language),
+                is_slider=one.scale == SLIDER,
+                lowest=one.lowest,
+                highest=one.highest,
+                low=self.local(one.low, language),
+                high=self.local(one.high, language),
+                anchors=tuple((anchor, self.local(meaning, language)) for anchor, meaning in one.anchors),
+                value=values.get(one.name),
+                stands_at=values.get(one.name, (moved or {}).get(one.name, one.middle)),
+                missing=one.name in missing,
                 fixed=fixed,
-                moved=(moved or {}).get(number),
             )
             for number, one in enumerate(self.protocol.criteria, 1)
         ]
-
-    def _statement(self, number: int, one: Criterion, language: str, value: int | None) -> Statement:
-        return Statement(
-            number=number,
-            statement=self.local(one.statement, language),
-            is_slider=one.scale == SLIDER,
-            lowest=one.lowest,
-            highest=one.highest,
-            low=self.local(one.low, language),
-            high=self.local(one.high, language),
-            anchors=tuple((anchor, self.local(meaning, language)) for anchor, meaning in one.anchors),
-            value=value,
-        )
 
     def asset(self, name: str, known: str) -> Response:
         """A file that pages load; 304 where the browser has it, 404 where there is none."""
@@ -304,20 +228,21 @@ class Renderer:
 def shown_item(hit: Hit, item: Item) -> ShownItem:
     """What a rater sees of an item: neither its kind nor who asked."""
     passage = hit.passages[item.passage]
-    return _cut(passage.title, passage.context, item.answer, item.answer_start, item.question, hit.language)
+    before, answer, after = _cut(passage.context, item.answer, item.answer_start)
+    return ShownItem(passage.title, before, answer, after, item.question, hit.language)
 
 
 def shown_practice(practice: Practice, language: str) -> ShownItem:
     """A practice question like an item; its answer is marked where it first stands."""
-    start = practice.context.find(practice.answer) if practice.answer else -1
-    return _cut("", practice.context, practice.answer, start if start >= 0 else None, practice.question, language)
+    before, answer, after = _cut(practice.context, practice.answer, practice.context.find(practice.answer))
+    return ShownItem("", before, answer, after, practice.question, language)
 
 
-def _cut(title: str, context: str, answer: str, start: int | None, question: str, language: str) -> ShownItem:
-    if start is None or not answer:
-        return ShownItem(title, context, "", "", question, language, marked=False)
+def _cut(context: str, answer: str, start: int | None) -> tuple[str, str, str]:
+    if start is None or start < 0 or not answer:
+        return context, "", ""
     end = start + len(answer)
-    return ShownItem(title, context[:start], context[start:end], context[end:], question, language, marked=True)
+    return context[:start], context[start:end], context[end:]
 
 
 @cache

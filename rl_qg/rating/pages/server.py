@@ -33,11 +33,11 @@ from rl_qg.web.server import OrderlyServer, address_of, configuration, listen
 
 def create_app(store: Store, settings: RateServeSettings, admin_token: str) -> Starlette:
     """The application. The store stays open when it ends."""
-    renderer = Renderer(store.plan, settings.language)
+    renderer = Renderer(store.plan)
     if settings.language not in renderer.catalogues:
         raise InputError(f"language={settings.language}: there is {', '.join(renderer.catalogues)}")
     endpoints = Endpoints(store, settings, renderer)
-    outcomes = Outcomes(store, settings, renderer)
+    outcomes = Outcomes(endpoints)
     arrival = ArrivalPages(endpoints, outcomes)
 
     async def asset(request: Request) -> Response:

@@ -9,8 +9,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from rl_qg.rating.pages.rendering import Renderer, Statement
+from rl_qg.rating.pages.rendering import Renderer, chosen_language
 from rl_qg.rating.pages.security import Cookies, same
+from rl_qg.rating.protocol import SLIDER, Criterion
 from rl_qg.rating.study.raters import SESSION_S
 from rl_qg.rating.study.records import Closed, NotAllowed, NotYours, Rater, Session, StoreFailed
 from rl_qg.rating.study.store import Store
@@ -48,17 +49,22 @@ class Visit:
 
     @property
     def known(self) -> Rater:
-        """The rater.
-
-        Raises:
-            NoSession: there is none.
-        """
+        """The rater; `NoSession` where there is none."""
         if self.rater is None or self.rater.forgotten:
             raise NoSession
         return self.rater
 
 
 Handler = Callable[[Visit], Response]
+# The message, the status and the way on after an error.
+ANSWERS: Mapping[type[Exception], tuple[str, int, str]] = {
+    FormRefused: ("forbidden", 403, ""),
+    NoSession: ("session", 401, ""),
+    NotYours: ("missing_page", 404, "/next"),
+    NotAllowed: ("missing_page", 404, "/next"),
+    Closed: ("closed", 409, "/next"),
+    InputError: ("forbidden", 400, ""),
+}
 
 
 class Endpoints:
@@ -83,7 +89,8 @@ class Endpoints:
         """The language of a page: of the form, the address, the cookie, the consent, else what the browser asks."""
         asked = [(form or {}).get("lang"), request.query_params.get("lang")]
         asked += [request.cookies.get(self.cookies.language), rater.language if rater else None]
-        return self.renderer.language(asked, request.headers.get("accept-language", ""))
+        accepts, default = request.headers.get("accept-language", ""), self.settings.language
+        return chosen_language(self.renderer.catalogues, asked, accepts, default)
 
     def begin_session(self, rater: str, to: str = "/next") -> Response:
         response = redirect(to)
@@ -119,32 +126,21 @@ class Endpoints:
 
     def _failed(self, visit: Visit, error: Exception) -> Response:
         """The page, or for a script the status, of an error."""
-        answers: dict[type[Exception], tuple[str, int, str]] = {
-            FormRefused: ("forbidden", 403, ""),
-            NoSession: ("session", 401, ""),
-            NotYours: ("missing_page", 404, "/next"),
-            NotAllowed: ("missing_page", 404, "/next"),
-            Closed: ("closed", 409, "/next"),
-            InputError: ("forbidden", 400, ""),
-        }
         is_script = visit.form.get("action") == AUTOSAVE
         if isinstance(error, StoreFailed):
-            return Response(status_code=503) if is_script else self._unsaved(visit)
-        if type(error) not in answers:
+            name, status, link = "failure", 503, ""
+        elif type(error) in ANSWERS:
+            name, status, link = ANSWERS[type(error)]
+        else:
             raise error
-        name, status, link = answers[type(error)]
         if is_script:
             return Response(status_code=status)
+        if status == 503 and visit.request.method == "POST":  # a page that keeps what was typed, to send it again
+            again = SimpleNamespace(path=visit.request.url.path, fields=[*visit.form.items()])
+            response = self.renderer.message("unsaved", visit.language, status, again=again)
+            response.headers["Retry-After"] = "10"
+            return response
         return self.renderer.message(name, visit.language, status, link=link if visit.session else "")
-
-    def _unsaved(self, visit: Visit) -> Response:
-        """The database fails: a page that keeps what was typed, and sends it again by a button."""
-        if visit.request.method != "POST":
-            return self.renderer.message("failure", visit.language, 503)
-        again = SimpleNamespace(path=visit.request.url.path, fields=[*visit.form.items()])
-        response = self.renderer.message("unsaved", visit.language, 503, again=again)
-        response.headers["Retry-After"] = "10"
-        return response
 
 
 def redirect(to: str) -> Response:
@@ -160,27 +156,17 @@ async def read_form(request: Request) -> dict[str, str]:
         return {}
 
 
-def values_of(form: Mapping[str, str], statements: Sequence[Statement]) -> dict[int, int]:
-    """The values that a form has, by number of the statement. A slider counts when its box says that it was set."""
-    return {
-        one.number: value
-        for one in statements
-        if (value := _number(form, one)) is not None and (not one.is_slider or form.get(f"set-{one.number}"))
-    }
-
-
-def moved_of(form: Mapping[str, str], statements: Sequence[Statement]) -> dict[int, int]:
-    """Where sliders were left that were moved and not set, by number of the statement (a browser without script)."""
-    return {
-        one.number: value
-        for one in statements
-        if one.is_slider and not form.get(f"set-{one.number}")
-        if (value := _number(form, one)) is not None and one.lowest <= value <= one.highest and value != one.stands_at
-    }
-
-
-def _number(form: Mapping[str, str], one: Statement) -> int | None:
-    given = form.get(f"value-{one.number}", "")
-    if given and (not given.isascii() or not given.isdecimal() or len(given) > 6):
-        raise InputError(f"statement {one.number}: {given[:20]!r} is no whole number")
-    return int(given) if given else None
+def values_of(form: Mapping[str, str], criteria: Sequence[Criterion]) -> tuple[dict[str, int], dict[str, int]]:
+    """The values that a form has, by criterion, and where sliders were left that were moved and not set (a browser
+    without script). A slider counts when its box says that it was set.
+    """
+    values, moved = dict[str, int](), dict[str, int]()
+    for number, one in enumerate(criteria, 1):
+        given = form.get(f"value-{number}", "")
+        if given and (not given.isascii() or not given.isdecimal() or len(given) > 6):
+            raise InputError(f"statement {number}: {given[:20]!r} is no whole number")
+        if given and (one.scale != SLIDER or form.get(f"set-{number}")):
+            values[one.name] = int(given)
+        elif given and one.lowest <= int(given) <= one.highest and int(given) != one.middle:
+            moved[one.name] = int(given)
+    return values, moved

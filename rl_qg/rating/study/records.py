@@ -78,6 +78,10 @@ class Assignment:
     submitted: float | None
     shown: Mapping[int, float]  # position: when it was first shown
 
+    @property
+    def is_finished(self) -> bool:
+        return self.state in (SUBMITTED, SURPLUS)
+
 
 @dataclass(frozen=True)
 class Submitted:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.rating.pages.rendering import Catalogue, chosen_language, direction_of, load_catalogues, local_text, places
+from rl_qg.rating.pages.rendering import Catalogue, chosen_language, direction_of, load_catalogues, local_text
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.web import RateServeSettings
 from tests.rl_qg.rating.page_studies import RaterClient, page_plan, protocol, settings_of, study
@@ -22,6 +22,7 @@ def test_catalogues_have_the_same_keys_and_places() -> None:
     for code, catalogue in texts.items():
         assert [*catalogue] == [*texts["en"]], code
         for key, text in catalogue.items():
+            assert text.strip(), (code, key)
             assert sorted(re.findall(r"{\w+}", text)) == sorted(re.findall(r"{\w+}", texts["en"][key])), (code, key)
             assert code == "en" or len(text) < 25 or text != texts["en"][key], (code, key)
 
@@ -36,29 +37,6 @@ def test_every_text_is_used_and_every_used_text_exists() -> None:
     pages += ["done", "declined", "screened", "full", "missing_page", "closed", "forbidden"]
     named |= {f"{page}_{part}" for page in pages for part in ("heading", "text")}
     assert named == set(load_catalogues()["en"])
-
-
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
-        ({"back": None}, "de.json: lacks the text back; add it"),
-        ({"more": "x"}, "de.json: has a text more that en.json lacks"),
-        ({"back": " "}, "de.json: the text back is blank"),
-        ({"minutes": "Es dauert {minute}."}, "de.json: the text minutes must have these places: minutes"),
-    ],
-)
-def test_a_catalogue_with_a_fault_is_refused(tmp_path: Path, change: dict[str, str | None], fault: str) -> None:
-    for code in ("en", "de"):
-        texts = json.loads((FILES / "languages" / f"{code}.json").read_text(encoding="utf-8"))
-        texts = {key: text for key, text in (texts | (change if code == "de" else {})).items() if text is not None}
-        (tmp_path / f"{code}.json").write_text(json.dumps(texts), encoding="utf-8")
-    with pytest.raises(InputError, match=re.escape(fault)):
-        load_catalogues(tmp_path)
-
-
-def test_a_folder_without_english_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"has no en\.json"):
-        load_catalogues(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +62,7 @@ def test_texts_say_their_own_language() -> None:
     assert local_text({"zh": "问题"}, "ar", "en").language == "zh"
     assert local_text({}, "ar", "en").text == ""
     assert [direction_of(code) for code in ("ar", "he-IL", "fa", "en", "zh")] == ["rtl", "rtl", "rtl", "ltr", "ltr"]
-    assert Catalogue("ar", {"x": "{a} of {b}"})("x", a=1, b=2) == "1 of 2" and places("{a} {{b}}") == {"a"}
+    assert Catalogue("ar", {"x": "{a} of {b}"})("x", a=1, b=2) == "1 of 2"
 
 
 def test_the_chooser_the_address_and_the_browser_decide(tmp_path: Path) -> None:
