@@ -60,7 +60,10 @@ class Hit:
     def from_dict(where: str, given: Mapping[str, Any]) -> "Hit":
         """A task from plain values; `where` names file and line in errors."""
         _check_fields(where, given, _HIT)
-        passages = [_passage(f"{where}: passages[{n}]", record) for n, record in enumerate(given["passages"])]
+        passages = []
+        for number, record in enumerate(given["passages"]):
+            _check_fields(f"{where}: passages[{number}]", record, _PASSAGE)
+            passages.append(TaskPassage(**{name: record[name] for name in _PASSAGE}))
         items = [_item(f"{where}: items[{n}]", record) for n, record in enumerate(given["items"], 1)]
         hit = Hit(given["hit"], given["language"], tuple(passages), tuple(items))
         _check_items(where, hit)
@@ -132,9 +135,8 @@ def read_plan(folder: Path) -> StudyPlan:
         raise InputError(f"{lines}: is not the file that {PLAN} was written with; make the plan again")
     names = [hit.hit for hit in hits]
     if not names or len(set(names)) < len(names):
-        raise InputError(
-            f"{lines}: {'holds no task' if not names else 'two tasks have one name'}; make the plan again"
-        )
+        what = "two tasks have one name" if names else "holds no task"
+        raise InputError(f"{lines}: {what}; make the plan again")
     return StudyPlan(Protocol.from_dict(f"{path}: protocol", settings["protocol"]), hits, settings)
 
 
@@ -153,17 +155,9 @@ def _check_fields(where: str, given: Any, types: Mapping[str, type]) -> None:
         raise InputError(f"{where}: expected a JSON object, got {given!r:.40}")
     for name, kind in types.items():
         value: Any = given.get(name)
-        if (
-            not isinstance(value, kind)
-            or isinstance(value, bool)
-            or (isinstance(value, str) and not is_unicode(value))
-        ):
+        is_right = isinstance(value, kind) and not isinstance(value, bool)
+        if not is_right or (isinstance(value, str) and not is_unicode(value)):
             raise InputError(f"{where}: field {name!r} is not {_KINDS_OF_VALUES[kind]}: {value!r:.40}")
-
-
-def _passage(where: str, given: Any) -> TaskPassage:
-    _check_fields(where, given, _PASSAGE)
-    return TaskPassage(**{item.name: given[item.name] for item in fields(TaskPassage)})
 
 
 def _item(where: str, given: Any) -> Item:
@@ -172,11 +166,10 @@ def _item(where: str, given: Any) -> Item:
         value = given.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise InputError(f"{where}: field {name!r} is neither a whole number nor null: {value!r:.40}")
-    values = {item.name: given.get(item.name) for item in fields(Item)}
     systems = given["systems"]
     if not systems or not all(isinstance(name, str) and name for name in systems):
         raise InputError(f"{where}: field 'systems' is not a list of names: {systems!r:.40}")
-    return Item(**{**values, "systems": tuple(systems)})
+    return Item(**{item.name: given.get(item.name) for item in fields(Item)} | {"systems": tuple(systems)})
 
 
 def _check_items(where: str, hit: Hit) -> None:

@@ -5,9 +5,10 @@ protocol's own language.
 """
 
 # ruff: noqa: RUF009  # `_read` makes a field, as `dataclasses.field` does
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -47,20 +48,51 @@ def _object(form: type[Any]) -> Reader:
         known = {item.name: item for item in fields(form)}
         if not isinstance(given, Mapping):
             raise InputError(f"{where}: expected fields such as {', '.join([*known][:3])}, got {given!r:.40}")
-        for name in given:
-            if name not in known:
-                near = get_close_matches(str(name), known, n=1)
-                meant = f"; did you mean {near[0]!r}?" if near else ""
-                raise InputError(f"{where}: there is no field {name!r}{meant}; the fields are {', '.join(known)}")
-        values = {}
+        if unknown := [name for name in given if name not in known]:
+            meant = _meant(str(unknown[0]), known)
+            raise InputError(f"{where}: there is no field {unknown[0]!r}{meant}; the fields are {', '.join(known)}")
         for name, item in known.items():
-            if name in given:
-                values[name] = item.metadata["reader"](f"{where}: {name}", given[name], language)
-            elif item.default is MISSING and item.default_factory is MISSING:
+            if name not in given and item.default is MISSING and item.default_factory is MISSING:
                 raise InputError(f"{where}: {name} is missing")
-        return form(**values)
+        readers = {name: item.metadata["reader"] for name, item in known.items() if name in given}
+        return form(**{name: read(f"{where}: {name}", given[name], language) for name, read in readers.items()})
 
     return read
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _checked(
+    is_right: Callable[[Any], bool], what: str, convert: Callable[[Any], Any] = lambda given: given
+) -> Reader:
+    def read(where: str, given: Any, language: str) -> Any:
+        if not is_right(given):
+            raise InputError(f"{where}={given!r:.40} is not {what}")
+        return convert(given)
+
+    return read
+
+
+def _one_of(*choices: str) -> Reader:
+    return _checked(lambda given: given in choices, f"one of {', '.join(choices)}")
+
+
+def _number(low: float, high: float, *, whole: bool = False) -> Reader:
+    def is_right(given: Any) -> bool:
+        is_number = isinstance(given, int if whole else int | float) and not isinstance(given, bool)
+        return is_number and low <= given <= high
+
+    what = f"a {'whole ' if whole else ''}number from {low:g} to {high:g}"
+    return _checked(is_right, what, int if whole else float)
+
+
+_FLAG = _checked(lambda given: isinstance(given, bool), "true or false")
+_COUNT = _number(1, 10_000, whole=True)
+_PART = _number(0, 1000, whole=True)  # items of a task
+_RATING = _number(-100, 100, whole=True)
 
 
 def _code(where: str, given: Any, language: str = "") -> str:
@@ -95,36 +127,6 @@ def _end(where: str, given: Any, language: str) -> Texts:
     return {} if given == {} else _texts(where, given, language)
 
 
-def _flag(where: str, given: Any, language: str) -> bool:
-    if not isinstance(given, bool):
-        raise InputError(f"{where}={given!r:.40} is not true or false")
-    return given
-
-
-def _one_of(*choices: str) -> Reader:
-    def read(where: str, given: Any, language: str) -> str:
-        if given not in choices:
-            raise InputError(f"{where}={given!r:.40} is not one of {', '.join(choices)}")
-        return str(given)
-
-    return read
-
-
-def _number(low: float, high: float, *, whole: bool = False) -> Reader:
-    def read(where: str, given: Any, language: str) -> float:
-        if isinstance(given, bool) or not isinstance(given, int if whole else int | float) or not low <= given <= high:
-            raise InputError(
-                f"{where}={given!r:.40} is not a {'whole ' if whole else ''}number from {low:g} to {high:g}"
-            )
-        return given if whole else float(given)
-
-    return read
-
-
-_COUNT = _number(1, 10_000, whole=True)
-_RATING = _number(-100, 100, whole=True)
-
-
 def _list_of(read: Reader) -> Reader:
     def read_all(where: str, given: Any, language: str) -> tuple[Any, ...]:
         if not isinstance(given, Sequence) or isinstance(given, str):
@@ -134,28 +136,29 @@ def _list_of(read: Reader) -> Reader:
     return read_all
 
 
+def _anchor(where: str, given: Any, language: str) -> tuple[int, Texts]:
+    """A value and its meaning, `[3, {en: …}]`."""
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
+        raise InputError(f"{where}: expected a value and its meaning, as [3, no errors], got {given!r:.40}")
+    return _RATING(where, given[0], language), _texts(where, given[1], language)
+
+
 def _anchors(where: str, given: Any, language: str) -> tuple[tuple[int, Texts], ...]:
-    """Lists of value and meaning, `[[3, {en: …}], …]`."""
-    pairs = []
-    for number, pair in enumerate(_list_of(lambda _, item, __: item)(where, given, language), 1):
-        at = f"{where}[{number}]"
-        if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-            raise InputError(f"{at}: expected a value and its meaning, as [3, no errors], got {pair!r:.40}")
-        pairs.append((_RATING(at, pair[0], language), _texts(at, pair[1], language)))
-    if len({value for value, _ in pairs}) < len(pairs):
+    pairs: tuple[tuple[int, Texts], ...] = _list_of(_anchor)(where, given, language)
+    if len(dict(pairs)) < len(pairs):
         raise InputError(f"{where}: a value is given twice")
-    return tuple(pairs)
+    return pairs
 
 
 def _expected(where: str, given: Any, language: str) -> Mapping[str, tuple[int, int]]:
     if not isinstance(given, Mapping):
         raise InputError(f"{where}: expected the lowest and highest value of criteria, got {given!r:.40}")
-    found = {}
-    for name, pair in given.items():
-        values = _list_of(_RATING)(f"{where}.{name}", pair, language)
-        if len(values) != 2 or values[0] > values[1]:
-            raise InputError(f"{where}.{name}: expected the lowest and the highest value, as [2, 3], got {pair!r:.40}")
-        found[str(name)] = (values[0], values[1])
+    found = {str(name): _list_of(_RATING)(f"{where}.{name}", pair, language) for name, pair in given.items()}
+    for name, pair in found.items():
+        if len(pair) != 2 or pair[0] > pair[1]:
+            raise InputError(
+                f"{where}.{name}: expected the lowest and the highest value, as [2, 3], got {given[name]!r:.40}"
+            )
     return found
 
 
@@ -172,8 +175,8 @@ class Criterion:
     low: Texts = _read(_end, {})  # what the left end of a slider means
     high: Texts = _read(_end, {})
     anchors: tuple[tuple[int, Texts], ...] = _read(_anchors, ())  # value and meaning, best first
-    reversed: bool = _read(_flag, False)  # a high value is bad
-    control: bool = _read(_flag, True)  # enters the test of raters
+    reversed: bool = _read(_FLAG, False)  # a high value is bad
+    control: bool = _read(_FLAG, True)  # enters the test of raters
 
     @property
     def middle(self) -> int:
@@ -200,10 +203,10 @@ class TaskRecipe:
     kind: str = _read(_one_of(ONE_PASSAGE, BLOCKS, ITEMS), ONE_PASSAGE)
     # Of a task; with `one_passage` and other than eleven systems it follows from their number.
     items: int = _read(_number(1, 1000, whole=True), 20)
-    repeats: int = _read(_number(0, 1000, whole=True), 3)
-    degraded: int = _read(_number(0, 1000, whole=True), 6)
-    references: int = _read(_number(0, 1000, whole=True), 0)
-    distance: int = _read(_number(0, 1000, whole=True), 2)  # least one between an item and its repeat or degraded form
+    repeats: int = _read(_PART, 3)
+    degraded: int = _read(_PART, 6)
+    references: int = _read(_PART, 0)
+    distance: int = _read(_PART, 2)  # least one between an item and its repeat or degraded form
     lengths: str = _read(_one_of(*LENGTHS), "qascore")  # the table of degraded words
 
 
@@ -250,7 +253,7 @@ class Protocol:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as `plan.json` has them; `from_dict` gives the same protocol again."""
-        plain: dict[str, Any] = _plain(self)
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
 
     @staticmethod
@@ -262,24 +265,14 @@ class Protocol:
         return protocol
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return {item.name: _plain(getattr(value, item.name)) for item in fields(value)} if is_dataclass(value) else value
-
-
 def load_protocol(name: str, folder: Path) -> Protocol:
     """The protocol of a name in a folder (`configs/protocol/`), or of a YAML file."""
     known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     is_file = name.endswith((".yaml", ".yml"))
     if not is_file and name not in known:
-        near = get_close_matches(name, known, n=1)
-        meant = f"; did you mean {near[0]!r}?" if near else ""
         raise InputError(
-            f"protocol={name}: no such protocol{meant}; choose one of {', '.join(known)}, or name a file that ends "
-            "in .yaml"
+            f"protocol={name}: no such protocol{_meant(name, known)}; choose one of {', '.join(known)}, or name a "
+            "file that ends in .yaml"
         )
     path = Path(name).expanduser() if is_file else known[name]
     content = read_content(
@@ -297,8 +290,12 @@ def _check_whole(where: str, protocol: Protocol) -> None:
         raise InputError(f"{where}: criteria: give at least one")
     if len(set(names)) < len(names):
         raise InputError(f"{where}: criteria: two have one name ({', '.join(names)})")
-    for criterion in protocol.criteria:
-        _check_criterion(f"{where}: criteria: {criterion.name}", criterion)
+    for one in protocol.criteria:
+        at = f"{where}: criteria: {one.name}"
+        if one.scale == SLIDER and (one.anchors or not (one.low and one.high)):
+            raise InputError(f"{at}: a slider has low and high, the meanings of its ends, and no anchors")
+        if one.scale == CHOICE and (len(one.anchors) < 2 or one.low or one.high):
+            raise InputError(f"{at}: a choice has two anchors or more, and neither low nor high")
     _check_recipe(f"{where}: recipe", protocol.recipe)
     by_name = {criterion.name: criterion for criterion in protocol.criteria}
     for number, practice in enumerate(protocol.practice, 1):
@@ -312,13 +309,6 @@ def _check_whole(where: str, protocol: Protocol) -> None:
                 raise InputError(f"{at}: expected.{name}=[{low}, {high}] is not on the scale of the criterion")
     if protocol.practice_passes and not any(practice.expected for practice in protocol.practice):
         raise InputError(f"{where}: practice_passes needs practice questions with expected values")
-
-
-def _check_criterion(where: str, criterion: Criterion) -> None:
-    if criterion.scale == SLIDER and (criterion.anchors or not (criterion.low and criterion.high)):
-        raise InputError(f"{where}: a slider has low and high, the meanings of its ends, and no anchors")
-    if criterion.scale == CHOICE and (len(criterion.anchors) < 2 or criterion.low or criterion.high):
-        raise InputError(f"{where}: a choice has two anchors or more, and neither low nor high")
 
 
 def _check_recipe(where: str, recipe: TaskRecipe) -> None:
