@@ -3,19 +3,15 @@
 import io
 import tempfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
-from rl_qg.rating.pages.security import AdminSessions, same
-from rl_qg.rating.pages.visits import Endpoints, FormRefused, Handler, Visit, redirect
+from rl_qg.rating.pages.security import same
+from rl_qg.rating.pages.visits import FormRefused, Handler, Routes, Visit, redirect
 from rl_qg.rating.protocol import KINDS
 from rl_qg.rating.study.export import export_study, study_status, utc
 from rl_qg.rating.study.records import NotYours
-from rl_qg.rating.study.store import Store
 from rl_qg.runtime.errors import InputError
 
 LANGUAGE = "en"  # of this page
@@ -28,104 +24,105 @@ SAID = {
 }
 
 
-class AdminPages:
-    """Sign in by the token, progress, and the buttons."""
+def health(visit: Visit) -> Response:
+    """200 while the database answers; the caller turns its failure into 503."""
+    visit.store.open_assignments()
+    return JSONResponse({"status": "ok"})
 
-    def __init__(self, endpoints: Endpoints, sessions: AdminSessions) -> None:
-        self._endpoints, self._sessions = endpoints, sessions
-        self._store: Store = endpoints.store
-        self._renderer, self._cookies = endpoints.renderer, endpoints.cookies
 
-    def routes(self) -> list[Route]:
-        def page(handler: Handler) -> Any:
-            return self._endpoints.of(handler, checks_form=False)  # sessions of its own
+def login(visit: Visit) -> Response:
+    cookies, sessions = visit.site.cookies, visit.site.admin
+    if not sessions.opens(visit.form.get("token", "").strip()):
+        return visit.site.renderer.page("admin_login", LANGUAGE, 403, fault=True)
+    response = redirect("/admin")
+    cookies.set(response, cookies.admin, sessions.new_cookie(), sessions.seconds)
+    return response
 
-        posts = {"pause": self.pause, "resume": self.resume, "expire": self.expire, "export": self.export}
-        return [
-            Route("/healthz", page(self.health), methods=["GET"]),
-            Route("/admin", page(self.show), methods=["GET"]),
-            Route("/admin/login", page(self.login), methods=["POST"]),
-            *(Route(f"/admin/{name}", page(self._signed(do)), methods=["POST"]) for name, do in posts.items()),
-            Route("/admin/logout", page(self._signed(self.logout)), methods=["POST"]),
-        ]
 
-    def health(self, visit: Visit) -> Response:
-        """200 while the database answers; the caller turns its failure into 503."""
-        self._store.open_assignments()
-        return JSONResponse({"status": "ok"})
+def logout(visit: Visit) -> Response:
+    response = redirect("/admin")
+    visit.site.cookies.delete(response, visit.site.cookies.admin)
+    return response
 
-    def login(self, visit: Visit) -> Response:
-        if not self._sessions.opens(visit.form.get("token", "").strip()):
-            return self._renderer.page("admin_login", LANGUAGE, 403, fault=True)
-        response = redirect("/admin")
-        self._cookies.set(response, self._cookies.admin, self._sessions.new_cookie(), self._sessions.seconds)
-        return response
 
-    def logout(self, visit: Visit) -> Response:
-        response = redirect("/admin")
-        self._cookies.delete(response, self._cookies.admin)
-        return response
+def _cookie(visit: Visit) -> str:
+    """The cookie of whoever has signed in; "" for nobody."""
+    cookie = visit.request.cookies.get(visit.site.cookies.admin, "")
+    return cookie if visit.site.admin.is_valid(cookie) else ""
 
-    def show(self, visit: Visit) -> Response:
-        cookie = visit.request.cookies.get(self._cookies.admin, "")
-        if not self._sessions.is_valid(cookie):
-            return self._renderer.page("admin_login", LANGUAGE)
-        status = study_status(self._store)
-        open_now = self._store.open_assignments()
-        shown = [(one, (utc(one["lease_until"]) or "").replace("T", " ")[:16]) for one in open_now]
-        present = {kind for kinds in status["systems"].values() for kind in kinds}
-        return self._renderer.page(
-            "admin",
-            LANGUAGE,
-            csrf=self._sessions.csrf(cookie),
-            study=status,
-            control=status["control"],
-            kinds=[kind for kind in KINDS if kind in present],
-            open=shown,
-            next_expiry=shown[0][1][-5:] + " UTC" if shown else "",
-            raters=self._store.raters(),
-            said=SAID.get(visit.request.query_params.get("said", ""), ""),
-        )
 
-    def pause(self, visit: Visit) -> Response:
-        self._store.pause()
-        return redirect("/admin?said=paused")
+def show(visit: Visit) -> Response:
+    if not (cookie := _cookie(visit)):
+        return visit.site.renderer.page("admin_login", LANGUAGE)
+    status = study_status(visit.store)
+    open_now = visit.store.open_assignments()
+    shown = [(one, (utc(one["lease_until"]) or "").replace("T", " ")[:16]) for one in open_now]
+    present = {kind for kinds in status["systems"].values() for kind in kinds}
+    return visit.site.renderer.page(
+        "admin",
+        LANGUAGE,
+        csrf=visit.site.admin.csrf(cookie),
+        study=status,
+        control=status["control"],
+        kinds=[kind for kind in KINDS if kind in present],
+        open=shown,
+        next_expiry=shown[0][1][-5:] + " UTC" if shown else "",
+        raters=visit.store.raters(),
+        said=SAID.get(visit.request.query_params.get("said", ""), ""),
+    )
 
-    def resume(self, visit: Visit) -> Response:
-        self._store.pause(False)
-        return redirect("/admin?said=resumed")
 
-    def expire(self, visit: Visit) -> Response:
+def pause(visit: Visit) -> Response:
+    visit.store.pause()
+    return redirect("/admin?said=paused")
+
+
+def resume(visit: Visit) -> Response:
+    visit.store.pause(False)
+    return redirect("/admin?said=resumed")
+
+
+def expire(visit: Visit) -> Response:
+    try:
+        ended = visit.store.expire(visit.form.get("assignment", ""))
+    except NotYours:  # no name of an assignment
+        ended = False
+    return redirect(f"/admin?said={'expired' if ended else 'gone'}")
+
+
+def export(visit: Visit) -> Response:
+    """The files of `rl-qg rate export`, zipped."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "ratings"
         try:
-            ended = self._store.expire(visit.form.get("assignment", ""))
-        except NotYours:  # no name of an assignment
-            ended = False
-        return redirect(f"/admin?said={'expired' if ended else 'gone'}")
+            export_study(visit.store, folder)
+        except InputError:
+            return redirect("/admin?said=empty")
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in sorted(folder.iterdir()):
+                archive.write(path, f"ratings/{path.name}")
+    attachment = {"Content-Disposition": 'attachment; filename="ratings.zip"'}
+    return Response(content.getvalue(), media_type="application/zip", headers=attachment)
 
-    def export(self, visit: Visit) -> Response:
-        """The files of `rl-qg rate export`, zipped."""
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name) / "ratings"
-            try:
-                export_study(self._store, folder)
-            except InputError:
-                return redirect("/admin?said=empty")
-            content = io.BytesIO()
-            with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-                for path in sorted(folder.iterdir()):
-                    archive.write(path, f"ratings/{path.name}")
-        attachment = {"Content-Disposition": 'attachment; filename="ratings.zip"'}
-        return Response(content.getvalue(), media_type="application/zip", headers=attachment)
 
-    def _signed(self, handler: Handler) -> Callable[[Visit], Response]:
-        """A handler that only whoever has signed in reaches, by a form of the page."""
+def _signed(handler: Handler) -> Handler:
+    """A handler that only whoever has signed in reaches, by a form of the page."""
 
-        def checked(visit: Visit) -> Response:
-            cookie = visit.request.cookies.get(self._cookies.admin, "")
-            if not self._sessions.is_valid(cookie):
-                return redirect("/admin")
-            if not same(visit.form.get("csrf", ""), self._sessions.csrf(cookie)):
-                raise FormRefused
-            return handler(visit)
+    def checked(visit: Visit) -> Response:
+        if not (cookie := _cookie(visit)):
+            return redirect("/admin")
+        if not same(visit.form.get("csrf", ""), visit.site.admin.csrf(cookie)):
+            raise FormRefused
+        return handler(visit)
 
-        return checked
+    return checked
+
+
+_FORMS = {"pause": pause, "resume": resume, "expire": expire, "export": export, "logout": logout}
+ROUTES: Routes = (
+    ("GET", "/healthz", health),
+    ("GET", "/admin", show),
+    ("POST", "/admin/login", login),
+    *(("POST", f"/admin/{name}", _signed(handler)) for name, handler in _FORMS.items()),
+)

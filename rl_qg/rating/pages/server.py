@@ -17,12 +17,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Scope
 
-from rl_qg.rating.pages.admin import AdminPages
-from rl_qg.rating.pages.arrival import ArrivalPages, Outcomes
-from rl_qg.rating.pages.items import ItemPages
-from rl_qg.rating.pages.rendering import Renderer
-from rl_qg.rating.pages.security import AdminSessions, RequestGate
-from rl_qg.rating.pages.visits import Endpoints
+from rl_qg.rating.pages import admin, arrival, items
+from rl_qg.rating.pages.security import RequestGate
+from rl_qg.rating.pages.visits import Site
 from rl_qg.rating.plan_files import read_plan
 from rl_qg.rating.study.store import Store, open_store
 from rl_qg.runtime.errors import InputError
@@ -33,33 +30,27 @@ from rl_qg.web.server import OrderlyServer, address_of, configuration, listen
 
 def create_app(store: Store, settings: RateServeSettings, admin_token: str) -> Starlette:
     """The application. The store stays open when it ends."""
-    renderer = Renderer(store.plan)
+    site = Site(store, settings, admin_token)
+    renderer = site.renderer
     if settings.language not in renderer.catalogues:
         raise InputError(f"language={settings.language}: there is {', '.join(renderer.catalogues)}")
-    endpoints = Endpoints(store, settings, renderer)
-    outcomes = Outcomes(endpoints)
-    arrival = ArrivalPages(endpoints, outcomes)
 
     async def asset(request: Request) -> Response:
         return renderer.asset(request.path_params["name"], request.headers.get("if-none-match", ""))
 
     def refusal(scope: Scope, name: str, status: int, values: Mapping[str, Any]) -> Response:
-        return renderer.message(name, endpoints.language_of(Request(scope)), status, **values)
+        return renderer.message(name, site.language_of(Request(scope)), status, **values)
 
     async def missing(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         name = "missing_page" if error.status_code == 404 else "forbidden"
-        response = renderer.message(name, endpoints.language_of(request), error.status_code)
+        response = renderer.message(name, site.language_of(request), error.status_code)
         response.headers.update(error.headers or {})
         return response
 
+    pages = [site.route(*one) for one in (*arrival.ROUTES, *items.ROUTES, *admin.ROUTES)]
     return Starlette(
-        routes=[
-            *arrival.routes(),
-            *ItemPages(endpoints, arrival, outcomes).routes(),
-            *AdminPages(endpoints, AdminSessions(admin_token)).routes(),
-            Route("/files/{name}", asset, methods=["GET"]),
-        ],
+        routes=[*pages, Route("/files/{name}", asset, methods=["GET"])],
         middleware=[Middleware(RequestGate, settings=settings, refusal=refusal)],
         exception_handlers={HTTPException: missing},
     )

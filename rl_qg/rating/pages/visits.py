@@ -1,17 +1,19 @@
 """One request of a rater: who it is, in which language, and what is answered when something is wrong."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
 
-from rl_qg.rating.pages.rendering import Renderer, chosen_language
-from rl_qg.rating.pages.security import Cookies, same
-from rl_qg.rating.protocol import SLIDER, Criterion
+from rl_qg.rating.pages.rendering import Catalogue, Renderer, chosen_language
+from rl_qg.rating.pages.security import AdminSessions, Cookies, same
+from rl_qg.rating.protocol import SLIDER, Criterion, Protocol
 from rl_qg.rating.study.raters import SESSION_S
 from rl_qg.rating.study.records import Closed, NotAllowed, NotYours, Rater, Session, StoreFailed
 from rl_qg.rating.study.store import Store
@@ -22,6 +24,7 @@ from rl_qg.web.requests import is_of_own_page
 LANGUAGE_S = 365 * 86_400
 MOST_FIELDS = 200
 AUTOSAVE = "autosave"  # the value of `action` that a script sends: it gets a status, not a page
+OWN_CHECKS = ("/begin", "/admin")  # forms of somebody who is not known yet, and those of the owner
 
 
 class FormRefused(Exception):
@@ -32,30 +35,6 @@ class NoSession(Exception):
     """Nobody is known by this browser."""
 
 
-@dataclass
-class Visit:
-    """One request; `session` and `rater` are None for somebody unknown."""
-
-    request: Request
-    language: str
-    form: Mapping[str, str] = field(default_factory=dict)
-    session: Session | None = None
-    rater: Rater | None = None
-
-    @property
-    def csrf(self) -> str:
-        """What forms of the session send back."""
-        return self.session.csrf if self.session else ""
-
-    @property
-    def known(self) -> Rater:
-        """The rater; `NoSession` where there is none."""
-        if self.rater is None or self.rater.forgotten:
-            raise NoSession
-        return self.rater
-
-
-Handler = Callable[[Visit], Response]
 # The message, the status and the way on after an error.
 ANSWERS: Mapping[type[Exception], tuple[str, int, str]] = {
     FormRefused: ("forbidden", 403, ""),
@@ -67,23 +46,25 @@ ANSWERS: Mapping[type[Exception], tuple[str, int, str]] = {
 }
 
 
-class Endpoints:
-    """Makes visits of requests, calls handlers in threads, and answers what they raise."""
+class Site:
+    """What all pages of a study need. It makes visits of requests, calls handlers in threads, and answers what they
+    raise.
+    """
 
-    def __init__(self, store: Store, settings: RateServeSettings, renderer: Renderer) -> None:
-        self.store, self.settings, self.renderer = store, settings, renderer
-        self.cookies = Cookies(settings)
+    def __init__(self, store: Store, settings: RateServeSettings, admin_token: str) -> None:
+        self.store, self.settings, self.renderer = store, settings, Renderer(store.plan)
+        self.cookies, self.admin = Cookies(settings), AdminSessions(admin_token)
 
-    def of(self, handler: Handler, *, checks_form: bool = True) -> Callable[[Request], Awaitable[Response]]:
-        """The endpoint of a handler, for Starlette. With `checks_form` a form must send back the secret of its
-        session; else its origin alone is checked.
+    def route(self, method: str, path: str, handler: "Handler") -> Route:
+        """A route, for Starlette. A form must send back the secret of its session; of those of `OWN_CHECKS` the origin
+        alone is checked.
         """
 
         async def answer(request: Request) -> Response:
-            form = await read_form(request) if request.method == "POST" else {}
-            return await run_in_threadpool(self._answer, handler, request, form, checks_form)
+            form = await read_form(request) if method == "POST" else {}
+            return await run_in_threadpool(self._answer, handler, request, form)
 
-        return answer
+        return Route(path, answer, methods=[method])
 
     def language_of(self, request: Request, form: Mapping[str, str] | None = None, rater: Rater | None = None) -> str:
         """The language of a page: of the form, the address, the cookie, the consent, else what the browser asks."""
@@ -92,15 +73,11 @@ class Endpoints:
         accepts, default = request.headers.get("accept-language", ""), self.settings.language
         return chosen_language(self.renderer.catalogues, asked, accepts, default)
 
-    def begin_session(self, rater: str, to: str = "/next") -> Response:
-        response = redirect(to)
-        self.cookies.set(response, self.cookies.session, self.store.new_session(rater), int(SESSION_S))
-        return response
-
-    def _answer(self, handler: Handler, request: Request, form: Mapping[str, str], checks_form: bool) -> Response:
-        visit = Visit(request, self.language_of(request, form), form)
+    def _answer(self, handler: "Handler", request: Request, form: Mapping[str, str]) -> Response:
+        visit = Visit(self, request, self.language_of(request, form), form)
         try:
-            response = self._handled(handler, visit, checks_form)
+            self._recognise(visit)
+            response = handler(visit)
         except Exception as error:
             response = self._failed(visit, error)
         for chosen in (form.get("lang"), request.query_params.get("lang")):
@@ -108,7 +85,8 @@ class Endpoints:
                 self.cookies.set(response, self.cookies.language, str(chosen), LANGUAGE_S)
         return response
 
-    def _handled(self, handler: Handler, visit: Visit, checks_form: bool) -> Response:
+    def _recognise(self, visit: "Visit") -> None:
+        """Find out who it is, and refuse a form that is of nobody's page."""
         request, is_form = visit.request, visit.request.method == "POST"
         if is_form and not is_of_own_page(request.headers):
             raise FormRefused
@@ -117,30 +95,76 @@ class Endpoints:
         if visit.session:
             visit.rater = self.store.rater(visit.session.rater)
             visit.language = self.language_of(request, visit.form, visit.rater)
-        if is_form and checks_form:
+        if is_form and not request.url.path.startswith(OWN_CHECKS):
             if visit.session is None:
                 raise NoSession
             if not same(visit.form.get("csrf", ""), visit.session.csrf):
                 raise FormRefused
-        return handler(visit)
 
-    def _failed(self, visit: Visit, error: Exception) -> Response:
+    def _failed(self, visit: "Visit", error: Exception) -> Response:
         """The page, or for a script the status, of an error."""
-        is_script = visit.form.get("action") == AUTOSAVE
         if isinstance(error, StoreFailed):
             name, status, link = "failure", 503, ""
         elif type(error) in ANSWERS:
             name, status, link = ANSWERS[type(error)]
         else:
             raise error
-        if is_script:
+        if visit.form.get("action") == AUTOSAVE:
             return Response(status_code=status)
         if status == 503 and visit.request.method == "POST":  # a page that keeps what was typed, to send it again
             again = SimpleNamespace(path=visit.request.url.path, fields=[*visit.form.items()])
-            response = self.renderer.message("unsaved", visit.language, status, again=again)
+            response = visit.message("unsaved", status, again=again)
             response.headers["Retry-After"] = "10"
             return response
-        return self.renderer.message(name, visit.language, status, link=link if visit.session else "")
+        return visit.message(name, status, link=link if visit.session else "")
+
+
+@dataclass
+class Visit:
+    """One request; `session` and `rater` are None for somebody unknown."""
+
+    site: Site
+    request: Request
+    language: str
+    form: Mapping[str, str]
+    session: Session | None = None
+    rater: Rater | None = None
+
+    @property
+    def store(self) -> Store:
+        return self.site.store
+
+    @property
+    def protocol(self) -> Protocol:
+        return self.site.store.plan.protocol
+
+    @property
+    def texts(self) -> Catalogue:
+        return self.site.renderer.catalogues[self.language]
+
+    @property
+    def known(self) -> Rater:
+        """The rater; `NoSession` where there is none."""
+        if self.rater is None or self.rater.forgotten:
+            raise NoSession
+        return self.rater
+
+    def page(self, template: str, status: int = 200, **values: Any) -> Response:
+        """A page whose forms send back the secret of the session; see `Renderer.page`."""
+        secret = {"csrf": self.session.csrf if self.session else ""}
+        return self.site.renderer.page(template, self.language, status, **(secret | values))
+
+    def message(self, name: str, status: int, **values: Any) -> Response:
+        return self.site.renderer.message(name, self.language, status, **values)
+
+    def begin_session(self, rater: str) -> Response:
+        response, cookies = redirect("/next"), self.site.cookies
+        cookies.set(response, cookies.session, self.store.new_session(rater), int(SESSION_S))
+        return response
+
+
+Handler = Callable[[Visit], Response]
+Routes = Sequence[tuple[str, str, Handler]]  # method, path
 
 
 def redirect(to: str) -> Response:
