@@ -56,6 +56,12 @@ class Hit:
         """A line of `hits.jsonl`."""
         return asdict(self)
 
+    def fields_of(self, item: Item) -> dict[str, Any]:
+        """What exports say of an item, wherever they name it."""
+        passage = self.passages[item.passage].passage
+        known = {"position": item.position, "kind": item.kind, "systems": [*item.systems], "item": item.item}
+        return {**known, "passage": passage, "original": item.original}
+
     @staticmethod
     def from_dict(where: str, given: Mapping[str, Any]) -> "Hit":
         """A task from plain values; `where` names file and line in errors."""

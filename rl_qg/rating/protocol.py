@@ -179,16 +179,20 @@ class Criterion:
     control: bool = _read(_FLAG, True)  # enters the test of raters
 
     @property
+    def is_slider(self) -> bool:
+        return self.scale == SLIDER
+
+    @property
     def middle(self) -> int:
         return (self.lowest + self.highest) // 2
 
     @property
     def lowest(self) -> int:
-        return 0 if self.scale == SLIDER else min(value for value, _ in self.anchors)
+        return 0 if self.is_slider else min(value for value, _ in self.anchors)
 
     @property
     def highest(self) -> int:
-        return 100 if self.scale == SLIDER else max(value for value, _ in self.anchors)
+        return 100 if self.is_slider else max(value for value, _ in self.anchors)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from rl_qg.rating.pages.rendering import shown_practice
+from rl_qg.rating.pages.rendering import shown_item
 from rl_qg.rating.pages.visits import NoSession, Routes, Visit, redirect, values_of
 from rl_qg.rating.study.records import COMPLETED, FULL, NO_CONSENT, SCREENED_OUT, NotYours
 from rl_qg.runtime.errors import InputError
@@ -115,7 +115,7 @@ def consent(visit: Visit) -> Response:
     says_days = all("{retention_days}" in text for text in protocol.consent.values())
     return visit.page(
         "consent",
-        consent=visit.site.renderer.local(protocol.consent, visit.language),
+        consent=protocol.consent,
         version=protocol.consent_version,
         minutes=round(protocol.minutes_per_hit),
         days=None if says_days else visit.store.plan.retention_days,
@@ -145,8 +145,8 @@ def declined(visit: Visit) -> Response:
 def instructions(visit: Visit) -> Response:
     if not _has_consented(visit):
         return redirect(place_of(visit))
-    shown = [visit.site.renderer.local(text, visit.language) for text in visit.protocol.instructions]
-    return visit.page("instructions", instructions=shown, understood=visit.known.practice is not None)
+    is_understood = visit.known.practice is not None
+    return visit.page("instructions", instructions=visit.protocol.instructions, understood=is_understood)
 
 
 def understood(visit: Visit) -> Response:
@@ -219,8 +219,9 @@ def _shown_practice(
     missing: Sequence[str] = (),
     moved: Mapping[str, int] | None = None,
 ) -> Response:
-    renderer, protocol = visit.site.renderer, visit.protocol
+    protocol, statements = visit.protocol, visit.site.renderer.statements
     shown, total = protocol.practice[number - 1], len(protocol.practice)
+    place = shown.context, shown.answer, shown.context.find(shown.answer)
     end = "/screened" if visit.known.practice == "failed" else "/task"
     return visit.page(
         "item",
@@ -233,11 +234,11 @@ def _shown_practice(
         is_practice=True,
         is_test=protocol.practice_passes > 0,
         expired=False,
-        item=shown_practice(shown, protocol.language),
-        statements=renderer.statements(visit.language, values or {}, missing=missing, fixed=fixed, moved=moved),
+        item=shown_item("", *place, shown.question, protocol.language),
+        statements=statements(values or {}, missing=missing, fixed=fixed, moved=moved),
         action=f"/practice/{number}",
         before=False,
-        comment=renderer.local(shown.comment, visit.language) if fixed else None,
+        comment=shown.comment if fixed else None,
         after=f"/practice/{number + 1}" if number < total else end,
     )
 

@@ -7,6 +7,7 @@ from starlette.responses import Response
 from rl_qg.rating.pages.arrival import last_page, leave, place_of
 from rl_qg.rating.pages.rendering import shown_item
 from rl_qg.rating.pages.visits import AUTOSAVE, Routes, Visit, redirect, values_of
+from rl_qg.rating.plan_files import Hit
 from rl_qg.rating.study.records import COMPLETED, EXPIRED, FULL, RETURNED, Assignment, Closed, NotYours
 
 # --- Which task ---
@@ -83,13 +84,19 @@ def item(visit: Visit) -> Response:
         is_practice=False,
         is_test=False,
         expired=assignment.state == EXPIRED,
-        item=shown_item(assignment.hit, assignment.hit.items[position - 1]),
-        statements=visit.site.renderer.statements(visit.language, values, missing=missing, moved=moved),
+        item=_shown(assignment.hit, position),
+        statements=visit.site.renderer.statements(values, missing=missing, moved=moved),
         action=f"/task/{assignment.id}/{position}",
         before=position > 1,
         comment=None,
         after="",
     )
+
+
+def _shown(hit: Hit, position: int) -> dict[str, str]:
+    one = hit.items[position - 1]
+    passage = hit.passages[one.passage]
+    return shown_item(passage.title, passage.context, one.answer, one.answer_start, one.question, hit.language)
 
 
 def save_item(visit: Visit) -> Response:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib import resources
 from typing import Any
@@ -12,8 +12,8 @@ from jinja2 import Template
 from starlette.responses import HTMLResponse, Response
 
 from rl_qg.pages.results import page_environment
-from rl_qg.rating.plan_files import Hit, Item, StudyPlan
-from rl_qg.rating.protocol import SLIDER, Practice, Texts
+from rl_qg.rating.plan_files import StudyPlan
+from rl_qg.rating.protocol import Criterion, Texts
 from rl_qg.web.requests import page_files
 
 # --- The language of the pages, and texts with their language ---
@@ -95,35 +95,11 @@ TEMPLATES = (
 
 
 @dataclass(frozen=True)
-class ShownItem:
-    """A question and its passage in the language that they are written in. The passage is cut at both ends of the
-    answer; without a mark all of it is `before`.
-    """
-
-    title: str
-    before: str
-    answer: str
-    after: str
-    question: str
-    language: str
-
-    @property
-    def direction(self) -> str:
-        return direction_of(self.language)
-
-
-@dataclass(frozen=True)
 class Statement:
     """One criterion with what was said of it: `value`, None for nothing yet."""
 
     number: int  # in the names of fields, from 1
-    statement: LocalText
-    is_slider: bool
-    lowest: int
-    highest: int
-    low: LocalText
-    high: LocalText
-    anchors: tuple[tuple[int, LocalText], ...]
+    criterion: Criterion
     value: int | None
     stands_at: int  # of a slider
     missing: bool
@@ -170,7 +146,7 @@ class Renderer:
         must not be lost when another language is chosen; with `fault` the title begins with "Error".
         """
         page = {"title": self.local(self.protocol.title, language), "languages": self._languages}
-        page |= {"csrf": csrf, "form": form, "fault": fault}
+        page |= {"csrf": csrf, "form": form, "fault": fault, "local": partial(self.local, language=language)}
         content = self._templates[template].render(t=self.catalogues[language], page=page, **values)
         return HTMLResponse(content, status)
 
@@ -186,7 +162,6 @@ class Renderer:
 
     def statements(
         self,
-        language: str,
         values: Mapping[str, int],
         *,
         missing: Collection[str] = (),
@@ -196,21 +171,9 @@ class Renderer:
         """The criteria with what was said of them so far, by name. Where sliders were left that count for nothing,
         since their box was not ticked, they stand (`moved`); others stand in the middle until they are set.
         """
+        stand = values if moved is None else {**moved, **values}
         return [
-            Statement(
-                number=number,
-                statement=self.local(one.statement, language),
-                is_slider=one.scale == SLIDER,
-                lowest=one.lowest,
-                highest=one.highest,
-                low=self.local(one.low, language),
-                high=self.local(one.high, language),
-                anchors=tuple((anchor, self.local(meaning, language)) for anchor, meaning in one.anchors),
-                value=values.get(one.name),
-                stands_at=values.get(one.name, (moved or {}).get(one.name, one.middle)),
-                missing=one.name in missing,
-                fixed=fixed,
-            )
+            Statement(number, one, values.get(one.name), stand.get(one.name, one.middle), one.name in missing, fixed)
             for number, one in enumerate(self.protocol.criteria, 1)
         ]
 
@@ -225,24 +188,17 @@ class Renderer:
         return Response(content, media_type=kind, headers=headers)
 
 
-def shown_item(hit: Hit, item: Item) -> ShownItem:
-    """What a rater sees of an item: neither its kind nor who asked."""
-    passage = hit.passages[item.passage]
-    before, answer, after = _cut(passage.context, item.answer, item.answer_start)
-    return ShownItem(passage.title, before, answer, after, item.question, hit.language)
-
-
-def shown_practice(practice: Practice, language: str) -> ShownItem:
-    """A practice question like an item; its answer is marked where it first stands."""
-    before, answer, after = _cut(practice.context, practice.answer, practice.context.find(practice.answer))
-    return ShownItem("", before, answer, after, practice.question, language)
-
-
-def _cut(context: str, answer: str, start: int | None) -> tuple[str, str, str]:
-    if start is None or start < 0 or not answer:
-        return context, "", ""
-    end = start + len(answer)
-    return context[:start], context[start:end], context[end:]
+def shown_item(
+    title: str, context: str, answer: str, start: int | None, question: str, language: str
+) -> dict[str, str]:
+    """What a rater sees of a question: neither its kind nor who asked. The passage is cut at both ends of the answer;
+    without a place of it (None or -1) all is `before`, and nothing is marked. `language`: of passage and question.
+    """
+    start, end = (start, start + len(answer)) if answer and start is not None and start >= 0 else (len(context),) * 2
+    return {
+        **{"title": title, "before": context[:start], "answer": context[start:end], "after": context[end:]},
+        **{"question": question, "language": language, "direction": direction_of(language)},
+    }
 
 
 @cache

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from rl_qg.rating.pages.rendering import Catalogue, Renderer, chosen_language
 from rl_qg.rating.pages.security import AdminSessions, Cookies, same
-from rl_qg.rating.protocol import SLIDER, Criterion, Protocol
+from rl_qg.rating.protocol import Criterion, Protocol
 from rl_qg.rating.study.raters import SESSION_S
 from rl_qg.rating.study.records import Closed, NotAllowed, NotYours, Rater, Session, StoreFailed
 from rl_qg.rating.study.store import Store
@@ -189,7 +189,7 @@ def values_of(form: Mapping[str, str], criteria: Sequence[Criterion]) -> tuple[d
         given = form.get(f"value-{number}", "")
         if given and (not given.isascii() or not given.isdecimal() or len(given) > 6):
             raise InputError(f"statement {number}: {given[:20]!r} is no whole number")
-        if given and (one.scale != SLIDER or form.get(f"set-{number}")):
+        if given and (not one.is_slider or form.get(f"set-{number}")):
             values[one.name] = int(given)
         elif given and one.lowest <= int(given) <= one.highest and int(given) != one.middle:
             moved[one.name] = int(given)

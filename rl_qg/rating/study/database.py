@@ -32,17 +32,18 @@ Row = tuple[Any, ...]
 class Transaction(ABC):
     """SQL within one transaction; `?` stands for a value. Rows are tuples."""
 
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
     @abstractmethod
-    def _execute(self, text: str, values: Sequence[Any]) -> Any:
-        """A cursor that has run a statement."""
+    def _execute(self, text: str, values: Sequence[Any]) -> Any: ...  # a cursor
 
     @abstractmethod
     def stream(self, text: str, *values: Any) -> Iterator[Row]:
         """Rows one after another, however many there are."""
 
     @abstractmethod
-    def has_table(self, name: str) -> bool:
-        """Whether there is a table of this name."""
+    def has_table(self, name: str) -> bool: ...
 
     def run(self, text: str, *values: Any) -> int:
         """Run a statement; return how many rows it changed."""
@@ -68,12 +69,10 @@ class Database(ABC):
         self._writer = threading.Lock()  # fairer than the database's own waiting, and holds no connection meanwhile
 
     @abstractmethod
-    def _connect(self) -> Any:
-        """A new connection."""
+    def _connect(self) -> Any: ...
 
     @abstractmethod
-    def _begin(self, connection: Any, writing: bool) -> Transaction:
-        """Begin a transaction."""
+    def _begin(self, connection: Any, writing: bool) -> Transaction: ...
 
     @abstractmethod
     def _failure(self, error: Exception) -> StoreFailed | None:
@@ -85,10 +84,8 @@ class Database(ABC):
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
-        """A transaction that may write: all of it is kept when the block ends, nothing if it raises.
-
-        Raises:
-            StoreFailed: the database could not keep it.
+        """A transaction that may write: all of it is kept when the block ends, nothing if it raises, as `StoreFailed`
+        where the database could not keep it.
         """
         with self._writer, self._transaction(writing=True) as transaction:
             yield transaction
@@ -137,9 +134,6 @@ class Database(ABC):
 
 
 class _SQLiteTransaction(Transaction):
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
     def _execute(self, text: str, values: Sequence[Any]) -> Any:
         return self._connection.execute(text, values)
 
@@ -216,9 +210,6 @@ class SQLiteDatabase(Database):
 
 
 class _PostgreSQLTransaction(Transaction):
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
     def _execute(self, text: str, values: Sequence[Any]) -> Any:
         return self._connection.execute(text.replace("?", "%s").encode(), values)
 

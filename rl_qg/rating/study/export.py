@@ -14,7 +14,7 @@ from rl_qg.rating.analysis.quality import pass_rates
 from rl_qg.rating.plan_files import PLAN, StudyPlan
 from rl_qg.rating.protocol import KINDS
 from rl_qg.rating.study.records import NotAllowed
-from rl_qg.rating.study.store import Snapshot, Store, open_store
+from rl_qg.rating.study.store import Store, open_store
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_json
 from rl_qg.settings.web import RateExportSettings, RateForgetSettings, RateStatusSettings
@@ -25,8 +25,8 @@ PAYMENT_COLUMNS = ("rater", "panel", "identity", "state", "submitted", "surplus"
 
 
 def write_payments(store: Store, path: Path, export: Path) -> int:
-    """Write a table of the raters whose identity is known, readable by its owner alone. `export`: the folder of the
-    export, which must not hold it. Returns how many raters there are.
+    """Write a table of the raters whose identity is known, readable by its owner alone, and return how many they are.
+    `export`: the folder of the export, which must not hold it.
     """
     if export.resolve() in path.resolve().parents or path.is_dir():
         raise InputError(f"payments={path}: identities must not be among the ratings; name a file elsewhere")
@@ -50,11 +50,6 @@ def _no_formula(text: str) -> str:
 
 RATINGS, TABLE, ITEMS = "ratings.jsonl", "ratings.csv", "items.jsonl"
 ASSIGNMENTS, FEEDBACK = "assignments.jsonl", "feedback.jsonl"
-COLUMNS = (
-    *("study", "hit", "assignment", "rater", "position", "kind", "systems", "item", "passage", "original"),
-    *("criterion", "value", "first_ms", "last_ms", "changes", "state"),
-)
-
 log = logging.getLogger(__name__)
 
 
@@ -79,11 +74,10 @@ def write_export(settings: RateExportSettings) -> None:
 
 
 def export_study(store: Store, folder: Path) -> tuple[int, Counter[str]]:
-    """Write all files of a study; each appears when all are complete.
-
-    Returns:
-        how many ratings, and how many assignments by state.
+    """Write all files of a study, which appear when all are complete; return how many ratings there are, and
+    assignments by state.
     """
+    states, ratings = Counter[str](), 0
     with store.snapshot() as snapshot, ExitStack() as files:
 
         def file(name: str) -> TextIO:
@@ -91,9 +85,18 @@ def export_study(store: Store, folder: Path) -> tuple[int, Counter[str]]:
 
         json.dump(dict(store.plan.settings), file(PLAN), ensure_ascii=False, indent=2)
         _write_lines(file(ITEMS), items_of(store.plan))
-        states = _write_assignments(file(ASSIGNMENTS), snapshot)
+        assignments, lines, table = file(ASSIGNMENTS), file(RATINGS), file(TABLE)
+        for record in snapshot.assignments():
+            states[record["state"]] += 1
+            _write_lines(assignments, [record | {name: utc(record[name]) for name in ("started", "submitted")}])
         _write_lines(file(FEEDBACK), snapshot.feedback())
-        ratings = _write_ratings(file(RATINGS), file(TABLE), snapshot.ratings())
+        writer = csv.writer(table, lineterminator="\n")
+        for record in snapshot.ratings():
+            if not ratings:
+                writer.writerow(record)
+            _write_lines(lines, [record])
+            writer.writerow({**record, "systems": "|".join(record["systems"])}.values())
+            ratings += 1
         if not ratings:
             raise InputError(f"study={store.place}: nobody has rated anything yet; nothing was written")
     return ratings, states
@@ -103,25 +106,9 @@ def items_of(plan: StudyPlan) -> Iterator[dict[str, Any]]:
     """Every item of every task, as a line of `items.jsonl`."""
     for hit in plan.hits:
         for item in hit.items:
-            passage = hit.passages[item.passage]
-            yield {
-                "hit": hit.hit,
-                "position": item.position,
-                "kind": item.kind,
-                "systems": [*item.systems],
-                "item": item.item,
-                "passage": passage.passage,
-                "original": item.original,
-                "question": item.question,
-                "context": passage.context,
-                "answer": item.answer,
-                "answer_start": item.answer_start,
-            }
-
-
-def utc(seconds: float | None) -> str | None:
-    """A time as ISO 8601 in UTC, to the second."""
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            texts = {"question": item.question, "context": hit.passages[item.passage].context}
+            answer = {"answer": item.answer, "answer_start": item.answer_start}
+            yield {"hit": hit.hit, **hit.fields_of(item), **texts, **answer}
 
 
 def _write_lines(stream: TextIO, records: Iterable[Mapping[str, Any]]) -> None:
@@ -129,24 +116,9 @@ def _write_lines(stream: TextIO, records: Iterable[Mapping[str, Any]]) -> None:
         stream.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
-def _write_assignments(stream: TextIO, snapshot: Snapshot) -> Counter[str]:
-    states: Counter[str] = Counter()
-    for record in snapshot.assignments():
-        states[record["state"]] += 1
-        times = {name: utc(record[name]) for name in ("started", "submitted")}
-        _write_lines(stream, [record | times])
-    return states
-
-
-def _write_ratings(lines: TextIO, table: TextIO, records: Iterable[Mapping[str, Any]]) -> int:
-    writer = csv.DictWriter(table, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    count = 0
-    for record in records:
-        _write_lines(lines, [record])
-        writer.writerow({**record, "systems": "|".join(record["systems"])})
-        count += 1
-    return count
+def utc(seconds: float | None) -> str | None:
+    """A time as ISO 8601 in UTC, to the second."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _check_folder(folder: Path, store: Store) -> None:

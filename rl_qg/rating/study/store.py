@@ -45,19 +45,13 @@ class Snapshot:
             *self._order,
         ):
             hit = self._hits[name]
-            item = hit.items[position - 1]
             first_ms = max(0, round(1000 * (first - shown)))  # a clock that went back makes no negative time
             yield {
                 "study": self._plan.study,
                 "hit": name,
                 "assignment": assignment_name(number),
                 "rater": rater_name(rater),
-                "position": position,
-                "kind": item.kind,
-                "systems": [*item.systems],
-                "item": item.item,
-                "passage": hit.passages[item.passage].passage,
-                "original": item.original,
+                **hit.fields_of(hit.items[position - 1]),
                 "criterion": criterion,
                 "value": value,
                 "first_ms": first_ms,
