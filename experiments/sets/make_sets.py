@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from selections import dpp_of_pool, harmonic_of_pool
+from selections import dpp_of_pool, harmonic_of_pool, oracle
 
-from rl_qg.asking.learned_selector import oracle, reference_scores, train_selector
+from rl_qg.asking.learned_selector import reference_scores, train_selector
 from rl_qg.asking.set_pool import PassagePool
 from rl_qg.asking.sets import SetGenerator, choose
 from rl_qg.data.reading import read_examples

@@ -1,4 +1,5 @@
-"""Two selections that were measured beside those of `rl-qg ask` and are not better: `harmonic` and `dpp`.
+"""Two selections that were measured beside those of `rl-qg ask` and are not better, `harmonic` and `dpp`, and the
+choice of one that knows the human questions, `oracle`.
 
     from experiments.sets.selections import dpp_of_pool
     choose(pool, dpp_of_pool, number=5)  # rl_qg.asking.sets
@@ -16,7 +17,9 @@ for machine learning", 2012; Chen, Zhang and Zhou, "Fast greedy MAP inference fo
 from itertools import combinations
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
+from rl_qg.asking.learned_selector import worth
 from rl_qg.asking.set_pool import Floats, PassagePool
 
 EXACT = 8
@@ -26,6 +29,7 @@ LEAST_NEW = 0.2
 """`harmonic` without a number stops where no question is more dissimilar than this, as in the released code."""
 
 _SINGULAR = 1e-10
+_FORBIDDEN = -1e6
 
 
 def harmonic(quality: Floats, similarity: Floats, number: int | None, *, least: float = LEAST_NEW) -> list[int]:
@@ -105,3 +109,42 @@ def harmonic_of_pool(pool: PassagePool, number: int | None) -> list[int]:
 
 def dpp_of_pool(pool: PassagePool, number: int | None) -> list[int]:
     return dpp(pool.quality, pool.similarity, len(pool.questions) if number is None else number)
+
+
+# The best set that a pool holds, judged by the human questions: how much a selection leaves unused. A diagnostic, for
+# nobody has the human questions when asking.
+
+
+def oracle(scores: Floats, number: int | None) -> list[int]:
+    """The set of the largest S among all sets of `number` questions; None: of the largest F among all sets.
+
+    Exact: an assignment with `number` real pairs, in which dummies take the other rows and columns. Beyond the number
+    of human questions further ones add nothing to S; then those that are most like any of them are taken.
+
+    Args:
+        scores: (n, references), from 0 up.
+        number: of questions, at most.
+
+    Returns:
+        Indices in ascending order.
+    """
+    pairs = min(scores.shape)
+    if number is None:
+        sizes = range(1, pairs + 1)
+        sets = [_pairs_of(scores, size) for size in sizes]
+        values = [2 * worth(scores[rows]) / (len(rows) + scores.shape[1]) for rows in sets]
+        return sets[int(np.argmax(values))] if sets else []
+    chosen = _pairs_of(scores, min(number, pairs))
+    best = scores.max(1) if scores.size else np.zeros(len(scores))
+    others = [row for row in np.argsort(-best, kind="stable").tolist() if row not in chosen]
+    return sorted([*chosen, *others[: max(0, number - len(chosen))]])
+
+
+def _pairs_of(scores: Floats, size: int) -> list[int]:
+    """The rows of the best assignment with exactly `size` pairs."""
+    rows, columns = scores.shape
+    whole = np.zeros((rows + columns - size, rows + columns - size))
+    whole[:rows, :columns] = scores
+    whole[rows:, columns:] = _FORBIDDEN
+    first, second = linear_sum_assignment(whole, maximize=True)
+    return [int(row) for row, column in zip(first, second, strict=True) if row < rows and column < columns]

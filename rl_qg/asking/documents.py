@@ -22,12 +22,36 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.text.spans import sentences, stripped
 from rl_qg.text.words import counted
 
-# Long texts cut into passages that a model can read, at ends of paragraphs or sentences where there are any.
-
+STANDARD_INPUT = "-"
+AUTO = "auto"  # the format is that of the ending
+ENDINGS = {
+    ".jsonl": "jsonl",
+    ".squad.json": "squad",
+    ".json": "json",
+    ".csv": "csv",
+    ".anki.txt": "anki",
+    ".gift": "gift",
+}
+COLUMNS = ("question", "answer", "answer_start", "score", "title", "context", "reason")  # of CSV
+SET_COLUMNS = ("question", "type", "start", "end", "score", "title", "context", "reason")
+# HTML elements that begin and end a paragraph, and those whose text nobody reads as a text.
+BLOCKS = (
+    "address article aside blockquote dd details div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 "
+    "header hr li main nav ol p pre section summary table td th tr ul"
+).split()
+HIDDEN = "head script style template noscript svg nav button select textarea".split()
 
 _PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*")
 _SENTENCE_ENDS = ".!?…。！？।؟\"'”’»)]」』"
 _WORD_END = re.compile(r"\s+")
+_GIFT = str.maketrans({sign: f"\\{sign}" for sign in "\\~=#{}:"} | {"\n": "\\n"})
+
+Sizes = Callable[[Sequence[str]], list[int]]
+Row = dict[str, Any]
+"""A pair: `id`, `title`, `context`, `question`, `answer`, `answer_start` (in the context), `score`, `reason`, …"""
+
+
+# --- Long texts cut into passages that a model can read, at ends of paragraphs or sentences where there are any.
 
 
 @dataclass(frozen=True)
@@ -55,25 +79,20 @@ def paragraphs(text: str) -> list[TextPassage]:
     return found
 
 
-def cut_text(text: str, size_of: Callable[[Sequence[str]], list[int]], limit: int) -> list[TextPassage]:
+def cut_text(text: str, size_of: Sizes, limit: int) -> list[TextPassage]:
     """The passages of a text, in order, none of them blank: the whole text if it fits, else as many whole paragraphs
-    as fit, of a paragraph that is too long as many whole sentences, and of such a sentence as many words.
+    as fit, of a paragraph that is too long as many whole sentences, and of such a sentence as many words (a single
+    word may be larger than the limit).
 
     Passages do not overlap, hold all but white space of the text, and neither begin nor end with white space.
-
-    Args:
-        text: of any length.
-        size_of: the sizes of several texts, such as their numbers of tokens; the size of a text is taken as the sum of
-            those of its parts.
-        limit: the largest size of a passage. A single word may be larger.
+    `size_of` gives the sizes of several texts, such as their numbers of tokens; the size of a text is taken as the sum
+    of those of its parts.
     """
     parts = (stripped(text, start, end) for start, end in _cut(text, 0, len(text), size_of, limit, 0))
     return [TextPassage(text[start:end], start) for start, end in parts if start < end]
 
 
-def _cut(
-    text: str, start: int, end: int, size_of: Callable[[Sequence[str]], list[int]], limit: int, level: int
-) -> Iterator[tuple[int, int]]:
+def _cut(text: str, start: int, end: int, size_of: Sizes, limit: int, level: int) -> Iterator[tuple[int, int]]:
     """Neighbouring parts of one level (paragraphs, sentences, words) joined up to the limit."""
     if size_of([text[start:end]])[0] <= limit or level == len(_LEVELS):
         yield start, end
@@ -106,19 +125,7 @@ _LEVELS: tuple[Callable[[str], list[tuple[int, int]]], ...] = (
 )
 
 
-# The text of plain text, Markdown, HTML, PDF, and standard input.
-
-
-STANDARD_INPUT = "-"
-BLOCKS = (
-    *("address", "article", "aside", "blockquote", "dd", "details", "div", "dl", "dt", "fieldset", "figcaption"),
-    *("figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "nav", "ol", "p"),
-    *("pre", "section", "summary", "table", "td", "th", "tr", "ul"),
-)
-"""HTML elements that begin and end a paragraph."""
-
-HIDDEN = ("head", "script", "style", "template", "noscript", "svg", "nav", "button", "select", "textarea")
-"""HTML elements whose text nobody reads as a text."""
+# --- The text of plain text, Markdown, HTML, PDF, and standard input.
 
 
 @dataclass(frozen=True)
@@ -130,26 +137,23 @@ class Document:
 
 
 def read_document(source: str) -> Document:
-    """The text of a file, or of standard input (`-`). Paragraphs end with a blank line.
-
-    Raises:
-        InputError: there is no such file; it is of another kind, broken, encrypted or not in its encoding; it holds
-            no text; or the library that reads it is not installed.
+    """The text of a file, or of standard input (`-`). Paragraphs end with a blank line. What cannot be read is an
+    `InputError`.
     """
     if source == STANDARD_INPUT:
-        return _checked("standard input", "stdin", _plain(sys.stdin.buffer.read(), "standard input"))
-    path = existing_file(source)
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        raise InputError(f"{source}: unknown kind of document; give {', '.join(_READERS)}, or - for standard input")
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{source}: cannot be read ({error.strerror}); check the file") from None
-    return _checked(source, path.stem, reader(content, source))
-
-
-def _checked(source: str, name: str, text: str) -> Document:
+        source, name = "standard input", "stdin"
+        text = _plain(sys.stdin.buffer.read(), source)
+    else:
+        path = existing_file(source)
+        name, reader = path.stem, _READERS.get(path.suffix.lower())
+        if reader is None:
+            known = ", ".join(_READERS)
+            raise InputError(f"{source}: unknown kind of document; give {known}, or - for standard input")
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise InputError(f"{source}: cannot be read ({error.strerror}); check the file") from None
+        text = reader(content, source)
     if not text.strip():
         raise InputError(f"{source}: holds no text; give another document")
     return Document(name, text)
@@ -165,7 +169,7 @@ def _plain(content: bytes, source: str, encoding: str = "utf-8") -> str:
         raise InputError(f"{source}: declares the unknown encoding {encoding!r}; save it as UTF-8") from None
     if "\0" in text:
         raise InputError(f"{source}: no text (it has zero bytes); save it as UTF-8")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return line_feeds(text)
 
 
 def _markdown(content: bytes, source: str) -> str:
@@ -238,24 +242,7 @@ _READERS: dict[str, Callable[[bytes, str], str]] = {
 }
 
 
-# Question-answer pairs in the formats of other programs.
-
-
-Row = dict[str, Any]
-"""A pair: `id`, `title`, `context`, `question`, `answer`, `answer_start` (in the context), `score`, `reason`, …"""
-
-ENDINGS = {
-    ".jsonl": "jsonl",
-    ".squad.json": "squad",
-    ".json": "json",
-    ".csv": "csv",
-    ".anki.txt": "anki",
-    ".gift": "gift",
-}
-AUTO = "auto"  # the format is that of the ending
-COLUMNS = ("question", "answer", "answer_start", "score", "title", "context", "reason")  # of CSV
-SET_COLUMNS = ("question", "type", "start", "end", "score", "title", "context", "reason")
-_GIFT = str.maketrans({sign: f"\\{sign}" for sign in "\\~=#{}:"} | {"\n": "\\n"})
+# --- Question-answer pairs in the formats of other programs.
 
 
 def format_of(name: str, chosen: str = AUTO) -> str:

@@ -1,13 +1,22 @@
-"""One text on its way from a request to its pairs: its passages, the answers to ask about, and the pairs so far."""
+"""One text on its way from a request to its pairs: its passages, the answers to ask about, and the pairs so far.
+
+What is decoded for a row must not depend on the other rows of a call. A matrix product rounds a row differently with
+other rows beside it and with other padding (measured: with PyTorch's own linear layers nearly every log-probability
+differs in its last digits). Where the generator computes each row alike (`CandidateGenerator.is_independent`), rows of
+all texts share batches in which all inputs are padded to the same length, which depends on their own length alone.
+Otherwise (causal models, several threads, a GPU) a text has batches of its own, which are the same whatever else is
+asked for.
+"""
 
 import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 
@@ -29,49 +38,29 @@ from rl_qg.readers.reader import AnswerReader, f1
 from rl_qg.runtime.processes import OutOfMemoryRetry
 from rl_qg.text.spans import Span
 
-# Questions for answers, decoded in batches of similar length: one row is an answer in its passage.
-#
-# What is decoded for a row must not depend on the other rows of a call. A matrix product rounds a row differently with
-# other rows beside it and with other padding (measured: with PyTorch's own linear layers nearly every log-probability
-# differs in its last digits). Where the generator computes each row alike (`CandidateGenerator.is_independent`), rows
-# of all texts share batches in which all inputs are padded to the same length, which depends on their own length
-# alone. Otherwise (causal models, several threads, a GPU) a text has batches of its own, which are the same whatever
-# else is asked for.
-
-
 BEAMS = 4  # questions that are decoded for an answer
 TOP_P = 0.9  # of samples, as in `rl-qg generate`
 MARGIN = 10  # tokens that are left free: for special tokens, and because a text may have more than its parts
 
 
+Propose = Callable[[Sequence[str]], list[list[Span]]]
+PER_PASSAGE = 20  # answers that a model proposes in a passage, at most
+MIN_PROBABILITY = 0.1  # of the extractor, as in the settings of `rl-qg answers`
+CUT, NOT_IN_TEXT = "the answer is too long for the model", "answer not in the text"
+Decoded = TypeVar("Decoded")
+
+
 @dataclass(frozen=True)
 class QuestionRow:
-    """An answer at character `start` of its passage; `text` numbers the texts of a call."""
+    """An answer in its passage, as the generator reads it; `text` numbers the texts of a call."""
 
     text: int
-    passage: str
-    answer: str
-    start: int
-    language: str = "en"
-    seed: int | None = None
-    question: str = ""
-
-    @property
-    def example(self) -> QAExample:
-        """As the generator reads it. Samples depend on its id, so on what is asked about alone."""
-        digest = hashlib.sha256(self.passage.encode()).hexdigest()[:16]
-        key = f"{self.seed}|{digest}|{self.start}|{len(self.answer)}"
-        answers = (Answer(self.answer, self.start),)
-        return QAExample(key, "", self.passage, self.question, answers, language=self.language)
+    seed: int | None
+    example: QAExample
 
 
 class QuestionRows:
-    """Decodes the questions of rows.
-
-    Args:
-        generator: decodes them.
-        batch_size: rows that are decoded together, at most.
-    """
+    """Decodes the questions of rows, at most `batch_size` together."""
 
     def __init__(self, generator: CandidateGenerator, batch_size: int) -> None:
         self.generator, self.batch_size = generator, batch_size
@@ -81,32 +70,35 @@ class QuestionRows:
         """The questions of each row, the most probable first: all beams of a search, or samples where the row has a
         seed. Empty where the answer does not fit into the model's input.
         """
-        found: list[list[Candidate]] = [[] for _ in rows]
-        for batch in self._batches(rows):
-            sampled = rows[batch[0]].seed is not None
-            decode = partial(
-                self.generator.candidates,
-                count=BEAMS,
-                max_new_tokens=self.generator.encoder.prompt.max_target_length,
-                top_p=TOP_P if sampled else None,
-                temperature=1.0,
-            )
-            parts = self._retry(decode, [rows[number].example for number in batch])
-            for number, group in zip(batch, (group for part in parts for group in part), strict=True):
-                found[number] = group
-        return found
+        options: dict[str, Any] = {
+            "max_new_tokens": self.generator.encoder.prompt.max_target_length,
+            "temperature": 1.0,
+        }
+        beams, samples = (
+            partial(self.generator.candidates, count=BEAMS, top_p=top_p, **options) for top_p in (None, TOP_P)
+        )
+        found = self._decoded(rows, lambda seed: beams if seed is None else samples)
+        return [group or [] for group in found]
 
     def likelihoods(self, rows: Sequence[QuestionRow]) -> list[Candidate | None]:
         """The question of each row as if it had been decoded; None where the answer does not fit."""
-        found: list[Candidate | None] = [None for _ in rows]
+        return self._decoded(rows, lambda seed: self.generator.likelihoods)
+
+    def _decoded(
+        self,
+        rows: Sequence[QuestionRow],
+        decoder_of: Callable[[int | None], Callable[[Sequence[QAExample]], list[Decoded]]],
+    ) -> list[Decoded | None]:
+        """What is decoded for each row, in batches of similar length; None where its answer does not fit."""
+        found: list[Decoded | None] = [None for _ in rows]
         for batch in self._batches(rows):
-            parts = self._retry(self.generator.likelihoods, [rows[number].example for number in batch])
-            for number, candidate in zip(batch, (one for part in parts for one in part), strict=True):
-                found[number] = candidate
+            parts = self._retry(decoder_of(rows[batch[0]].seed), [rows[number].example for number in batch])
+            for number, decoded in zip(batch, chain.from_iterable(parts), strict=True):
+                found[number] = decoded
         return found
 
     def _batches(self, rows: Sequence[QuestionRow]) -> Iterator[list[int]]:
-        """The numbers of the rows in batches of similar length; rows whose answer does not fit are left out."""
+        """The numbers of the rows in batches; rows whose answer does not fit are left out."""
         together = self.generator.is_independent
         keys: list[tuple[bool, int, int, int]] = []
         for number, row in enumerate(rows):
@@ -139,21 +131,9 @@ class QuestionRows:
         return [len(ids) for ids in encoded["input_ids"]]
 
 
-# Answers that are proposed in a text, for the ways in which answers come first.
-
-
-Propose = Callable[[Sequence[str]], list[list[Span]]]
-PER_PASSAGE = 20  # answers that a model proposes in a passage, at most
-MIN_PROBABILITY = 0.1  # of the extractor, as in the settings of `rl-qg answers`
-
-
 class AnswerProposals:
-    """Proposes answers: by rules or a trained extractor (`pipeline`), or by the generator itself (`multitask`).
-
-    Args:
-        generator: of questions; of a multitask model it also writes answers.
-        extractor: folder of `rl-qg train-answers`; None: rules.
-        device: of the extractor.
+    """Proposes answers: by rules, or the extractor in a folder of `rl-qg train-answers` (`pipeline`), or by the
+    generator itself (`multitask`).
     """
 
     def __init__(
@@ -163,13 +143,11 @@ class AnswerProposals:
         extractor: str | Path | None = None,
         device: torch.device | None = None,
     ) -> None:
+        self._generator = generator
         self._by_way: dict[str, Propose] = {"pipeline": _by_rules}
         if extractor is not None:
-            place = device or torch.device("cpu")
-            self._by_way["pipeline"] = ExtractorAnswers(
-                str(extractor), PER_PASSAGE, min_probability=MIN_PROBABILITY, device=place
-            )
-        self._generator = generator
+            place: dict[str, Any] = {"device": device or torch.device("cpu"), "min_probability": MIN_PROBABILITY}
+            self._by_way["pipeline"] = ExtractorAnswers(str(extractor), PER_PASSAGE, **place)
 
     def __call__(self, text: str, passages: Sequence[TextPassage], way: str, number: int | None) -> list[AnswerSpan]:
         """The best `number` answers (None: all) of a text's passages, spread over its sentences: the best of each
@@ -206,18 +184,8 @@ def _by_rules(contexts: Sequence[str]) -> list[list[Span]]:
     return [rule_spans(context) for context in contexts]
 
 
-CUT, NOT_IN_TEXT = "the answer is too long for the model", "answer not in the text"
-
-
 class Draft:
-    """The pairs of one request.
-
-    Args:
-        number: of the request in its call.
-        request: what to ask about.
-        passages: of its text.
-        way: in which the pairs are made.
-    """
+    """The pairs of a request, which has this `number` in its call: of the `passages` of its text, made in a `way`."""
 
     def __init__(self, number: int, request: AskRequest, passages: Sequence[TextPassage], way: str) -> None:
         self.number, self.request, self.passages, self.way = number, request, passages, way
@@ -243,13 +211,19 @@ class Draft:
             if not self.spans and self.request.way is None:  # a model that extracts none: then by rules
                 self.spans = proposals(self.request.text, self.passages, "pipeline", self._proposed)
         self.dropped[NOT_IN_TEXT] += proposals.left_out - before
+        seed = self.request.seed
         for span in dict.fromkeys(self.spans):
-            passage = self.passage_of(span)
-            request = self.request
-            row = QuestionRow(
-                self.number, passage.text, span.text, span.start - passage.start, request.language, request.seed
-            )
-            self._rows.append((span, row))
+            example = self._example(span)
+            # Samples depend on the id, so on what is asked about alone.
+            digest = hashlib.sha256(example.context.encode()).hexdigest()[:16]
+            key = f"{seed}|{digest}|{example.answers[0].start}|{len(span.text)}"
+            example = replace(example, id=key, language=self.request.language)
+            self._rows.append((span, QuestionRow(self.number, seed, example)))
+
+    def _example(self, span: AnswerSpan) -> QAExample:
+        """A span as the answer in its passage, to a question that is not known yet."""
+        passage = self.passage_of(span)
+        return QAExample(str(self.number), "", passage.text, "", (Answer(span.text, span.start - passage.start),))
 
     def rows(self) -> list[QuestionRow]:
         return [row for _, row in self._rows]
@@ -271,15 +245,9 @@ class Draft:
         for passage in evenly(self.passages, self._proposed):
             (written,) = generate_pairs(generator, [passage.text], max_new_tokens=longest)  # alone: as in QuestionRows
             self.dropped.update(written.dropped)
-            found = [
-                ProposedPair(
-                    one.question,
-                    AnswerSpan(one.answer, passage.start + one.answer_start, "generated"),
-                    one.logprob,
-                    one.tokens,
-                )
-                for one in written
-            ]
+            spans = [AnswerSpan(one.answer, passage.start + one.answer_start, "generated") for one in written]
+            parts = zip(written, spans, strict=True)
+            found = [ProposedPair(one.question, span, one.logprob, one.tokens) for one, span in parts]
             self.pairs += usable(found, self.dropped)
 
     def read_back(self, reader: AnswerReader | None) -> None:
@@ -288,17 +256,15 @@ class Draft:
             return
         contexts = [self.passage_of(pair.span).text for pair in self.pairs]
         answers = reader([pair.question for pair in self.pairs], contexts)
-        self.pairs = [pair.answered(f1(text, pair.span.text)) for pair, text in zip(self.pairs, answers, strict=True)]
+        self.pairs = [
+            replace(pair, round_trip=f1(text, pair.span.text)) for pair, text in zip(self.pairs, answers, strict=True)
+        ]
 
     def rank(self, reranker: Reranker | None) -> None:
         """Let a reward order the pairs; each text alone, so that its rewards do not depend on the others."""
         if reranker is None or not self.pairs:
             return
-        examples = []
-        for pair in self.pairs:
-            passage = self.passage_of(pair.span)
-            answer = Answer(pair.span.text, pair.span.start - passage.start)
-            examples.append(QAExample(str(self.number), "", passage.text, "", (answer,)))
+        examples = [self._example(pair.span) for pair in self.pairs]
         reranker.reset()
         values = reranker.scores(examples, [pair.question for pair in self.pairs])
         self.dropped[NO_REWARD] += sum(not math.isfinite(value) for value in values)
@@ -310,13 +276,12 @@ class Draft:
         request = self.request
         if not self.passages:
             return QAPairs(reason="the text is no valid Unicode" if request.text.strip() else "the text is empty")
+        options: dict[str, Any] = {"min_score": request.min_score, "dropped": self.dropped}
         if request.answers is not None:
-            return select_for_answers(
-                self.pairs, self.spans, len(request.answers), min_score=request.min_score, dropped=self.dropped
-            )
+            return select_for_answers(self.pairs, self.spans, len(request.answers), **options)
         if not self._rows and not self.pairs and not +self.dropped:
             return QAPairs(reason="no answer to ask about was found in the text")
-        return select(request.text, self.pairs, request.number, min_score=request.min_score, dropped=self.dropped)
+        return select(request.text, self.pairs, request.number, **options)
 
     def _placed(self, answer: str | AnswerSpan) -> AnswerSpan | None:
         """A given answer where it stands; None where it does not."""

@@ -27,23 +27,10 @@ from rl_qg.runtime.files import read_json, write_json
 from rl_qg.text.question_types import NINE_TYPES, nine_type
 from rl_qg.text.words import normalised_words, word_count
 
-# The best set that a pool holds, judged by the human questions: how much a selection leaves unused. A diagnostic, and
-# the target of the learned selector; nobody has the human questions when asking.
-#
-# A set of m questions is worth S, the largest sum of scores over pairs of a question and a human one of which no two
-# share either (Multi-M of `rewards.sets`: precision S / m, recall S / n, F = 2 S / (m + n)).
-
-
-_FORBIDDEN = -1e6
-
 
 def reference_scores(questions: Sequence[str], references: Sequence[str], metric: Metric | None = None) -> Floats:
-    """The score of each question with each human one, (questions, references).
-
-    Args:
-        questions: generated.
-        references: human.
-        metric: one that compares with references and has no score below 0; None: ROUGE-L.
+    """The score of each question with each human one, (questions, references), by a metric that compares with
+    references and has no score below 0; None: ROUGE-L.
     """
     shape = (len(questions), len(references))
     if not all(shape):
@@ -54,43 +41,10 @@ def reference_scores(questions: Sequence[str], references: Sequence[str], metric
 
 
 def worth(scores: Floats) -> float:
-    """S of a set, from the scores (m, n) of its questions."""
-    return float(scores[linear_sum_assignment(scores, maximize=True)].sum()) if scores.size else 0.0
-
-
-def oracle(scores: Floats, number: int | None) -> list[int]:
-    """The set of the largest S among all sets of `number` questions; None: of the largest F among all sets.
-
-    Exact: an assignment with `number` real pairs, in which dummies take the other rows and columns. Beyond the number
-    of human questions further ones add nothing to S; then those that are most like any of them are taken.
-
-    Args:
-        scores: (n, references), from 0 up.
-        number: of questions, at most.
-
-    Returns:
-        Indices in ascending order.
+    """S of a set, from the scores (m, n) of its questions: the largest sum over pairs of a question and a human one of
+    which no two share either (Multi-M of `rewards.sets`: precision S / m, recall S / n, F = 2 S / (m + n)).
     """
-    pairs = min(scores.shape)
-    if number is None:
-        sizes = range(1, pairs + 1)
-        sets = [_pairs_of(scores, size) for size in sizes]
-        values = [2 * worth(scores[rows]) / (len(rows) + scores.shape[1]) for rows in sets]
-        return sets[int(np.argmax(values))] if sets else []
-    chosen = _pairs_of(scores, min(number, pairs))
-    best = scores.max(1) if scores.size else np.zeros(len(scores))
-    others = [row for row in np.argsort(-best, kind="stable").tolist() if row not in chosen]
-    return sorted([*chosen, *others[: max(0, number - len(chosen))]])
-
-
-def _pairs_of(scores: Floats, size: int) -> list[int]:
-    """The rows of the best assignment with exactly `size` pairs."""
-    rows, columns = scores.shape
-    whole = np.zeros((rows + columns - size, rows + columns - size))
-    whole[:rows, :columns] = scores
-    whole[rows:, columns:] = _FORBIDDEN
-    first, second = linear_sum_assignment(whole, maximize=True)
-    return [int(row) for row, column in zip(first, second, strict=True) if row < rows and column < columns]
+    return float(scores[linear_sum_assignment(scores, maximize=True)].sum()) if scores.size else 0.0
 
 
 def gains(scores: Floats, chosen: Sequence[int]) -> Floats:
@@ -109,9 +63,7 @@ FEATURES = (
 pool, `from passage` the share of its words that stand in the passage, `new sentence` how much it covers that the set
 does not."""
 
-SIZE_FEATURES = ("sentences", "words")
-"""Of a passage, to predict the number of human questions."""
-
+SIZE_FEATURES = ("sentences", "words")  # of a passage, to predict the number of human questions
 RIDGE = 1.0
 ROUNDS = 2
 BEYOND = 2  # steps after as many questions as people asked, so that it learns what adds nothing
@@ -145,15 +97,11 @@ class Regression:
 
 @dataclass(frozen=True)
 class LearnedSelector:
-    """What `train_selector` returns.
+    """What `train_selector` returns: models of the gain of a question (from `FEATURES`) and of the number of human
+    questions (from `SIZE_FEATURES`), learned from the pools of so many `passages`.
 
-    Args:
-        gain: from `FEATURES` to the predicted gain.
-        size: from `SIZE_FEATURES` to the predicted number of human questions.
-        with_reader: whether answerability was known in training; then it must be known in use.
-        passages: number of pools that it was trained on.
-        strategy: of the generator of these pools; "" if not known.
-        model: that generator, as it was named; "" if not known.
+    `with_reader`: answerability was known in training, and must then be known in use. `strategy` and `model` are those
+    of the generator of the pools; "" if not known.
     """
 
     gain: Regression
@@ -192,13 +140,11 @@ class LearnedSelector:
             )
 
     def save(self, path: Path) -> None:
-        """Write it as JSON, with the names of the features."""
         names = {"features": list(FEATURES), "size_features": list(SIZE_FEATURES)}
         write_json(path, {**names, **asdict(self)})
 
     @classmethod
     def load(cls, path: Path) -> "LearnedSelector":
-        """What `save` has written."""
         if not path.is_file():
             raise InputError(f"selector={path}: no such file; train one with rl-qg train-selector")
         record: Any = read_json(path)
@@ -221,12 +167,8 @@ def train_selector(
     references: Sequence[Sequence[str]],
     scores: Callable[[Sequence[str], Sequence[str]], Floats] = reference_scores,
 ) -> LearnedSelector:
-    """Learn to select from pools with human questions.
-
-    Args:
-        pools: of passages, all with answerability or all without.
-        references: the human questions of each.
-        scores: from questions and references to their scores, (n, references), from 0 up.
+    """Learn to select from pools of passages, all with answerability or all without, and the human questions of each;
+    `scores` makes of questions and references their scores (n, references), from 0 up.
     """
     known = [(pool, scores(pool.texts, gold)) for pool, gold in zip(pools, references, strict=True)]
     useful = [(pool, values) for pool, values in known if values.size]
@@ -274,16 +216,14 @@ def _fixed_features(pool: PassagePool) -> Floats:
     words = [normalised_words(text) for text in pool.texts]
     kinds = [nine_type(text) for text in pool.texts]
     count = len(pool.questions)
-    answerability = np.zeros(count) if pool.answerability is None else pool.answerability
-    place = [(question.start + question.end) / 2 / max(1, len(pool.context)) for question in pool.questions]
     return np.column_stack(
         [
             pool.probability,
-            answerability,
+            np.zeros(count) if pool.answerability is None else pool.answerability,
             [len(one) for one in words],
             [float(not question.rank) for question in pool.questions],
             (pool.similarity.sum(1) - 1) / max(1, count - 1),
-            place,
+            [(question.start + question.end) / 2 / max(1, len(pool.context)) for question in pool.questions],
             pool.asked @ pool.weights / np.maximum(pool.asked.sum(1), 1e-9),
             [sum(word in passage for word in one) / max(1, len(one)) for one in words],
             *([float(kind == name) for kind in kinds] for name in NINE_TYPES[:-1]),

@@ -1,6 +1,5 @@
-"""Which folder is meant by the name of a generator: a run, a folder, a model of the Hub, or a packaged miniature.
-
-And what those who read its questions must know of it.
+"""Which folder is meant by the name of a generator (a run, a folder, a model of the Hub, or a packaged miniature), and
+what those who read its questions must know of it.
 """
 
 import logging
@@ -17,19 +16,11 @@ from rl_qg.runtime.run_folder import CONFIG
 
 log = logging.getLogger(__name__)
 
+# What is used where no model is named: the run of the README if it is there, else the packaged miniature.
 DEFAULTS = ("runs/quickstart", "runs/first", QUESTIONS)
-"""What is used where no model is named: the run of the README if it is there, else the packaged miniature."""
-
 STAGES = ("scst", "ce")  # folders of a run; the first that exists is used
 
-WAYS_OF_TASK = {
-    "questions": ("pipeline",),
-    "multitask": ("multitask", "pipeline"),
-    "pairs": ("end2end",),
-    "answers": (),
-    "sets": (),
-}
-
+WAYS_OF_TASK = {"questions": ("pipeline",), "multitask": ("multitask", "pipeline"), "pairs": ("end2end",)}
 CORPUS_WARNING = (
     "knows only the embedded corpus, on which it was trained: its questions about other texts are mostly nonsense, "
     "and its scores say nothing about them; give another model with model.path=…"
@@ -106,7 +97,7 @@ def _trained_on(path: str | Path) -> object:
 
 def ways_of(prompt: Prompt, name: str) -> tuple[str, ...]:
     """The ways in which a model makes pairs, the usual one first."""
-    ways = WAYS_OF_TASK[prompt.task]
+    ways = WAYS_OF_TASK.get(prompt.task, ())
     if ways and prompt.input not in ABOUT_ANSWERS:
         raise InputError(
             f"model.path={name}: was trained with model.input={prompt.input} and asks about no given answer, "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 from reprlib import repr as short
 from types import NoneType
-from typing import Any
+from typing import Any, TypedDict
 
 from rl_qg.runtime.errors import InputError
 
@@ -30,7 +30,6 @@ class AnswerSpan:
 
     @property
     def end(self) -> int:
-        """One past the last character."""
         return self.start + len(self.text)
 
 
@@ -40,8 +39,7 @@ class QAPair:
 
     Args:
         question: the question.
-        answer: its answer, as it stands in the text.
-        answer_start: first character of the answer in the text.
+        answer: its answer, as it stands in the text from character `answer_start` on.
         score: from 0 to 1, higher is better; what it is made of is in `scores`.
         logprob: log-probability of the question (natural logarithm, end token included).
         scores: the value of each criterion by its name, such as `probability` or `round_trip`.
@@ -58,12 +56,20 @@ class QAPair:
 
     @property
     def answer_end(self) -> int:
-        """One past the last character of the answer in the text."""
         return self.answer_start + len(self.answer)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, ready for JSON."""
         return {**vars(self), "scores": dict(self.scores)}
+
+
+class AskOptions(TypedDict, total=False):
+    """The options of `QuestionGenerator.ask`, as in `AskRequest`."""
+
+    number: int | None
+    language: str
+    seed: int | None
+    way: str | None
+    min_score: float
 
 
 @dataclass(frozen=True)
@@ -75,13 +81,12 @@ class AskRequest:
         answers: what to ask about; None: answers are proposed. A text is asked about at its first place, a span where
             it says.
         number: of pairs; None: all that are good enough.
-        language: of the text, an ISO 639-1 code.
+        language: of the text, an ISO 639-1 code; chooses the language code of models that have some (mBART).
         seed: None for the most probable questions; a number draws other ones, the same for the same number.
-        way: one of `WAYS`; None: the first that the model can.
+        way: one of `WAYS`; None: the first that the model can, and where it extracts no answers, those of `pipeline`.
         min_score: pairs below it are left out.
 
-    Raises:
-        InputError: a value is of the wrong type or out of its range, or the way unknown.
+    A value that is of the wrong type or out of its range is an `InputError`.
     """
 
     text: str
@@ -129,21 +134,15 @@ def _checked_answers(answers: Any) -> tuple[str | AnswerSpan, ...]:
         raise InputError(f"answers={short(answers)} is no list; give a list, such as answers=['Rome', '1833']")
     given = tuple(answers)
     for answer in given:
-        is_span = (
-            isinstance(answer, AnswerSpan) and isinstance(answer.text, str) and isinstance(answer.start, Integral)
-        )
-        if not isinstance(answer, str) and not is_span:
+        parts = (answer.text, answer.start) if isinstance(answer, AnswerSpan) else (answer, 0)
+        if not isinstance(parts[0], str) or not isinstance(parts[1], Integral):
             raise InputError(f"answers: {short(answer)} is neither a text nor an AnswerSpan(text, start)")
     return given
 
 
 class QAPairs(list[QAPair]):
-    """The pairs of one text, best first.
-
-    Args:
-        pairs: of the text.
-        reason: why there are fewer than asked for; "" if there are as many.
-        dropped: how many pairs were left out, by reason.
+    """The pairs of one text, best first, with the `reason` why there are fewer than asked for ("" if there are as
+    many), and how many were left out, by reason (`dropped`).
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from reprlib import repr as short
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 import torch
 
@@ -19,7 +19,7 @@ from rewards.relevance.explanation import Explanation
 from rl_qg.asking.documents import TextPassage
 from rl_qg.asking.drafts import AnswerProposals, Draft, QuestionRows
 from rl_qg.asking.models import corpus_warning, generator_path, reader_path, ways_of
-from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
+from rl_qg.asking.pairs import AnswerSpan, AskOptions, AskRequest, QAPair, QAPairs
 from rl_qg.asking.selection import WeighedSpan, matched_spans
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.readers.reader import AnswerReader
@@ -43,8 +43,8 @@ class QuestionGenerator:
         reward: a metric that chooses among the questions and orders the pairs; None: their `score` does.
         batch_size: answers that are decoded together.
 
-    Raises:
-        InputError: the model asks no questions, or the reward compares with human ones.
+    `ways` are those in which the model makes pairs, the usual one first: of "pipeline", "multitask", "end2end";
+    `warning` is what to know of a model that was trained on the embedded corpus, as one sentence, "" for another.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class QuestionGenerator:
         reward: Reward | None = None,
         batch_size: int = 16,
     ) -> None:
-        self._generator, self._name, self._reader = generator, name, reader
-        self._warning = corpus_warning(name)
-        self._ways = ways_of(generator.encoder.prompt, name)
+        self._generator, self.name, self._reader = generator, name, reader
+        self.warning = corpus_warning(name)
+        self.ways = ways_of(generator.encoder.prompt, name)
         self._rows = QuestionRows(generator, batch_size)
         self._proposals = proposals or AnswerProposals(generator)
         self._reward, self._reranker = reward, None if reward is None else reranker_of(reward)
@@ -99,29 +99,12 @@ class QuestionGenerator:
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size} must be at least 1")
-        generator = CandidateGenerator(
-            generator_path(path), device=place, rows=batch_size, independent=place.type == "cpu"
-        )
+        on_cpu = place.type == "cpu"
+        generator = CandidateGenerator(generator_path(path), device=place, rows=batch_size, independent=on_cpu)
         answers = None if reader is None else AnswerReader(reader_path(reader), device=place)
         proposals = AnswerProposals(generator, extractor=extractor, device=place)
-        return cls(
-            generator, name=str(path), reader=answers, proposals=proposals, reward=reward, batch_size=batch_size
-        )
-
-    @property
-    def name(self) -> str:
-        """The model as the user named it."""
-        return self._name
-
-    @property
-    def warning(self) -> str:
-        """What to know of a model that was trained on the embedded corpus, as one sentence; "" for another model."""
-        return self._warning
-
-    @property
-    def ways(self) -> tuple[str, ...]:
-        """The ways in which the model makes pairs, the usual one first: of "pipeline", "multitask", "end2end"."""
-        return self._ways
+        own: dict[str, Any] = {"reward": reward, "batch_size": batch_size}
+        return cls(generator, name=str(path), reader=answers, proposals=proposals, **own)
 
     @property
     def explains(self) -> str | None:
@@ -143,38 +126,14 @@ class QuestionGenerator:
 
     @overload
     def ask(  # type: ignore[overload-overlap]  # a text is a sequence of texts for the type checker
-        self,
-        texts: str,
-        answers: Answers | None = None,
-        *,
-        number: int | None = 5,
-        language: str = "en",
-        seed: int | None = None,
-        way: str | None = None,
-        min_score: float = 0.0,
+        self, texts: str, answers: Answers | None = None, **options: Unpack[AskOptions]
     ) -> QAPairs: ...
     @overload
     def ask(
-        self,
-        texts: Sequence[str],
-        answers: Sequence[Answers | None] | None = None,
-        *,
-        number: int | None = 5,
-        language: str = "en",
-        seed: int | None = None,
-        way: str | None = None,
-        min_score: float = 0.0,
+        self, texts: Sequence[str], answers: Sequence[Answers | None] | None = None, **options: Unpack[AskOptions]
     ) -> list[QAPairs]: ...
     def ask(
-        self,
-        texts: str | Sequence[str],
-        answers: Any = None,
-        *,
-        number: int | None = 5,
-        language: str = "en",
-        seed: int | None = None,
-        way: str | None = None,
-        min_score: float = 0.0,
+        self, texts: str | Sequence[str], answers: Any = None, **options: Unpack[AskOptions]
     ) -> QAPairs | list[QAPairs]:
         """Question-answer pairs of a text, or of each text of a list.
 
@@ -183,44 +142,31 @@ class QuestionGenerator:
             answers: what to ask about, for several texts one list (or None) each; by default answers are proposed. An
                 `AnswerSpan` is asked about where it stands, a text at its first place. There is one pair for each, in
                 their order; an answer given twice gets two different questions.
-            number: of pairs for each text, best first; None: all that are good enough. With `answers` it has no
-                effect.
-            language: of the texts, an ISO 639-1 code; chooses the language code of models that have some (mBART).
-            seed: None for the most probable questions; a number draws other ones, the same for the same number.
-            way: one of `ways`; None: the first, and where a model extracts no answers, those of `pipeline`.
-            min_score: pairs with a lower score are left out.
+            options: the `number` of pairs for each text, best first (5; None: all that are good enough; without effect
+                where there are `answers`), `language`, `seed`, `way` and `min_score`, as in `AskRequest`.
 
-        Returns:
-            The pairs of each text, with the `reason` where there are fewer than asked for. A text that gives none (it
-            is empty, or holds no answer) is an empty list with its reason, and costs the others nothing.
+        The pairs of each text come with the `reason` where there are fewer than asked for. A text that gives none (it
+        is empty, or holds no answer) is an empty list with its reason, and costs the others nothing.
 
         Raises:
             InputError: a value is of the wrong type or out of its range, or the model cannot do this (see `check`).
         """
         given = [answers] if isinstance(texts, str) else answers
         several = _listed(texts)
-        if given is not None and (isinstance(given, (str, bytes)) or not isinstance(given, Collection)):
+        if given is not None and not _is_list(given):
             raise InputError(f"answers={short(given)} is no list; give a list of answers, or None, for each text")
         if given is not None and len(given) != len(several):
             raise InputError(f"answers has {len(given)} lists for {len(several)} texts; give one for each, or None")
-        found = self.ask_many(
-            [
-                AskRequest(text, chosen, number, language, seed, way, min_score)
-                for text, chosen in zip(several, given or [None] * len(several), strict=True)
-            ]
-        )
+        asked = zip(several, given or [None] * len(several), strict=True)
+        found = self.ask_many([AskRequest(text, chosen, **options) for text, chosen in asked])
         return found[0] if isinstance(texts, str) else found
 
     def ask_many(self, requests: Sequence[AskRequest]) -> list[QAPairs]:
-        """The pairs of each request; all of them are decoded together.
-
-        Raises:
-            InputError: the model cannot do what a request asks for (see `check`).
-        """
+        """The pairs of each request; all of them are decoded together. `InputError` as of `check`."""
         for request in requests:
             self.check(request)
         drafts = [
-            Draft(number, request, self.passages(request.text), request.way or self._ways[0])
+            Draft(number, request, self.passages(request.text), request.way or self.ways[0])
             for number, request in enumerate(requests)
         ]
         for draft in drafts:
@@ -238,11 +184,11 @@ class QuestionGenerator:
         """Raise `InputError` if the model cannot do what a request asks for: it has no such way, does not know the
         language, or writes all pairs at once and is given answers.
         """
-        if request.way is not None and request.way not in self._ways:
-            raise InputError(f"way={request.way}: {self._name or 'this model'} can do {' or '.join(self._ways)}")
-        if request.answers is not None and self._ways == ("end2end",):
+        if request.way is not None and request.way not in self.ways:
+            raise InputError(f"way={request.way}: {self.name or 'this model'} can do {' or '.join(self.ways)}")
+        if request.answers is not None and self.ways == ("end2end",):
             raise InputError(
-                f"answers: {self._name or 'this model'} writes questions and answers at once, and none about a given "
+                f"answers: {self.name or 'this model'} writes questions and answers at once, and none about a given "
                 "answer; give a model that was trained with model.task=questions or multitask"
             )
         if languages := self._generator.encoder.languages:
@@ -273,7 +219,7 @@ class QuestionGenerator:
         for text in several:
             self.check(AskRequest(text, number=number, language=language))
             passages = self.passages(text)
-            usual = self._proposals(text, passages, self._ways[0], number)
+            usual = self._proposals(text, passages, self.ways[0], number)
             found.append(usual or self._proposals(text, passages, "pipeline", number))
         return found[0] if isinstance(texts, str) else found
 
@@ -296,7 +242,7 @@ class QuestionGenerator:
             InputError: the three are not lists of equally many, or the model asks about no given answers.
         """
         for name, given in (("questions", questions), ("contexts", contexts), ("answers", answers)):
-            if isinstance(given, (str, bytes)) or not isinstance(given, Collection):
+            if not _is_list(given):
                 raise InputError(f"{name}={short(given)} is no list; give one of each for every question")
         if wrong := [question for question in questions if not isinstance(question, str)]:
             raise InputError(f"questions: {short(wrong[0])} is not a text")
@@ -307,10 +253,15 @@ class QuestionGenerator:
         for number, (question, context, answer) in enumerate(zip(questions, contexts, answers, strict=True)):
             request = AskRequest(context, (answer,), language=language)
             self.check(request)
-            draft = Draft(number, request, self.passages(context), self._ways[0])
+            draft = Draft(number, request, self.passages(context), self.ways[0])
             draft.propose(self._proposals)
             drafts.append((draft, question))
-        rows = [replace(row, question=text) for draft, text in drafts for row in draft.rows() if text.strip()]
+        rows = [
+            replace(row, example=replace(row.example, question=text))
+            for draft, text in drafts
+            for row in draft.rows()
+            if text.strip()
+        ]
         known = iter(self._rows.likelihoods(rows))
         scores = []
         for draft, text in drafts:
@@ -330,13 +281,17 @@ class QuestionGenerator:
         passages = self.passages(context)
         if self.explains is None or not passages or not context.startswith(answer.text, answer.start):
             return None
-        passage = Draft(0, AskRequest(context, (answer,)), passages, self._ways[0]).passage_of(answer)
+        passage = Draft(0, AskRequest(context, (answer,)), passages, self.ways[0]).passage_of(answer)
         reward: Any = self._reward
         try:
             explanation = reward.explain(question, passage.text)
         except MetricInputError:
             return None
         return matched_spans(explanation, passage.start) if isinstance(explanation, Explanation) else None
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, (str, bytes))
 
 
 def _listed(texts: Any) -> list[str]:

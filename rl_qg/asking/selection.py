@@ -25,12 +25,8 @@ from rl_qg.augmentation.near_duplicates import TokenSets, shingles, similar_to_e
 from rl_qg.text.spans import sentences
 from rl_qg.text.words import contains_words, normalised_words
 
-MIN_ROUND_TRIP = 0.5
-"""The lowest F1 between the reader's answer and the answer of a pair, as in the filter `round_trip`."""
-
-SIMILAR = 0.8
-"""Jaccard similarity of the words from which two questions are near duplicates, as in the filter."""
-
+MIN_ROUND_TRIP = 0.5  # F1 between the reader's answer and the answer of a pair, as in the filter `round_trip`
+SIMILAR = 0.8  # Jaccard similarity of the words from which two questions are near duplicates, as in the filter
 Item = TypeVar("Item")
 DIGITS = 6  # of scores and log-probabilities
 
@@ -47,16 +43,11 @@ EMPTY, GIVES_ANSWER, NOT_GIVEN_BACK, LOW_SCORE, NEAR_DUPLICATE, NOT_NEEDED, NO_R
 
 @dataclass(frozen=True)
 class ProposedPair:
-    """A question that was made for an answer of a text.
+    """A question that was made for an answer, the `span` of a text; `logprob` and `tokens` as of a `Candidate`,
+    `round_trip` is the F1 of the reader's answer (None without a reader).
 
-    Args:
-        question: the question.
-        span: its answer in the whole text.
-        logprob: of the question.
-        tokens: of the question, its end token included.
-        round_trip: F1 of the reader's answer; None without a reader.
-        reward: name and value of the reward that ranks the pairs; None without one, or where it failed.
-        rank: higher is better; None: the score.
+    `reward` is the name and value of the reward that ranks the pairs (None without one, or where it failed), and
+    `rank` what orders them, higher is better (None: the score).
     """
 
     question: str
@@ -88,13 +79,10 @@ class ProposedPair:
         return -value, self.span.start, self.span.end, self.question
 
     def rewarded(self, name: str, value: float, sign: int) -> "ProposedPair":
-        """The same with its reward; higher rewards are better if `sign` is 1, lower ones if it is -1."""
+        """The same with its reward; of the sign 1 higher ones are better, of -1 lower ones."""
         if not math.isfinite(value):
             return replace(self, rank=-math.inf)
         return replace(self, reward=(name, value), rank=sign * value)
-
-    def answered(self, round_trip: float) -> "ProposedPair":
-        return replace(self, round_trip=round_trip)
 
     def pair(self, reason: str) -> QAPair:
         span, logprob = self.span, round(self.logprob, DIGITS)
@@ -142,8 +130,8 @@ def select_for_answers(
     min_score: float = 0.0,
     dropped: Counter[str],
 ) -> QAPairs:
-    """One pair for each of the given answers, in their order: of an answer given k times the k best questions that are
-    no near duplicates of each other. `wanted` is the number of given answers, those that the text lacks included.
+    """One pair for each given answer, in their order: of an answer given k times the k best questions that are no near
+    duplicates of each other. `wanted` is the number of given answers, those that the text lacks included.
     """
     by_span: dict[tuple[int, int], list[ProposedPair]] = {}
     for pair in sorted(_good_enough(pairs, min_score, dropped), key=lambda pair: pair.order):
@@ -185,11 +173,7 @@ def _in_order(text: str, pairs: Sequence[QAPair]) -> list[tuple[int, int, int]]:
 
 def spread(text: str, items: Sequence[Item], place_of: Callable[[Item], tuple[int, int]]) -> list[tuple[Item, int]]:
     """Items of a text, the best first, in the order in which they are taken, each with its rank within its sentence.
-
-    Args:
-        text: of which they are.
-        items: best first.
-        place_of: the rank that an item has already (lower ones come first), and its first character.
+    `place_of` gives the rank that an item has already (lower ones come first), and its first character.
     """
     starts = [start for start, _ in sentences(text)]
     taken: Counter[tuple[int, int]] = Counter()
@@ -231,9 +215,6 @@ def shortage(found: int, wanted: int | None, dropped: Counter[str]) -> str:
     return f"{found} of {wanted} pairs: {why}" if wanted is not None else f"no pair: {why}"
 
 
-# What in a text counts for a question, by the explanation of the metric that orders the pairs.
-
-
 @dataclass(frozen=True)
 class WeighedSpan:
     """A part of a text, and how much it has to do with a question: from -1 (against it) to 1."""
@@ -244,14 +225,11 @@ class WeighedSpan:
 
 
 def matched_spans(explanation: Explanation, start: int) -> list[WeighedSpan]:
-    """The parts of a text that a question was matched with, in its order.
+    """The parts of a text that a question was matched with, by the explanation of the question about the passage that
+    begins at `start`, in the order of the text.
 
     The weight is a token's contribution to the local relevance, as a share of the largest one. Tokens that share a
     character are one part.
-
-    Args:
-        explanation: of the question about a passage of the text.
-        start: where that passage begins in the text.
     """
     parts: list[tuple[int, int, float]] = []
     for token, value in zip(explanation.context_tokens, explanation.matched, strict=True):

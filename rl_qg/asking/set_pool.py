@@ -1,4 +1,15 @@
-"""All questions that were generated about one passage, with what selection needs to know about them."""
+"""All questions that were generated about one passage, with what selection needs to know about them, and selections as
+functions of arrays.
+
+Everywhere `quality` (n,) is in [0, 1], higher is better; `similarity` (n, n) is symmetric with ones on its diagonal;
+`number` is how many to take at most. All return the chosen indices in the order in which they were taken. Of equal
+values the first is taken.
+
+Sources: Ray Chowdhury, Mahata, Caragea, "On the Evaluation of Answer-Agnostic Paragraph-level Multi-Question
+Generation", 2022 (`random_choice`, `ranked`); Carbonell and Goldstein, "The use of MMR", SIGIR 1998 (`mmr`); Lin and
+Bilmes, "A class of submodular functions for document summarization", ACL 2011 (`cover`). Two more, which were measured
+to be no better, are in experiments/sets.
+"""
 
 import math
 from collections import Counter
@@ -18,27 +29,15 @@ from rl_qg.generation.sets import PooledQuestion, UnitPool
 from rl_qg.text.spans import sentence_spans
 from rl_qg.text.words import normalised_words
 
-# Which questions of a pool make the set of a passage: pure functions of arrays.
-#
-# Everywhere `quality` (n,) is in [0, 1], higher is better; `similarity` (n, n) is symmetric with ones on its diagonal;
-# `number` is how many to take at most. All return the chosen indices in the order in which they were taken. Of equal
-# values the first is taken.
-#
-# Sources: Ray Chowdhury, Mahata, Caragea, "On the Evaluation of Answer-Agnostic Paragraph-level Multi-Question
-# Generation", 2022 (`random_choice`, `ranked`); Carbonell and Goldstein, "The use of MMR", SIGIR 1998 (`mmr`); Lin and
-# Bilmes, "A class of submodular functions for document summarization", ACL 2011 (`cover`). Two more, which were
-# measured to be no better, are in experiments/sets.
-
-
 Floats = NDArray[np.float64]
-RELEVANCE = 0.7
-"""Weight of quality in `mmr`, against similarity to what is chosen."""
+Similarity = Callable[[Sequence[str]], Floats]
+"""From n questions to (n, n), symmetric, in [0, 1], with ones on the diagonal."""
 
-SHARE = 0.1
-"""Weight of quality in `cover`, against sentences."""
-
-LEAST_GAIN = 0.25
-"""`cover` without a number stops where no question gains this much."""
+RELEVANCE = 0.7  # weight of quality in `mmr`, against similarity to what is chosen
+SHARE = 0.1  # weight of quality in `cover`, against sentences
+LEAST_GAIN = 0.25  # `cover` without a number stops where no question gains this much
+WORDS = "words"
+REPEATED = "repeated"  # as in `rl_qg.generation.sets`
 
 
 def random_choice(count: int, number: int, draws: np.random.Generator) -> list[int]:
@@ -54,13 +53,8 @@ def ranked(quality: Floats, number: int | None) -> list[int]:
 
 
 def mmr(quality: Floats, similarity: Floats, number: int, *, relevance: float = RELEVANCE) -> list[int]:
-    """Maximal marginal relevance: next is the largest relevance · q(x) − (1 − relevance) · max similarity to the set.
-
-    Args:
-        quality: (n,).
-        similarity: (n, n).
-        number: to take.
-        relevance: from 0 (only different ones) to 1 (only good ones).
+    """Maximal marginal relevance: next is the largest relevance · q(x) − (1 − relevance) · max similarity to the set;
+    `relevance` goes from 0 (only different ones) to 1 (only good ones).
     """
     chosen: list[int] = []
     nearest = np.zeros_like(quality)
@@ -83,16 +77,8 @@ def cover(
 ) -> list[int]:
     """Greedy maximum of Σ_s w_s · max_x c(x, s) + share · Σ_x q(x), at least (1 − 1/e) of the largest value.
 
-    Without a number it stops where no question gains `least`, so that this sets the number of questions; the best
-    question is always taken.
-
-    Args:
-        quality: (n,).
-        coverage: c (n, sentences), in [0, 1]: how much of a sentence a question covers.
-        number: to take.
-        weights: w (sentences,) of sentences; None: 1 each.
-        share: weight of quality.
-        least: the smallest gain.
+    c is `coverage` (n, sentences), in [0, 1]: how much of a sentence a question covers; w the `weights` (sentences,),
+    None: 1 each. Without a number it stops where no question gains `least`; the best question is always taken.
     """
     w = np.ones(coverage.shape[1]) if weights is None else weights
     covered = np.zeros(coverage.shape[1])
@@ -106,15 +92,6 @@ def cover(
         chosen.append(best)
         covered = np.maximum(covered, coverage[best])
     return chosen
-
-
-# How alike the questions of a passage are, and how much of its sentences they cover: arrays for set selection.
-
-
-Similarity = Callable[[Sequence[str]], Floats]
-"""From n questions to (n, n), symmetric, in [0, 1], with ones on the diagonal."""
-
-WORDS = "words"
 
 
 def word_similarity(questions: Sequence[str]) -> Floats:
@@ -134,8 +111,7 @@ def word_coverage(questions: Sequence[str], sentences: Sequence[str]) -> Floats:
     """How much of each question is about each sentence, (questions, sentences): its words that stand in any of them,
     each divided among those in which it stands. A row sums to 1, or is 0 where no word stands in a sentence.
     """
-    texts = [normalised_words(text) for text in (*questions, *sentences)]
-    sets = _incidence(texts)
+    sets = _incidence([normalised_words(text) for text in (*questions, *sentences)])
     asked, said = sets[: len(questions)], sets[len(questions) :]
     holders = said.sum(0)
     divided = np.divide(said, holders, out=np.zeros_like(said), where=holders > 0)
@@ -154,12 +130,7 @@ def _incidence(texts: Sequence[Sequence[str]]) -> Floats:
 
 class SentenceVectors:
     """Cosine of the questions' vectors, the means of their tokens' last states, as in sentence-transformers; below 0
-    counts as 0.
-
-    Args:
-        encoder: folder or Hub name, such as `sentence-transformers/all-MiniLM-L6-v2`.
-        device: where it runs; None: the GPU if there is one.
-        batch_size: questions per forward pass.
+    counts as 0. `encoder` is a folder or Hub name, such as `sentence-transformers/all-MiniLM-L6-v2`.
     """
 
     def __init__(self, encoder: str | Path, *, device: str | torch.device | None = None, batch_size: int = 32) -> None:
@@ -169,7 +140,6 @@ class SentenceVectors:
 
     @torch.inference_mode()
     def __call__(self, questions: Sequence[str]) -> Floats:
-        """Similarities (n, n) of n questions."""
         if not questions:
             return np.zeros((0, 0))
         states = self._encoder.states([tokens.ids for tokens in self._encoder.tokens(questions)])
@@ -180,15 +150,10 @@ class SentenceVectors:
         return similarity
 
 
-REPEATED = "repeated"  # as in `rl_qg.generation.sets`
-
-
 class AnswerabilityReader(Protocol):
-    """What `rewards.ReaderScore` offers."""
+    """Says how sure it is, from 0 to 1, that each passage does not answer its question: `rewards.ReaderScore`."""
 
-    def impossible(self, questions: Sequence[str], contexts: Sequence[str]) -> list[float]:
-        """How sure the reader is, from 0 to 1, that each passage does not answer its question."""
-        ...
+    def impossible(self, questions: Sequence[str], contexts: Sequence[str]) -> list[float]: ...
 
 
 @dataclass(frozen=True)

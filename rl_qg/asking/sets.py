@@ -49,15 +49,11 @@ Number = int | str | None
 Select = Callable[[PassagePool, int | None], list[int]]
 """From a pool to the rows of the chosen questions, at most so many (None: it decides)."""
 KINDS = {"worthiness": ("worthiness", "hierarchical"), "types": ("types",)}
-IMPOSSIBLE = 0.5
-"""p(impossible) from which a question is left out, as in the paper and its code."""
-
+IMPOSSIBLE = 0.5  # p(impossible) from which a question is left out, as in the paper and its code
 NOT_ANSWERABLE = "not answerable from the passage"
-COUNTING = ("all", "top1", "rank", "coverage", "learned")
-"""Selections that can decide how many questions they take."""
-
+COUNTING = ("all", "top1", "rank", "coverage", "learned")  # selections that can decide how many questions they take
+# Selections that leave out what a reader finds impossible; `all`, `rand` and `top1` look at no quality.
 WITH_READER = ("rank", "mmr", "coverage", "learned")
-"""Selections that leave out what a reader finds impossible; `all`, `rand` and `top1` look at no quality."""
 
 
 @dataclass(frozen=True)
@@ -119,11 +115,7 @@ class SetGenerator:
         reader: says what is answerable (`rewards.ReaderScore`, one that abstains); None: probability is the quality.
         selector: for `select="learned"`.
         similar: from questions to similarities.
-        candidates: questions of a unit: of `one2one` the greedy one and samples (None: 20 for a paragraph, 10 for a
-            sentence, 5 for a type), of `one2many` texts with several questions each (None: the greedy one).
-
-    Raises:
-        InputError: the model writes no sets.
+        candidates: as for `rl_qg.generation.sets.question_pool`.
     """
 
     def __init__(
@@ -178,17 +170,20 @@ class SetGenerator:
             similarity: `words`, or folder or Hub name of an encoder whose sentence vectors are compared.
             candidates: questions, or texts, of a unit; None: as many as in the paper.
 
-        Raises:
-            InputError: there is no such folder or model, or it is of another kind.
-            MetricInputError: the same of reader and encoder.
+        A folder or model that is not there, or is of another kind, is an `InputError`, of reader and encoder a
+        `MetricInputError`.
         """
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         generator = CandidateGenerator(generator_path(path), device=place, rows=TEXTS, independent=place.type == "cpu")
+        classifiers = {
+            key: SentenceClassifier.from_pretrained(folder, device=place, key=key, kinds=KINDS[key])
+            for key, folder in (("worthiness", worthiness), ("types", types))
+            if folder
+        }
         return cls(
             generator,
             name=str(path),
-            worthiness=_classifier(worthiness, "worthiness", place),
-            types=_classifier(types, "types", place),
+            **classifiers,
             reader=_abstaining(reader_path(reader), place) if reader else None,
             selector=LearnedSelector.load(Path(selector)) if selector else None,
             similar=word_similarity if similarity == WORDS else SentenceVectors(similarity, device=place),
@@ -238,15 +233,13 @@ class SetGenerator:
         self, contexts: Sequence[str], *, number: Number = 5, select: str = AUTO, seed: int | None = None
     ) -> list[QuestionSet]:
         """The set of each passage. The other passages change it at most where the rounding of padded batches does.
+        `InputError` as of `check`.
 
         Args:
             contexts: passages that the model can read; of a longer one it reads a part (see `passages`).
             number: of questions, at most; "auto": the selection decides; None: all that it can take.
             select: one of `rl_qg.settings.generation.SELECTORS`.
             seed: of samples and of `rand`; None: 0.
-
-        Raises:
-            InputError: see `check`.
         """
         self.check(number, select)
         chosen = self.selection(select, number)
@@ -256,32 +249,18 @@ class SetGenerator:
     def pools(
         self, contexts: Sequence[str], *, seed: int | None = None, greedy: bool = False, readable: bool = True
     ) -> list[PassagePool]:
-        """All questions of each passage, from which `choose` takes a set.
-
-        Args:
-            contexts: passages.
-            seed: of samples.
-            greedy: no samples.
-            readable: let the reader judge them, where there is one.
+        """All questions of each passage, from which `choose` takes a set: with the `seed` of samples, or without
+        samples (`greedy`), judged by the reader where there is one (`readable`).
         """
-        spans = [sentence_spans(context) for context in contexts]
-        sentences = [
-            [context[start:end] for start, end in places] for context, places in zip(contexts, spans, strict=True)
-        ]
+        sentences = [[context[start:end] for start, end in sentence_spans(context)] for context in contexts]
         worthy = [None] * len(contexts) if self._worthiness is None else self._worthiness.worthy(sentences)
         types = [None] * len(contexts) if self._types is None else self._types.types(sentences)
         units = [
             units_of(context, self.granularity, flags, kinds)
             for context, flags, kinds in zip(contexts, worthy, types, strict=True)
         ]
-        written = iter(
-            question_pool(
-                self._generator,
-                [unit for group in units for unit in group],
-                candidates=1 if greedy else self.candidates,
-                seed=seed or 0,
-            )
-        )
+        asked, candidates = [unit for group in units for unit in group], 1 if greedy else self.candidates
+        written = iter(question_pool(self._generator, asked, candidates=candidates, seed=seed or 0))
         found = [
             PassagePool.of(context, list(islice(written, len(group))), worthy=flags, similar=self._similar)
             for context, group, flags in zip(contexts, units, worthy, strict=True)
@@ -325,10 +304,10 @@ def _take(
 ) -> list[int]:
     if callable(select):
         return select(pool, most)
-    count = len(pool.questions) if most is None else most
     if select == "learned":
         assert selector is not None, "select=learned without a selector"
         return selector.choose(pool, most)
+    count = len(pool.questions) if most is None else most
     if select == "rand":
         digest = hashlib.sha256(f"{seed}|{pool.context}".encode()).digest()
         return random_choice(len(pool.questions), count, np.random.default_rng(int.from_bytes(digest[:16], "little")))
@@ -355,7 +334,7 @@ def _first_of_each_unit(pool: PassagePool, number: int) -> list[int]:
     seen: Counter[tuple[int, int, str | None]] = Counter()
     places = []
     for row, question in enumerate(pool.questions):
-        unit = (question.start, question.end, question.type)
+        unit = question.start, question.end, question.type
         places.append((seen[unit], row))
         seen[unit] += 1
     return sorted(row for _, row in sorted(places)[:number])
@@ -389,12 +368,6 @@ def _shortage(pool: PassagePool, found: int, number: Number, dropped: Mapping[st
     why = ", ".join(f"{reason} ({count})" for reason, count in dropped.items() if count and reason != NOT_NEEDED)
     left = ", the others repeat what is chosen" if dropped.get(NOT_NEEDED) else ""
     return f"{found} of {wanted} questions: {pool.size} were generated{left}" + (f"; {why}" if why else "")
-
-
-def _classifier(folder: str | Path | None, key: str, device: torch.device) -> SentenceClassifier | None:
-    if not folder:
-        return None
-    return SentenceClassifier.from_pretrained(folder, device=device, key=key, kinds=KINDS[key])
 
 
 def _abstaining(path: str, device: torch.device) -> ReaderScore:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.sets.selections import oracle
 from rewards import RougeL
-from rl_qg.asking.learned_selector import gains, oracle, reference_scores, worth
+from rl_qg.asking.learned_selector import gains, reference_scores, worth
 
 SHAPES = (st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 4))
 
