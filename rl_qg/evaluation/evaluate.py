@@ -13,7 +13,7 @@ that a command that was killed goes on.
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -29,6 +29,7 @@ from rl_qg.evaluation.predictions import (
     MEAN,
     Predictions,
     Rows,
+    brackets,
     draw_rows,
     file_table,
     not_alike,
@@ -36,6 +37,7 @@ from rl_qg.evaluation.predictions import (
     score_rows,
     test_rows,
     test_table,
+    text_of,
 )
 from rl_qg.evaluation.references import GoldQuestions, as_published, grouped_rows, stated_sentence
 from rl_qg.evaluation.sets import HALVES, gap_files, is_set, passage_sets, rows_of_set, set_record, write_set_pairs
@@ -52,22 +54,36 @@ from rl_qg.text.question_types import TYPE_TABLES
 log = logging.getLogger(__name__)
 UNIT = "in the unit of each metric"
 
+LOOKED_AT = 200  # rows from which the language of a file is found
+MOSTLY = 0.9  # share of a question's letters from which on it is in a script
+LANGUAGE_NOTE = (
+    "In its script: 90 % of the letters are, or are in words of the passage. In it: found by common words and "
+    "letters, which short questions may not have (cannot be told)."
+)
+MEASURES = (
+    "Nine types: shares, and their distance from those of the human questions (0 to 1). Sentences: the share of those "
+    "that people ask about (by shared words) that the file asks about too. Repeated: the share of questions whose "
+    f"words another one of the set has. {HALVES.capitalize()}: half of the human questions about a passage against "
+    "the other half, as if two people had asked. Gap closed: (file − random) / (oracle − random), of F1."
+)
+
+
 # --- In which language questions are: whether in the one that was wanted, mostly that of the passages
 
 
-LOOKED_AT = 200  # rows from which the language of a file is found
-MOSTLY = 0.9  # share of a question's letters from which on it is in a script
-
-
-def found_language(rows: Iterable[MetricRow]) -> str:
-    """Return the language of most of the first rows: of their passages; where these do not tell, of their references,
-    then of the questions themselves; `other` where none tells.
+def language_of_files(settings: EvaluateSettings) -> str:
+    """The language that the questions should be in: that of the settings, or that of most of the first rows of the
+    first file: of their passages; where these do not tell, of their references, then of the questions themselves;
+    `other` where none tells.
     """
-    looked_at = list(islice(rows, LOOKED_AT))
+    if settings.language.casefold() != AUTO:
+        return code_of(settings.language)
+    source = next(iter(sources_of(settings).values()))
+    looked_at = list(islice(source, LOOKED_AT))
     columns = (
-        [row.context or "" for row in looked_at],
-        [" ".join(row.references or ()) for row in looked_at],
-        [row.question for row in looked_at],
+        [source.value(row, "context") or "" for row in looked_at],
+        [" ".join(source.value(row, "references") or ()) for row in looked_at],
+        [source.value(row, "question") or "" for row in looked_at],
     )
     return next((code for texts in columns if (code := language_of(texts))), OTHER)
 
@@ -98,30 +114,13 @@ def language_shares(rows: Sequence[MetricRow], language: str) -> dict[str, Any]:
     }
 
 
-def language_of_files(settings: EvaluateSettings) -> str:
-    """The language that the questions should be in: that of the settings, or the one found in the first file."""
-    if settings.language.casefold() != AUTO:
-        return code_of(settings.language)
-    source = next(iter(_sources(settings).values()))
-    rows = (
-        MetricRow(
-            row.where,
-            source.value(row, "question") or "",
-            source.value(row, "context"),
-            references=tuple(source.value(row, "references") or ()),
-        )
-        for row in source
-    )
-    return found_language(rows)
-
-
 # --- The evaluation
 
 
 def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path) -> dict[str, Any]:
     """Score every file with every metric, and write the results to `folder`; return the record."""
     settings = replace(settings, language=language_of_files(settings))
-    sources = _sources(settings)
+    sources = sources_of(settings)
     gold = (
         GoldQuestions(settings.references, settings.references_split)
         if settings.references not in ("", None)
@@ -174,14 +173,15 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     return record
 
 
-def _sources(settings: EvaluateSettings) -> dict[str, QuestionTable]:
+def sources_of(settings: EvaluateSettings, *more: str) -> dict[str, QuestionTable]:
+    """The files by name; a mapping of columns, of which the table may have `more`, is one input."""
     columns = asdict(settings.columns)
-    named = named_inputs(settings.predictions, {*columns, *columns.values()})
+    named = _named_inputs(settings.predictions, {*columns, *columns.values(), *more})
     return {name: QuestionTable(path, columns) for name, path in named.items()}
 
 
-def named_inputs(predictions: Any, columns: Set[str]) -> dict[str, Any]:
-    """The files by name: a mapping as it is, others by their stems; a mapping of columns is one input."""
+def _named_inputs(predictions: Any, columns: Set[str]) -> dict[str, Any]:
+    """A mapping as it is, others by their stems."""
     if isinstance(predictions, Mapping) and predictions:
         if predictions.keys() <= columns:
             return {Path(str(next(iter(predictions.values())))).name.partition(".")[0]: predictions}
@@ -243,13 +243,7 @@ def _rows(source: QuestionTable, gold: GoldQuestions | None, by_sentence: bool) 
 def _single(
     row: TableRow, source: QuestionTable, context: str | None, references: Any, gold: GoldQuestions | None
 ) -> tuple[list[MetricRow], str]:
-    question, answer = source.value(row, "question"), source.value(row, "answer")
-    if question is None:
-        raise InputError(
-            f"{row.where}: field {source.columns['question']!r} is missing or no text; the row has "
-            f"{', '.join(map(repr, row.fields))} (columns.question=… names another field)"
-        )
-    how = ""
+    question, answer, how = text_of(source, row, "question"), source.value(row, "answer"), ""
     if gold is not None:
         references, how = gold.find(row.fields.get("id"), context, answer)
     found = None if references is None else tuple(references)
@@ -287,18 +281,6 @@ def _has_corpus_form(metric: Reward) -> bool:
 # --- For people ---
 
 
-LANGUAGE_NOTE = (
-    "In its script: 90 % of the letters are, or are in words of the passage. In it: found by common words and "
-    "letters, which short questions may not have (cannot be told)."
-)
-MEASURES = (
-    "Nine types: shares, and their distance from those of the human questions (0 to 1). Sentences: the share of those "
-    "that people ask about (by shared words) that the file asks about too. Repeated: the share of questions whose "
-    f"words another one of the set has. {HALVES.capitalize()}: half of the human questions about a passage against "
-    "the other half, as if two people had asked. Gap closed: (file − random) / (oracle − random), of F1."
-)
-
-
 def _facts(record: Mapping[str, Any]) -> list[str]:
     settings = record["settings"]
     facts = []
@@ -306,9 +288,7 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
         joined = ", ".join(f"{number:,} by {how}" for how, number in count.get("references_by", {}).items())
         how = f"; references joined: {joined}" if joined else ""
         facts.append(f"{name}: {count['questions']:,} questions on {count['passages']:,} passages{how}.")
-    facts.append(
-        f"Brackets: 95 % bootstrap intervals over passages ({settings['resamples']:,} draws, seed {settings['seed']})."
-    )
+    facts.append(brackets(settings))
     if settings["language"] not in (OTHER, *TYPE_TABLES):
         known = ", ".join(TYPE_TABLES)
         facts.append(f"No table by type of question: types are known in {known}, and not in {settings['language']}.")
@@ -319,14 +299,9 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
         )
     if settings["compat"] == "lmqg":
         level = settings["level"]
-        of = (
-            ""
-            if level == "answer"
-            else f"; the {settings['aggregation']} question of each {level}, against all human ones"
-        )
-        facts.append(
-            f"As lmqg computes its published numbers (compat=lmqg), level {level}{of}: not fair, see signatures."
-        )
+        of = f"; the {settings['aggregation']} question of each {level}, against all human ones"
+        level += "" if level == "answer" else of
+        facts.append(f"As lmqg computes its published numbers (compat=lmqg), level {level}: not fair, see signatures.")
     if record["not_paired"]:
         facts.append(f"Not compared question by question: {record['not_paired']}.")
     facts += filter(None, [few_passages(min(count["passages"] for count in record["counts"].values()))])

@@ -9,12 +9,11 @@ killed goes on.
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
@@ -22,62 +21,62 @@ from rewards.base import Metric
 from rewards.errors import MetricInputError
 from rewards.sets import Pair, PairScores, QAAligned, distinct
 from rl_qg.data.examples import passage_hash
-from rl_qg.data.formats import IMPOSSIBLE, MALFORMED_RECORD, is_hub_name
+from rl_qg.data.formats import IMPOSSIBLE, MALFORMED_RECORD
 from rl_qg.data.layouts import FIELD, MALFORMED, split_pairs
 from rl_qg.data.question_tables import QuestionTable, TableRow
-from rl_qg.data.reading import malformed_line, raw_records, without_malformed
-from rl_qg.evaluation.evaluate import named_inputs
-from rl_qg.evaluation.predictions import Rows, file_table, test_table, with_better
-from rl_qg.evaluation.sets import passage_scores
+from rl_qg.evaluation.evaluate import sources_of
+from rl_qg.evaluation.predictions import Rows, brackets, file_table, test_of, test_table, text_of, with_better
+from rl_qg.evaluation.references import HumanSources
+from rl_qg.evaluation.sets import PassageJudge, judged_passages
 from rl_qg.pages.results import Page, Table, as_text, write_results
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import file_hash
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import EvaluateSettings
-from rl_qg.stats.intervals import Floats, PassageDraws, difference, difference_p, estimate, few_passages
-
-# Files of question-answer pairs, by passage: those of a system, and those that people wrote.
-#
-# A row of a system's file is one pair (`question`, `answer` and its passage, as `rl-qg ask` and `rl-qg generate` write
-# them, or SQuAD JSON), or all pairs of a passage: a list of such objects in the field `pairs`, or a text in lmqg's
-# form in the field `questions_answers` (`rl_qg.data.layouts`). A passage whose list or text is empty has no pairs.
-
+from rl_qg.stats.intervals import Floats, PassageDraws, estimate, few_passages
 
 log = logging.getLogger(__name__)
 NO_TEXT = "no question or no answer"
+EXACT, SHARE, NUMBER = "exact answers", "share", "number"
+DISTINCT, REPEATED, MORE = "distinct questions", "repeated pairs", "pairs less human pairs"
+UNTESTED = (MORE,)  # neither side is better
+LOWER_IS_BETTER = (REPEATED,)
+NAMES = {  # of the parts of a metric
+    "precision": "QAAligned precision",
+    "recall": "QAAligned recall",
+    "f1": "QAAligned F1",
+    "one_to_one_precision": "one-to-one precision",
+    "one_to_one_recall": "one-to-one recall",
+    "one_to_one_f1": "one-to-one F1",
+}
+Columns = dict[tuple[str, str], Floats]
+"""Values of the passages by metric and part; NaN where a passage has none."""
+
+
+# --- Files of pairs, by passage: those of a system, and those that people wrote
 
 
 @dataclass
 class PairFile:
-    """The pairs of a system by passage (its hash), in the order of the file.
-
-    `dropped` counts what is no pair, by reason.
-    """
+    """The pairs of a system by passage (its hash), in the order of the file; `dropped` counts what is no pair."""
 
     pairs: dict[str, list[Pair]] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
 
-    def add(self, context: str, pairs: Iterable[Pair]) -> None:
-        """Add pairs of a passage; none is counted as a passage too."""
-        kept = self.pairs.setdefault(passage_hash(context), [])
-        for question, answer in pairs:
-            if question.strip() and answer.strip():
-                kept.append((question, answer))
-            else:
-                self.dropped[NO_TEXT] += 1
-
 
 def read_pair_file(source: QuestionTable) -> PairFile:
+    """A row is one pair (`question`, `answer` and its passage, as `rl-qg ask` and `rl-qg generate` write them, or
+    SQuAD JSON), or all pairs of a passage: a list of such objects in the field `pairs`, or a text in lmqg's form in
+    the field `questions_answers` (`rl_qg.data.layouts`). A passage whose list or text is empty has no pairs.
+    """
     read = PairFile()
     for row in ProgressBar(source, desc="read", unit="row", leave=False, delay=2):
-        context = source.value(row, "context")
-        if context is None:
-            raise InputError(
-                f"{row.where}: field {source.columns['context']!r} is missing or no text; the row has "
-                f"{', '.join(map(repr, row.fields))} (columns.context=… names another field)"
-            )
-        read.add(context, _pairs_of(source, row, read.dropped))
+        kept = read.pairs.setdefault(passage_hash(text_of(source, row, "context")), [])
+        for pair in _pairs_of(source, row, read.dropped):
+            if pair[0].strip() and pair[1].strip():
+                kept.append(pair)
+            else:
+                read.dropped[NO_TEXT] += 1
     if not read.pairs:
         raise InputError(f"{source}: holds no row; check the file")
     return read
@@ -115,64 +114,41 @@ class HumanPair:
         return self.question, self.answers[0]
 
 
-class HumanPairs:
-    """The human pairs of each passage (its hash), of files in any form that `data.train` takes, or Hub data sets.
-
-    Nothing is taken out where it is repeated. Questions without an answer (SQuAD 2) and malformed pairs are counted in
-    `dropped`.
+class HumanPairs(HumanSources):
+    """The human pairs of each passage (its hash). Nothing is taken out where it is repeated. Questions without an
+    answer (SQuAD 2) and malformed pairs are counted in `dropped`.
     """
 
+    remedy = "pairs are compared with human ones; give a file, such as references=dev.json, or a list of files"
+
     def __init__(self, sources: Any, split: str = "train") -> None:
-        self.sources = list(sources) if isinstance(sources, list | tuple) else [sources]
-        if not self.sources or not all(isinstance(source, str) and source for source in self.sources):
-            raise InputError(
-                f"references={sources!r}: pairs are compared with human ones; give a file, such as "
-                "references=dev.json, or a list of files"
-            )
+        super().__init__(sources, split)
         self.pairs: dict[str, list[HumanPair]] = {}
         self.contexts: dict[str, str] = {}
         self.dropped: Counter[str] = Counter()
-        faults: list[str] = []
-        for source in self.sources:
-            for record in without_malformed(source, raw_records(source, split), faults):
-                answers = tuple(text.strip() for text, _ in record.answers if text.strip())
-                if record.unusable in (IMPOSSIBLE, MALFORMED) or not record.question.strip() or not answers:
-                    self.dropped[record.unusable or NO_TEXT] += 1
-                    continue
-                passage = passage_hash(record.context)
-                self.contexts.setdefault(passage, record.context)
-                self.pairs.setdefault(passage, []).append(HumanPair(record.question.strip(), answers))
-        if faults:
-            log.warning("%s", malformed_line(", ".join(self.sources), faults))
-            self.dropped[MALFORMED_RECORD] += len(faults)
+        for record in self.records():
+            answers = tuple(text.strip() for text, _ in record.answers if text.strip())
+            if record.unusable in (IMPOSSIBLE, MALFORMED) or not record.question.strip() or not answers:
+                self.dropped[record.unusable or NO_TEXT] += 1
+                continue
+            passage = passage_hash(record.context)
+            self.contexts.setdefault(passage, record.context)
+            self.pairs.setdefault(passage, []).append(HumanPair(record.question.strip(), answers))
+        if self.malformed:
+            self.dropped[MALFORMED_RECORD] += len(self.malformed)
         if not self.pairs:
-            raise InputError(f"{', '.join(self.sources)}: holds no question with an answer; check the file")
-
-    def hashes(self) -> dict[str, str]:
-        """SHA-256 of each file; of a Hub data set there is none."""
-        files = [source for source in self.sources if not is_hub_name(source)]
-        return {source: file_hash(Path(source).expanduser()) for source in files}
+            raise InputError(f"{self}: holds no question with an answer; check the file")
 
 
-# All pairs of a file about a passage against all human pairs about it: QAAligned and the one-to-one assignment for
-# every metric that compares two texts (`rewards.sets`), exact answers, and counts, as means over passages.
-
-
-EXACT, SHARE, NUMBER = "exact answers", "share", "number"
-DISTINCT, REPEATED, MORE = "distinct questions", "repeated pairs", "pairs less human pairs"
-UNTESTED = (MORE,)  # neither side is better
-LOWER_IS_BETTER = (REPEATED,)
-Columns = dict[tuple[str, str], Floats]
-"""Values of the passages by metric and part; NaN where a passage has none."""
+# --- All pairs of a file about a passage against all human pairs about it
 
 
 @dataclass(frozen=True)
 class PairSets:
     """For each passage, in the same order: its text, the human pairs, and the pairs of each file (maybe none).
 
-    Args:
-        not_asked: passages with human pairs and no row in any file: among the others, without pairs, if all count.
-        elsewhere: for each file how many of its passages have no human pairs, and are left out.
+    `not_asked` counts the passages with human pairs and no row in any file (if all count, they are among the others,
+    without pairs); `elsewhere` those of each file that have no human pairs, and are left out.
     """
 
     contexts: list[str]
@@ -187,7 +163,7 @@ def pair_sets(files: Mapping[str, PairFile], human: HumanPairs, *, every_passage
     for name, file in files.items():
         if not file.pairs.keys() & human.pairs.keys():
             raise InputError(
-                f"{name}: none of its {len(file.pairs):,} passages has human pairs in {', '.join(human.sources)}; "
+                f"{name}: none of its {len(file.pairs):,} passages has human pairs in {human}; "
                 "give the file that its passages are from"
             )
     if not any(pairs for file in files.values() for pairs in file.pairs.values()):
@@ -223,32 +199,29 @@ def pair_record(
     sets: PairSets, metrics: Mapping[str, Reward], folder: Path, *, resamples: int, seed: int
 ) -> dict[str, Any]:
     """Means over passages with intervals (`scores`), differences between files (`tests`), `signatures`, and why
-    metrics are left out (`left_out`). Scores of each passage are kept in `folder`, so that a killed command goes on.
+    metrics are left out (`left_out`): QAAligned and the one-to-one assignment for every metric that compares two texts
+    (`rewards.sets`), exact answers, and counts. Scores of each passage are kept in `folder`, so that a killed command
+    goes on.
     """
     draws = PassageDraws(range(len(sets.contexts)), resamples=resamples, seed=seed)
-    signatures: dict[str, str] = {}
-    left_out: dict[str, str] = {}
-    columns: dict[str, Columns] = {name: {} for name in sets.predictions}
-    for label, metric in metrics.items():
-        try:
-            aligned = _aligned(metric)
-            for name, pairs in sets.predictions.items():
-                path = folder / quote(name, safe="") / f"{label}.jsonl"
-                columns[name] |= {
-                    (label, part): values for part, values in _scores(aligned, sets, pairs, path).items()
-                }
-            signatures[label] = aligned.signature
-        except MetricInputError as error:
-            left_out[label] = str(error)
-            columns = {name: {key: v for key, v in of.items() if key[0] != label} for name, of in columns.items()}
-    for name, pairs in sets.predictions.items():
-        columns[name] |= exact_answers(pairs, sets.human) | numbers(pairs, sets.human)
+    human = [[person.pair for person in people] for people in sets.human]
+    texts = {name: (pairs, human) for name, pairs in sets.predictions.items()}
+    judged, left_out = judged_passages(metrics, _aligned, texts, folder)
+    columns: dict[str, Columns] = {
+        name: {
+            **{(label, part): values for label, (_, of) in judged.items() for part, values in of[name].items()},
+            **exact_answers(pairs, sets.human),
+            **numbers(pairs, sets.human),
+        }
+        for name, pairs in sets.predictions.items()
+    }
     draws_of = {name: {key: draws.means(v) for key, v in of.items()} for name, of in columns.items()}
     scores = [
         {"predictions": name, "metric": metric, "part": part, **_estimate(values, columns[name][metric, part], draws)}
         for name, of in draws_of.items()
         for (metric, part), values in of.items()
     ]
+    signatures = {label: aligned.signature for label, (aligned, _) in judged.items()}
     return {"scores": scores, "tests": _tests(draws_of, draws), "signatures": signatures, "left_out": left_out}
 
 
@@ -284,16 +257,10 @@ def numbers(pairs: Sequence[Sequence[Pair]], human: Sequence[Sequence[HumanPair]
     }
 
 
-def _aligned(metric: Any) -> QAAligned:
+def _aligned(metric: Any) -> PassageJudge:
     if not isinstance(metric, Metric):
         raise MetricInputError("it is no rewards.Metric, which names what it needs and the bounds of its scores")
-    return QAAligned(metric)
-
-
-def _scores(aligned: QAAligned, sets: PairSets, pairs: Sequence[Sequence[Pair]], path: Path) -> dict[str, Floats]:
-    human = [[person.pair for person in people] for people in sets.human]
-    scores = passage_scores(path, aligned, (pairs, human), lambda scored: scored.columns().values())
-    return dict(zip(PairScores.parts(), scores, strict=True))
+    return PassageJudge(QAAligned(metric), PairScores.parts(), lambda scored: scored.columns().values())
 
 
 def _estimate(means: Floats, values: Floats, draws: PassageDraws) -> dict[str, Any]:
@@ -305,33 +272,22 @@ def _tests(draws_of: Mapping[str, Columns], draws: PassageDraws) -> Rows:
     """The difference of every two files in every measure that has a better side, on the same passages; p before and
     after Holm's correction over all of them. `better` names the better file where p_holm < 0.05.
     """
-    rows: Rows = []
-    for first, second in combinations(draws_of, 2):
-        for (metric, part), values in draws_of[first].items():
-            if metric in UNTESTED:
-                continue
-            gap = difference(values, draws_of[second][metric, part])
-            row: dict[str, Any] = {"metric": metric, "part": part, "predictions": first, "against": second}
-            row |= estimate(gap, draws.passages, passages=draws.passages, why="no pairs").to_dict()
-            rows.append({**row, "p": difference_p(gap, draws.passages)})
+    passages = draws.passages
+    rows: Rows = [
+        {
+            **{"metric": metric, "part": part, "predictions": first, "against": second},
+            **test_of(values, draws_of[second][metric, part], passages, passages, why="no pairs"),
+        }
+        for first, second in combinations(draws_of, 2)
+        for (metric, part), values in draws_of[first].items()
+        if metric not in UNTESTED
+    ]
     return with_better(rows, lambda row: (row["value"] > 0) != (row["metric"] in LOWER_IS_BETTER))
-
-
-NAMES = {  # of the parts of a metric
-    "precision": "QAAligned precision",
-    "recall": "QAAligned recall",
-    "f1": "QAAligned F1",
-    "one_to_one_precision": "one-to-one precision",
-    "one_to_one_recall": "one-to-one recall",
-    "one_to_one_f1": "one-to-one F1",
-}
 
 
 def evaluate_pairs(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path) -> None:
     """Compare the pairs of every file with the human ones, and write the results to `folder`."""
-    columns = asdict(settings.columns)
-    named = named_inputs(settings.predictions, {*columns, *columns.values(), FIELD})
-    sources = {name: QuestionTable(path, columns) for name, path in named.items()}
+    sources = sources_of(settings, FIELD)
     human = HumanPairs(settings.references, settings.references_split)
     files = {name: read_pair_file(source) for name, source in sources.items()}
     sets = pair_sets(files, human, every_passage=settings.passages == "all")
@@ -363,11 +319,8 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
     if human["not_asked"]:
         fate = "count as 0" if settings["passages"] == "all" else "are left out (passages=all counts them as 0)"
         facts.append(f"{human['not_asked']:,} of these passages are in no file: they {fate}.")
-    facts.append(
-        f"Brackets: 95 % bootstrap intervals over passages ({settings['resamples']:,} draws, seed {settings['seed']})."
-    )
     passages = min(count["passages"] for count in record["counts"].values())
-    return facts + list(filter(None, [few_passages(passages)]))
+    return [*facts, brackets(settings), *filter(None, [few_passages(passages)])]
 
 
 def _of_file(name: str, count: Mapping[str, Any]) -> str:

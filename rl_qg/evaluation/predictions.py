@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from rl_qg.data.examples import passage_hash
+from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.pages.results import Table, estimate_text, joined_rows, p_text
+from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.kept_scores import MetricRow, ScoreDraws, texts_hash
 from rl_qg.stats.intervals import Bounds, Floats, PassageDraws, add_holm, difference, difference_p, estimate
 from rl_qg.text.question_types import TYPE_TABLES, TYPES, question_type
@@ -133,12 +135,16 @@ def test_rows(files: Sequence[Predictions], corpus: Mapping[str, Any], direction
                 score = corpus[metric]
                 forms[CORPUS] = (every, [_corpus_draws(file, metric, score, [every])[0] for file in (first, second)])
             for form, (used, values) in forms.items():
-                gap, units = difference(*values), first.draws.units_of(used)
-                row: dict[str, Any] = {"metric": metric, "form": form}
-                row |= {"predictions": first.name, "against": second.name}
-                row |= estimate(gap, int(used.sum()), passages=units, why="no question with both scores").to_dict()
-                rows.append({**row, "p": difference_p(gap, units)})
+                about = {"metric": metric, "form": form, "predictions": first.name, "against": second.name}
+                units, why = first.draws.units_of(used), "no question with both scores"
+                rows.append({**about, **test_of(values[0], values[1], int(used.sum()), units, why=why)})
     return with_better(rows, lambda row: row["value"] * direction[row["metric"]] > 0)
+
+
+def test_of(first: Floats, second: Floats, n: int, passages: float, *, why: str) -> dict[str, Any]:
+    """The difference of a statistic of n questions in each draw, with its interval and its p-value."""
+    gap = difference(first, second)
+    return {**estimate(gap, n, passages=passages, why=why).to_dict(), "p": difference_p(gap, passages)}
 
 
 def with_better(rows: Rows, is_first: Callable[[dict[str, Any]], bool]) -> Rows:
@@ -151,6 +157,23 @@ def with_better(rows: Rows, is_first: Callable[[dict[str, Any]], bool]) -> Rows:
             better = row["predictions"] if is_first(row) else row["against"]
             row["better"] = better if row["p_holm"] < 0.05 else None
     return rows
+
+
+def text_of(source: QuestionTable, row: TableRow, column: str) -> str:
+    """A text that every row must have."""
+    text: str | None = source.value(row, column)
+    if text is None:
+        raise InputError(
+            f"{row.where}: field {source.columns[column]!r} is missing or no text; the row has "
+            f"{', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
+        )
+    return text
+
+
+def brackets(settings: Mapping[str, Any]) -> str:
+    """For people: what the brackets of a table are."""
+    draws = f"{settings['resamples']:,} draws, seed {settings['seed']}"
+    return f"Brackets: 95 % bootstrap intervals over passages ({draws})."
 
 
 def file_table(rows: Rows, part: str) -> list[dict[str, str]]:

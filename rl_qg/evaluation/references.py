@@ -7,7 +7,7 @@ are all human questions about the same passage and answer.
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,38 +37,49 @@ class _HumanQuestion:
         return passage in (None, self.passage) and (not answer or answer in self.answers)
 
 
-class GoldQuestions:
-    """The questions of some sources, each a file in a form that `data.train` takes, or a Hub data set.
-
-    Questions that the passage does not answer (SQuAD 2) are left out. An id joins where the record's passage and
-    answer are the row's, as far as the row has them: where a file has no ids they are numbers, which another file of
-    the same name has too. An id of several records joins nothing.
-
-    Args:
-        sources: a path or name, or a list of them, as `data.train` takes them.
-        split: of a Hub data set.
+class HumanSources:
+    """Files of human questions in any form that `data.train` takes, or Hub data sets, of which a `split` is read:
+    one, or a list of them.
     """
 
-    def __init__(self, sources: Any, split: str = "train") -> None:
+    remedy = "give a file, such as references=train.json, or a list of files"
+
+    def __init__(self, sources: Any, split: str) -> None:
         self.sources = list(sources) if isinstance(sources, list | tuple) else [sources]
         if not self.sources or not all(isinstance(source, str) and source for source in self.sources):
-            raise InputError(f"references={sources!r}: give a file, such as references=train.json, or a list of files")
-        self.malformed: list[str] = []
-        self._by_id: defaultdict[str, set[_HumanQuestion]] = defaultdict(set)
-        self._by_answer: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-        self._by_passage: defaultdict[str, list[str]] = defaultdict(list)
-        for source in self.sources:
-            self._add(without_malformed(source, raw_records(source, split), self.malformed))
-        if self.malformed:
-            log.warning("%s", malformed_line(self, self.malformed))
-        if not self._by_id:
-            raise InputError(f"{self}: holds no question; check the file")
+            raise InputError(f"references={sources!r}: {self.remedy}")
+        self._split, self.malformed = split, list[str]()
 
     def __str__(self) -> str:
         return ", ".join(self.sources)
 
-    def _add(self, records: Iterable[RawRecord]) -> None:
-        for record in records:
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of each file; of a Hub data set there is none."""
+        files = [source for source in self.sources if not is_hub_name(source)]
+        return {source: file_hash(Path(source).expanduser()) for source in files}
+
+    def records(self) -> Iterator[RawRecord]:
+        """All but malformed ones, which are then in `malformed` and in the log."""
+        for source in self.sources:
+            yield from without_malformed(source, raw_records(source, self._split), self.malformed)
+        if self.malformed:
+            log.warning("%s", malformed_line(self, self.malformed))
+
+
+class GoldQuestions(HumanSources):
+    """The questions of some sources.
+
+    Questions that the passage does not answer (SQuAD 2) are left out. An id joins where the record's passage and
+    answer are the row's, as far as the row has them: where a file has no ids they are numbers, which another file of
+    the same name has too. An id of several records joins nothing.
+    """
+
+    def __init__(self, sources: Any, split: str = "train") -> None:
+        super().__init__(sources, split)
+        self._by_id: defaultdict[str, set[_HumanQuestion]] = defaultdict(set)
+        self._by_answer: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+        self._by_passage: defaultdict[str, list[str]] = defaultdict(list)
+        for record in self.records():
             question = record.question.strip()
             if not question or record.unusable == IMPOSSIBLE:
                 continue
@@ -79,15 +90,12 @@ class GoldQuestions:
             self._by_id[record.id].add(human)
             for answer in answers:
                 self._by_answer[passage, answer][question] = None
+        if not self._by_id:
+            raise InputError(f"{self}: holds no question; check the file")
 
     @property
     def passages(self) -> int:
         return len(self._by_passage)
-
-    def hashes(self) -> dict[str, str]:
-        """SHA-256 of each file; of a Hub data set there is none."""
-        files = [source for source in self.sources if not is_hub_name(source)]
-        return {source: file_hash(Path(source).expanduser()) for source in files}
 
     def of_passage(self, context: str) -> tuple[str, ...]:
         """All human questions about a passage; one that people asked of several answers is there as often."""
@@ -104,15 +112,12 @@ class GoldQuestions:
         return (tuple(questions), BY_ANSWER) if questions else ((), "")
 
 
-# The rows that lmqg scores: one question for each distinct sentence, against all human questions about it.
-#
-# Source: asahi417/lm-question-generation, `automatic_evaluation.py`. The published tables of question generation are
-# of level `sentence`, with the first question of each sentence; `answer` scores every question against its own
-# reference.
-
-
 def grouped_rows(rows: Sequence[MetricRow], level: str, aggregation: str) -> list[MetricRow]:
-    """Return one row for each distinct sentence or passage (in lower case), in the order of their first rows.
+    """The rows that lmqg scores: one for each distinct sentence or passage (in lower case), in the order of their
+    first rows, against all human questions about it.
+
+    Source: asahi417/lm-question-generation, `automatic_evaluation.py`. The published tables of question generation are
+    of level `sentence`, with the first question of each sentence.
 
     Args:
         rows: with their references.

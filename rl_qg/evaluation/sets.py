@@ -15,7 +15,6 @@ from rewards.base import Metric
 from rewards.errors import MetricInputError
 from rewards.sets import (
     Multi,
-    QAAligned,
     cardinality_difference,
     cardinality_signature,
     distinct,
@@ -27,7 +26,6 @@ from rewards.words import words
 from rl_qg.data.examples import passage_hash
 from rl_qg.data.question_tables import TableRow
 from rl_qg.evaluation.references import BY_PASSAGE, GoldQuestions
-from rl_qg.generation.tasks import sentence_spans
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
 from rl_qg.runtime.resumable_lines import cannot_write
@@ -35,8 +33,25 @@ from rl_qg.scoring.kept_scores import MetricRow, kept_scores, texts_hash
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.stats.intervals import CORRELATION, SHARE, Floats, PassageDraws, estimate
 from rl_qg.text.question_types import NINE_TYPES, nine_type
+from rl_qg.text.spans import sentence_spans
 
-# Files of sets: a row with the questions of a passage, as `rl-qg ask strategy=…` writes them.
+PASSAGES_AT_ONCE = 32
+FILE = "set_pairs.json"
+PARTS = ("precision", "recall", "f1", "averaged")
+SELF_BLEU, MISSING = "self-BLEU2", "references less questions"
+NUMBER, TYPES, SENTENCES, REPEATED = "number of questions", "nine types", "sentences", "repeated questions"
+HUMAN, HALVES, GAP = "human questions", "human halves", "gap closed"
+SIGNATURES = {
+    NUMBER: "number|differing questions, references less questions|pearson",
+    TYPES: format_signature("nine_types", {"rule": "arXiv 2203.04464, 6.2", "distance": "total variation"}),
+    SENTENCES: "asked_sentences|words:shared, each over the sentences that have it|ties:first",
+    REPEATED: "repeated|same:ptb|over all questions",
+}
+Rows = list[dict[str, Any]]
+Questions = Sequence[Sequence[str]]
+
+
+# --- Files of sets: a row with the questions of a passage, as `rl-qg ask strategy=…` writes them.
 
 
 def is_set(row: TableRow) -> bool:
@@ -78,15 +93,13 @@ def _question(item: Any) -> str | None:
     return text if isinstance(text, str) else None
 
 
-# Which sentence of its passage a question is about, by its words: the same rule for generated and human questions, for
-# a generator that was shown a sentence may ask about another one, and human questions may be without offsets.
-
-
-SIGNATURE = "asked_sentences|words:shared, each over the sentences that have it|ties:first"
+# --- What sets are like beside their agreement with human ones
 
 
 def asked_sentences(questions: Sequence[str], context: str) -> list[int | None]:
-    """For each question the number of the sentence of `context` that shares most words with it; None if none does.
+    """For each question the number of the sentence of `context` that shares most words with it; None if none does. The
+    same rule is for generated and human questions: a generator that was shown a sentence may ask about another one,
+    and human questions may be without offsets.
 
     A word counts 1 over the number of sentences that have it, so that words of every sentence say little. Of equal
     sentences the first counts. On 1,951 human questions of SQuAD's development part this is the sentence of the answer
@@ -113,21 +126,6 @@ def coverage(questions: Sequence[str], references: Sequence[str], context: str) 
     return len(human & asked) / len(human) if human else float("nan")
 
 
-# --- What sets are like beside their agreement with human ones
-
-
-NUMBER, TYPES, SENTENCES, REPEATED = "number of questions", "nine types", "sentences", "repeated questions"
-HUMAN, HALVES, GAP = "human questions", "human halves", "gap closed"
-SIGNATURES = {
-    NUMBER: "number|differing questions, references less questions|pearson",
-    TYPES: format_signature("nine_types", {"rule": "arXiv 2203.04464, 6.2", "distance": "total variation"}),
-    SENTENCES: SIGNATURE,
-    REPEATED: "repeated|same:ptb|over all questions",
-}
-Rows = list[dict[str, Any]]
-Questions = Sequence[Sequence[str]]
-
-
 def measure_rows(
     predictions: Mapping[str, Questions], references: Questions, contexts: Sequence[str], draws: PassageDraws
 ) -> Rows:
@@ -144,46 +142,36 @@ def measure_rows(
 
     The references, as `human questions`, have the rows that do not compare with references.
 
-    Args:
-        predictions: for each file the questions of each passage.
-        references: the human questions of each passage.
-        contexts: the passages.
-        draws: of these passages.
+    `predictions` are for each file the questions of each passage, `references` the human ones, `draws` of the
+    passages.
     """
-    human_types = _type_counts(references)
+    human, human_types = _lengths(references), _type_shares(references, draws)
     rows: Rows = []
-    for name, questions in predictions.items():
-        rows += _rows_of(name, questions, references, human_types, contexts, draws)
-    human = _rows_of(HUMAN, references, references, human_types, contexts, draws)
-    return rows + [row for row in human if row["part"] in ("mean", "share", *NINE_TYPES)]
+    for name, questions in [*predictions.items(), (HUMAN, references)]:
+        written, different = _lengths(questions), _lengths(distinct(questions))
+        numbers = human if questions is references else different  # as in rewards.cardinality_difference
+        texts = zip(questions, references, contexts, strict=True)
+        types = _type_shares(questions, draws)
+        sums = draws.sums_of_passages(np.column_stack([written - different, written]))
+        values = {
+            (NUMBER, "mean"): draws.means(numbers),
+            (NUMBER, "absolute difference"): draws.means(np.abs(human - numbers)),
+            (NUMBER, "correlation"): _correlation(numbers, human, draws),
+            **{(TYPES, kind): types[:, column] for column, kind in enumerate(NINE_TYPES)},
+            (TYPES, "distance"): np.abs(types - human_types).sum(axis=1) / 2,
+            (SENTENCES, "coverage"): draws.means(np.array([coverage(*one) for one in texts])),
+            (REPEATED, "share"): _ratio(sums[:, 0], sums[:, 1]),
+        }
+        rows += [
+            _row(name, metric, part, of_draws, draws)
+            for (metric, part), of_draws in values.items()
+            if questions is not references or part in ("mean", "share", *NINE_TYPES)
+        ]
+    return rows
 
 
-def _rows_of(
-    name: str,
-    questions: Questions,
-    references: Questions,
-    human_types: Floats,
-    contexts: Sequence[str],
-    draws: PassageDraws,
-) -> Rows:
-    written, human = (np.array([len(group) for group in sets], float) for sets in (questions, references))
-    different = np.array([len(group) for group in distinct(questions)], float)
-    numbers = human if questions is references else different  # as in rewards.cardinality_difference
-    covered = [
-        coverage(*texts) for texts in zip(questions, references, contexts, strict=True)
-    ]  # NaN where people asked about no sentence
-    types = _shares(_type_counts(questions), draws)
-    sums = draws.sums_of_passages(np.column_stack([written - different, written]))
-    values = {
-        (NUMBER, "mean"): draws.means(numbers),
-        (NUMBER, "absolute difference"): draws.means(np.abs(human - numbers)),
-        (NUMBER, "correlation"): _correlation(numbers, human, draws),
-        **{(TYPES, kind): types[:, column] for column, kind in enumerate(NINE_TYPES)},
-        (TYPES, "distance"): np.abs(types - _shares(human_types, draws)).sum(axis=1) / 2,
-        (SENTENCES, "coverage"): draws.means(np.array(covered)),
-        (REPEATED, "share"): _ratio(sums[:, 0], sums[:, 1]),
-    }
-    return [_row(name, metric, part, of_draws, draws) for (metric, part), of_draws in values.items()]
+def _lengths(sets: Sequence[Sequence[Any]]) -> Floats:
+    return np.array([len(group) for group in sets], float)
 
 
 def _row(name: str, metric: str, part: str, values: Floats, draws: PassageDraws) -> dict[str, Any]:
@@ -192,16 +180,10 @@ def _row(name: str, metric: str, part: str, values: Floats, draws: PassageDraws)
     return {"predictions": name, "metric": metric, "part": part, **interval}
 
 
-def _type_counts(sets: Questions) -> Floats:
-    """(passages, 9)."""
-    return np.array(
-        [[sum(nine_type(question) == kind for question in group) for kind in NINE_TYPES] for group in sets], float
-    )
-
-
-def _shares(counts: Floats, draws: PassageDraws) -> Floats:
-    """Of each type in each draw, (1 + resamples, 9)."""
-    sums = draws.sums_of_passages(counts)
+def _type_shares(sets: Questions, draws: PassageDraws) -> Floats:
+    """Of each of the nine types in each draw, (1 + resamples, 9)."""
+    kinds = [Counter(map(nine_type, group)) for group in sets]
+    sums = draws.sums_of_passages(np.array([[counts[kind] for kind in NINE_TYPES] for counts in kinds], float))
     return _ratio(sums, sums.sum(axis=1, keepdims=True))
 
 
@@ -262,13 +244,9 @@ def gap_rows(metric: str, scores: Mapping[str, Floats], ends: tuple[str, str], d
             yield _row(name, metric, GAP, _ratio(values - low, whole), draws)
 
 
-# All questions of a file about a passage against all human ones: Multi-M for every metric M that compares a question
-# with references, Self-BLEU, and the difference in number (`rewards.sets`), as means over passages.
+# --- All questions of a file about a passage against all human ones
 
 
-PASSAGES_AT_ONCE = 32
-PARTS = ("precision", "recall", "f1", "averaged")
-SELF_BLEU, MISSING = "self-BLEU2", "references less questions"
 QuestionLists = list[list[str]]
 
 
@@ -328,41 +306,34 @@ def set_record(
     seed: int,
     gap: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Means over passages: `sets`, one row for each file, metric and part; `set_counts`; `set_signatures`;
-    `not_in_sets`, why metrics are left out; `set_measures` and their signatures (`rl_qg.evaluation.sets`),
-    with Multi-M of one half of the human questions against the other, and with `gap`, the names of the files of random
-    and oracle choice, the share of their difference in F1 that every other file has.
+    """Means over passages: `sets`, one row for each file, metric and part (Multi-M for every metric that compares a
+    question with references, Self-BLEU, and the difference in number); `set_counts`; `set_signatures`; `not_in_sets`,
+    why metrics are left out; `set_measures` and their signatures, with Multi-M of one half of the human questions
+    against the other, and with `gap`, the names of the files of random and oracle choice, the share of their
+    difference in F1 that every other file has.
 
     The parts of Multi-M are precision, recall, their F1, and the score against all references at once (`averaged`).
     Scores below 0, as embeddings may have them, count as 0, like pairs that are left out. Those of each passage are
     kept in `folder`, so that a command that was killed goes on.
     """
     draws = PassageDraws(range(len(sets.contexts)), resamples=resamples, seed=seed)
-    halves = _halves(sets, seed)
-    draws_of_halves = (
-        PassageDraws(range(len(halves.contexts)), resamples=resamples, seed=seed) if halves.contexts else None
-    )
     measures = measure_rows(sets.predictions, sets.references, sets.contexts, draws)
     rows: Rows = []
     signatures = {SELF_BLEU: self_bleu_signature(), MISSING: cardinality_signature()}
-    left_out: dict[str, str] = {}
-    for label, metric in metrics.items():
-        try:
-            multi = multi_of(metric)
-            columns = {
-                name: _scores(multi, sets, questions, folder / quote(name, safe="") / f"{label}.jsonl")
-                for name, questions in sets.predictions.items()
-            }
-        except MetricInputError as error:
-            left_out[label] = str(error)
-            continue
-        signatures[label] = multi.signature
+    texts = {name: (questions, sets.references, sets.contexts) for name, questions in sets.predictions.items()}
+    judged, left_out = judged_passages(metrics, multi_of, texts, folder)
+    drawn = halves(sets.references, sets.contexts, seed)
+    for label, (judge, columns) in judged.items():
+        signatures[label] = judge.signature
         for name, scores in columns.items():
             rows += _means(name, label, scores, draws)
-        if draws_of_halves is not None:
-            ((name, questions),) = halves.predictions.items()
-            scores = _scores(multi, halves, questions, folder.with_name("set_halves") / f"{label}.jsonl")
-            measures += _means(name, label, scores, draws_of_halves)
+        if drawn:
+            numbers, first, second = zip(*drawn, strict=True)
+            path = folder.with_name("set_halves") / f"{label}.jsonl"
+            texts_of_halves = [*first], [*second], [sets.contexts[number] for number in numbers]
+            scores = judge.kept_scores(path, texts_of_halves)
+            of_halves = PassageDraws(range(len(drawn)), resamples=resamples, seed=seed)
+            measures += _means(HALVES, label, scores, of_halves)
         if gap is not None:
             f1 = {name: scores["f1"] for name, scores in columns.items()}
             measures += gap_rows(label, f1, gap, draws)
@@ -375,13 +346,64 @@ def set_record(
     }
 
 
-def _halves(sets: PassageSets, seed: int) -> PassageSets:
-    drawn = halves(sets.references, sets.contexts, seed)
-    contexts = [sets.contexts[number] for number, _, _ in drawn]
-    return PassageSets(contexts, [other for _, _, other in drawn], {HALVES: [one for _, one, _ in drawn]})
+@dataclass(frozen=True)
+class PassageJudge:
+    """What judges all questions about a passage together, the `parts` of its result, and their values of it."""
+
+    judge: Any
+    parts: Sequence[str]
+    values_of: Callable[[Any], Iterable[Sequence[float]]]
+
+    @property
+    def signature(self) -> str:
+        return str(self.judge.signature)
+
+    def kept_scores(self, path: Path, columns: Sequence[Sequence[Any]]) -> dict[str, Floats]:
+        """Scores (passages,) of each part, from what the judge reads of each passage (`columns`); each is kept in
+        `path` before the next is computed.
+        """
+        passages = len(columns[0])
+        note = {"signature": self.signature, "passages": passages, "texts": texts_hash(zip(*columns, strict=True))}
+
+        def batch(start: int, end: int) -> list[list[float]]:
+            self.judge.metric.reset_cache()
+            scored = self.judge.score(*(column[start:end] for column in columns))
+            return [list(parts) for parts in zip(*self.values_of(scored), strict=True)]
+
+        rows = kept_scores(path, note, passages, batch, batch_size=PASSAGES_AT_ONCE, unit="passage")
+        return dict(zip(self.parts, np.array(rows).T, strict=True))
 
 
-def multi_of(metric: Any) -> Multi:
+Judged = dict[str, tuple[PassageJudge, dict[str, dict[str, Floats]]]]
+
+
+def judged_passages(
+    metrics: Mapping[str, Reward],
+    judge_of: Callable[[Any], PassageJudge],
+    files: Mapping[str, Sequence[Sequence[Any]]],
+    folder: Path,
+) -> tuple[Judged, dict[str, str]]:
+    """For each metric by label its judge, and of each file the scores of each part; and why other metrics are left
+    out. `files` holds what judges read of each passage, column by column.
+    """
+    judged: Judged = {}
+    left_out: dict[str, str] = {}
+    for label, metric in metrics.items():
+        try:
+            judge = judge_of(metric)
+            judged[label] = (
+                judge,
+                {
+                    name: judge.kept_scores(folder / quote(name, safe="") / f"{label}.jsonl", columns)
+                    for name, columns in files.items()
+                },
+            )
+        except MetricInputError as error:
+            left_out[label] = str(error)
+    return judged, left_out
+
+
+def multi_of(metric: Any) -> PassageJudge:
     """Multi-M of a metric; `MetricInputError` where it cannot judge sets."""
     if not isinstance(metric, Metric):
         raise MetricInputError(
@@ -389,34 +411,8 @@ def multi_of(metric: Any) -> Multi:
         )
     if "answers" in metric.needs:
         raise MetricInputError("it needs an answer, and the questions of a set have several")
-    return Multi(metric, clip=metric.bounds[0] < 0)
-
-
-def passage_scores(
-    path: Path,
-    judge: Multi | QAAligned,
-    columns: Sequence[Sequence[Any]],
-    parts_of: Callable[[Any], Iterable[Sequence[float]]],
-) -> Floats:
-    """Scores of passages by a metric of sets, (parts, passages), each kept in `path` before the next is computed.
-
-    `columns` are what the metric reads of each passage, `parts_of` its result's values part by part.
-    """
-    passages = len(columns[0])
-    note = {"signature": judge.signature, "passages": passages, "texts": texts_hash(zip(*columns, strict=True))}
-
-    def batch(start: int, end: int) -> list[list[float]]:
-        judge.metric.reset_cache()
-        scored = judge.score(*(column[start:end] for column in columns))
-        return [list(parts) for parts in zip(*parts_of(scored), strict=True)]
-
-    return np.array(kept_scores(path, note, passages, batch, batch_size=PASSAGES_AT_ONCE, unit="passage")).T
-
-
-def _scores(multi: Multi, sets: PassageSets, questions: QuestionLists, path: Path) -> dict[str, Floats]:
-    columns = questions, sets.references, sets.contexts
-    scores = passage_scores(path, multi, columns, lambda scored: [getattr(scored, part) for part in PARTS])
-    return dict(zip(PARTS, scores, strict=True))
+    multi = Multi(metric, clip=metric.bounds[0] < 0)
+    return PassageJudge(multi, PARTS, lambda scored: [getattr(scored, part) for part in PARTS])
 
 
 def _means(name: str, label: str, columns: Mapping[str, ArrayLike], draws: PassageDraws) -> Rows:
@@ -430,23 +426,16 @@ def _means(name: str, label: str, columns: Mapping[str, ArrayLike], draws: Passa
     ]
 
 
-FILE = "set_pairs.json"
-
-
 def set_pairs(sets: PassageSets, multi: Multi, passages: int) -> list[dict[str, Any]]:
     """So many passages, spread evenly over all: `context`, `references`, and for each file (`files`) its `questions`
     and `pairs`: place of the question, place of the reference, score, by the largest sum.
     """
-    step = max(1, len(sets.contexts) // passages)
-    places = [*range(0, len(sets.contexts), step)][:passages]
-    contexts = [sets.contexts[place] for place in places]
-    references = [sets.references[place] for place in places]
-    shown: list[dict[str, Any]] = [
-        {"context": context, "references": human, "files": {}}
-        for context, human in zip(contexts, references, strict=True)
-    ]
+    taken = slice(0, None, max(1, len(sets.contexts) // passages))
+    contexts, references = sets.contexts[taken][:passages], sets.references[taken][:passages]
+    texts = zip(contexts, references, strict=True)
+    shown: list[dict[str, Any]] = [{"context": context, "references": human, "files": {}} for context, human in texts]
     for name, of_file in sets.predictions.items():
-        questions = [of_file[place] for place in places]
+        questions = of_file[taken][:passages]
         for row, asked, pairs in zip(shown, questions, multi.pairs(questions, references, contexts), strict=True):
             row["files"][name] = {"questions": asked, "pairs": [list(pair) for pair in pairs]}
     return shown
@@ -459,7 +448,7 @@ def write_set_pairs(
     label = next((label for label in metrics if label not in left_out), None)
     if label is None:
         raise InputError("page=…: no metric compares questions with references; add one, such as metrics=[rouge_l]")
-    multi = multi_of(metrics[label])
+    multi = multi_of(metrics[label]).judge
     record = {"metric": label, "signature": multi.signature, "of": len(sets.contexts)}
     try:
         write_json(folder / FILE, record | {"passages": set_pairs(sets, multi, passages)})
