@@ -62,10 +62,13 @@ def evaluate_generators(
         raise InputError("no held-out examples to measure the generators on; see data.validation")
     draws = PassageDraws([passage_hash(example.context) for example in examples])
     gold = [example.question for example in examples]
-    questions = {
-        name: _greedy(name, path, examples, max_new_tokens=max_new_tokens, batch_size=batch_size, device=device)
-        for name, path in models.items()
-    }
+    questions: dict[str, list[str]] = {name: [] for name in models}
+    for name, path in models.items():
+        generator, texts = CandidateGenerator(path, device=device), questions[name]
+        with ProgressBar(total=len(examples), desc=f"evaluate {name}", unit="question") as bar:
+            for start in range(0, len(examples), batch_size):
+                texts += generator.greedy(examples[start : start + batch_size], max_new_tokens=max_new_tokens)
+                bar.update(len(texts) - bar.n)
     rewards = {"reward": reward} | ({} if held_out is None else {"held_out": held_out})
     texts_of = {**questions, "gold": gold}
     scored = {
@@ -79,7 +82,13 @@ def evaluate_generators(
     }
     for kind, by_model in scored.items():
         for name, summary in summaries.items():
-            summary |= _reward_summary(kind, by_model[name], draws)
+            parts = {part: _finite(values) for part, values in by_model[name].parts.items()}
+            summary[kind] = asdict(mean_interval(_finite(by_model[name].scores), draws))
+            summary[f"{kind}_parts"] = {
+                part: asdict(mean_interval(values, draws))
+                for part, values in parts.items()
+                if not np.isnan(values).all()
+            }
     result: dict[str, Any] = {
         "examples": len(examples),
         "passages": draws.passages,
@@ -90,10 +99,10 @@ def evaluate_generators(
     }
     if len(models) > 1:
         first, *_, last = models
-        differences = {kind: _difference(batch[last], batch[first], draws) for kind, batch in scored.items()}
-        changes = _overlap_differences(questions[last], questions[first], gold, draws)
-        changes |= _oracle(share_differences(judged[last], judged[first], draws))
-        result["difference"] = {"of": f"{last} - {first}", **differences, **changes}
+        difference = {kind: _difference(batch[last], batch[first], draws) for kind, batch in scored.items()}
+        difference |= _overlap_differences(questions[last], questions[first], gold, draws)
+        difference |= _oracle(share_differences(judged[last], judged[first], draws))
+        result["difference"] = {"of": f"{last} - {first}", **difference}
     result["samples"] = [
         _sample(index, example, {name: texts[index] for name, texts in questions.items()}, scored)
         | _oracle({name: one.verdict for name, given in judged.items() if (one := given[index])} or None)
@@ -102,24 +111,6 @@ def evaluate_generators(
     ]
     write_json(output, result)
     return result
-
-
-def _greedy(
-    name: str,
-    path: Path,
-    examples: Sequence[QAExample],
-    *,
-    max_new_tokens: int,
-    batch_size: int,
-    device: torch.device,
-) -> list[str]:
-    generator = CandidateGenerator(path, device=device)
-    texts: list[str] = []
-    with ProgressBar(total=len(examples), desc=f"evaluate {name}", unit="question") as bar:
-        for start in range(0, len(examples), batch_size):
-            texts += generator.greedy(examples[start : start + batch_size], max_new_tokens=max_new_tokens)
-            bar.update(len(texts) - bar.n)
-    return texts
 
 
 def _scored(kind: str, reward: Reward, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
@@ -154,16 +145,6 @@ def _interval(values: Floats, draws: PassageDraws, bounds: Bounds | None = None)
     """A statistic of all questions from its values (1 + resamples,)."""
     low, high = interval_ends(values, draws.units_of(), bounds=bounds) if draws.passages > 1 else (None, None)
     return Interval(float(values[0]), low, high, len(draws.passage_index), draws.passages)
-
-
-def _reward_summary(kind: str, scored: ScoredBatch, draws: PassageDraws) -> dict[str, Any]:
-    parts = {name: _finite(values) for name, values in scored.parts.items()}
-    return {
-        kind: asdict(mean_interval(_finite(scored.scores), draws)),
-        f"{kind}_parts": {
-            name: asdict(mean_interval(values, draws)) for name, values in parts.items() if not np.isnan(values).all()
-        },
-    }
 
 
 def _difference(last: ScoredBatch, first: ScoredBatch, draws: PassageDraws) -> dict[str, Any] | None:

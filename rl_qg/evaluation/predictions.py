@@ -1,6 +1,6 @@
 """Means and corpus scores of questions with intervals, by type and length, and paired tests between files."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -63,48 +63,35 @@ def passage_groups(rows: Sequence[MetricRow]) -> list[str]:
 
 
 def score_rows(predictions: Predictions, corpus: Mapping[str, Any], lengths: Sequence[int], language: str) -> Rows:
-    """One row for each metric, form and kind of question.
-
-    Args:
-        predictions: of one file.
-        corpus: for each metric with a corpus form the function that turns summed counts (…, k) into scores (…,).
-        lengths: bounds of the classes of length.
-        language: of the questions, for their types.
+    """One row for each metric, form and kind of question; `corpus` has for each metric with a corpus form the function
+    that turns summed counts (…, k) into scores (…,). `lengths` and `language` are as in `Predictions.slices`.
     """
     slices = predictions.slices(lengths, language)
     masks = list(slices.values())
-    draws: dict[tuple[str, str], list[Floats]] = {}
-    for metric, scores in predictions.scores.items():
-        draws[metric, MEAN] = _mean_draws(predictions.draws, scores, masks)
-        if metric in corpus:
-            draws[metric, CORPUS] = _corpus_draws(predictions, metric, corpus[metric], masks)
+    draws = {
+        (metric, form): _draws(predictions, metric, form, corpus, masks)
+        for metric, form in _forms(predictions, corpus)
+    }
     rows: Rows = []
     for number, ((by, kind), mask) in enumerate(slices.items()):
         for (metric, form), values in draws.items():
             used = mask & np.isfinite(predictions.scores[metric]) if form == MEAN else mask
             n, missing = int(used.sum()), int(mask.sum() - used.sum())
-            units, bounds = predictions.draws.units_of(used), predictions.bounds.get(metric)
-            why = "no question with a score"
-            cells = estimate(values[number], n, passages=units, why=why, bounds=bounds).to_dict()
+            options: dict[str, Any] = {"why": "no question with a score", "bounds": predictions.bounds.get(metric)}
+            cells = estimate(values[number], n, passages=predictions.draws.units_of(used), **options).to_dict()
             row = {"predictions": predictions.name, "by": by, "kind": kind, "metric": metric, "form": form, **cells}
             rows.append(row | ({"without_score": missing} if missing else {}))
     return rows
 
 
 def draw_rows(predictions: Predictions, corpus: Mapping[str, Any]) -> list[ScoreDraws]:
-    every, draws = np.ones(len(predictions.rows), dtype=bool), predictions.draws
-    about = predictions.name, texts_hash(predictions.items), draws.passages, draws.seed
-    found: list[ScoreDraws] = []
-
-    def add(metric: str, form: str, complete: bool, values: Floats) -> None:
-        name, items, passages, seed = about
-        units = draws.units_of()
-        found.append(ScoreDraws(name, metric, form, items, passages, seed, complete, values, units))
-
-    for metric, scores in predictions.scores.items():
-        add(metric, MEAN, bool(np.isfinite(scores).all()), _mean_draws(draws, scores, [every])[0])
-        if metric in corpus:
-            add(metric, CORPUS, True, _corpus_draws(predictions, metric, corpus[metric], [every])[0])
+    draws, every = predictions.draws, np.ones(len(predictions.rows), dtype=bool)
+    about = texts_hash(predictions.items), draws.passages, draws.seed
+    found = []
+    for metric, form in _forms(predictions, corpus):
+        complete = form == CORPUS or bool(np.isfinite(predictions.scores[metric]).all())
+        (values,) = _draws(predictions, metric, form, corpus, [every])
+        found.append(ScoreDraws(predictions.name, metric, form, *about, complete, values, draws.units_of()))
     return found
 
 
@@ -125,19 +112,14 @@ def test_rows(files: Sequence[Predictions], corpus: Mapping[str, Any], direction
     """
     rows: Rows = []
     for first, second in combinations(files, 2):
-        for metric in first.scores:
-            both = np.isfinite(first.scores[metric]) & np.isfinite(second.scores[metric])
-            every = np.ones(len(both), dtype=bool)
-            forms = {
-                MEAN: (both, [_mean_draws(file.draws, file.scores[metric], [both])[0] for file in (first, second)])
-            }
-            if metric in corpus:
-                score = corpus[metric]
-                forms[CORPUS] = (every, [_corpus_draws(file, metric, score, [every])[0] for file in (first, second)])
-            for form, (used, values) in forms.items():
-                about = {"metric": metric, "form": form, "predictions": first.name, "against": second.name}
-                units, why = first.draws.units_of(used), "no question with both scores"
-                rows.append({**about, **test_of(values[0], values[1], int(used.sum()), units, why=why)})
+        for metric, form in _forms(first, corpus):
+            used = np.isfinite(first.scores[metric]) & np.isfinite(second.scores[metric])
+            if form == CORPUS:
+                used = np.ones(len(used), dtype=bool)
+            before, after = (_draws(file, metric, form, corpus, [used])[0] for file in (first, second))
+            about = {"metric": metric, "form": form, "predictions": first.name, "against": second.name}
+            units, why = first.draws.units_of(used), "no question with both scores"
+            rows.append({**about, **test_of(before, after, int(used.sum()), units, why=why)})
     return with_better(rows, lambda row: row["value"] * direction[row["metric"]] > 0)
 
 
@@ -199,16 +181,26 @@ def test_table(title: str, rows: Rows, columns: Sequence[str], pair: str, note: 
     return [Table(title, lines, note.format(family=rows[0].get("family", 0)))] if rows else []
 
 
-def _mean_draws(draws: PassageDraws, scores: Floats, masks: Sequence[np.ndarray]) -> list[Floats]:
-    finite = np.isfinite(scores)
-    table = np.column_stack([np.where(finite, scores, 0.0), finite])
+def _forms(predictions: Predictions, corpus: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Every metric, with each form of its score."""
+    for metric in predictions.scores:
+        yield metric, MEAN
+        if metric in corpus:
+            yield metric, CORPUS
+
+
+def _draws(
+    predictions: Predictions, metric: str, form: str, corpus: Mapping[str, Any], masks: Sequence[np.ndarray]
+) -> list[Floats]:
+    """For each mask the score of its questions in each draw."""
+    if form == CORPUS:
+        sums_of_masks = _sums(predictions.draws, predictions.counts[metric], masks)
+        return [np.asarray(corpus[metric](sums), dtype=np.float64) for sums in sums_of_masks]
+    finite = np.isfinite(predictions.scores[metric])
+    table = np.column_stack([np.where(finite, predictions.scores[metric], 0.0), finite])
     with np.errstate(invalid="ignore", divide="ignore"):
-        return [np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.nan) for sums in _sums(draws, table, masks)]
-
-
-def _corpus_draws(predictions: Predictions, metric: str, score: Any, masks: Sequence[np.ndarray]) -> list[Floats]:
-    sums_of_masks = _sums(predictions.draws, predictions.counts[metric], masks)
-    return [np.asarray(score(sums), dtype=np.float64) for sums in sums_of_masks]
+        sums_of_masks = _sums(predictions.draws, table, masks)
+        return [np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.nan) for sums in sums_of_masks]
 
 
 def _sums(draws: PassageDraws, table: Floats, masks: Sequence[np.ndarray]) -> list[Floats]:

@@ -59,49 +59,41 @@ def qa_record(
     for system in systems:
         seeds = len(system.table(EM))
         of_passages = PassageDraws(groups, seeds=seeds, resamples=resamples, seed=seed)
+        units = of_passages.units_of()
         for score in NAMES:
             table = system.table(score)
-            values, units = of_passages.means_over_seeds(table), of_passages.units_of()
-            degrees = of_passages.degrees_over_seeds(table)
+            values, degrees = of_passages.means_over_seeds(table), of_passages.degrees_over_seeds(table)
             about = items, passages, seed, True
             draws[system.name, score] = ScoreDraws(system.name, score, FORM, *about, values, units, degrees)
             cells = estimate(values, len(gold), passages=units, degrees=degrees, bounds=PERCENT).to_dict()
             row = {"predictions": system.name, "by": "all", "kind": "", "metric": score, "form": FORM}
             scores.append({**row, **cells, "seeds": seeds})
+    tests: Rows = [
+        {
+            **{"metric": score, "form": FORM, "predictions": first.name, "against": second.name},
+            **paired_difference(draws[first.name, score], draws[second.name, score]),
+        }
+        for first, second in combinations(systems, 2)
+        for score in NAMES
+    ]
     return {
         "gold": {"questions": len(gold), "passages": passages, "items": items},
         "systems": {system.name: _system(system) for system in systems},
         "scores": scores,
-        "tests": _tests([system.name for system in systems], draws),
+        "tests": with_better(tests, lambda row: row["value"] > 0),
     }, list(draws.values())
 
 
 def _system(system: System) -> dict[str, Any]:
-    files = {
-        name: {
-            "questions": reader.questions,
-            "em": float(reader.scores["exact_match"].mean()),
-            "f1": float(reader.scores["f1"].mean()),
-            "em_of_seeds": reader.scores["exact_match"].mean(axis=1).tolist(),
-            "f1_of_seeds": reader.scores["f1"].mean(axis=1).tolist(),
-            "chosen": dict(reader.chosen),
-            "trials": [dict(trial) for trial in reader.trials],
+    files = {}
+    for name, reader in system.readers.items():
+        em, f1 = (reader.scores[NAMES[score]] for score in (EM, F1))
+        files[name] = {
+            **{"questions": reader.questions, "em": float(em.mean()), "f1": float(f1.mean())},
+            **{"em_of_seeds": em.mean(axis=1).tolist(), "f1_of_seeds": f1.mean(axis=1).tolist()},
+            **{"chosen": dict(reader.chosen), "trials": [dict(trial) for trial in reader.trials]},
         }
-        for name, reader in system.readers.items()
-    }
     return {"em": float(system.table(EM).mean()), "f1": float(system.table(F1).mean()), "files": files}
-
-
-def _tests(names: Sequence[str], draws: Mapping[tuple[str, str], ScoreDraws]) -> Rows:
-    rows: Rows = [
-        {
-            **{"metric": score, "form": FORM, "predictions": first, "against": second},
-            **paired_difference(draws[first, score], draws[second, score]),
-        }
-        for first, second in combinations(names, 2)
-        for score in NAMES
-    ]
-    return with_better(rows, lambda row: row["value"] > 0)
 
 
 # --- Correlation with metrics ---
@@ -146,18 +138,16 @@ def correlations_with_metrics(
     The intervals draw the passages and seeds of the readers' scores; the systems, and the metrics' values, are fixed.
     The p-value takes the systems as drawn.
     """
-    return [
-        row
-        for (metric, form), of_systems in values.items()
-        for score in NAMES
-        for row in _correlations(metric, form, of_systems, [one for one in draws if one.metric == score], score)
-    ]
+    rows: Rows = []
+    for (metric, form), of_systems in values.items():
+        for score in NAMES:
+            both = [one for one in draws if one.metric == score and one.predictions in of_systems]
+            about = {"metric": metric, "form": form, "with": score}
+            rows += [about | row for row in _correlations(of_systems, both)]
+    return rows
 
 
-def _correlations(
-    metric: str, form: str, of_systems: Mapping[str, float], draws: Sequence[ScoreDraws], score: str
-) -> Iterator[dict[str, Any]]:
-    both = [one for one in draws if one.predictions in of_systems]
+def _correlations(of_systems: Mapping[str, float], both: Sequence[ScoreDraws]) -> Iterator[dict[str, Any]]:
     y = np.stack([one.values for one in both], axis=1)
     x = np.broadcast_to([of_systems[one.predictions] for one in both], y.shape)
     why = f"{len(both)} systems; a correlation needs {SYSTEMS}"
@@ -166,23 +156,18 @@ def _correlations(
         found, why = dict(row_correlations(x, y)), why_undefined(x[0], y[0])
     for coefficient, of_draws in found.items():
         units, degrees = both[0].sample(*both[1:])
-        statistic = estimate(
-            of_draws, len(both), passages=units, degrees=degrees, why=why, bounds=CORRELATION
-        ).to_dict()
+        options: dict[str, Any] = {"degrees": degrees, "why": why, "bounds": CORRELATION}
+        statistic = estimate(of_draws, len(both), passages=units, **options).to_dict()
         p = coefficient_p(coefficient, float(of_draws[0]), x[0], y[0])
-        row = {"metric": metric, "form": form, "with": score, "coefficient": coefficient}
-        yield {**row, **statistic, **({} if p is None else {"p": p})}
+        yield {"coefficient": coefficient, **statistic, **({} if p is None else {"p": p})}
 
 
 def few_systems(count: int) -> str:
     if count < SYSTEMS:
         return f"{count} of the generators have metrics: a correlation over systems needs {SYSTEMS}."
-    text = f"{count} systems"
-    if count < 10:
-        text += (
-            f", which is few: where nothing is related, one order of {math.factorial(count):,} is that of the metric"
-        )
-    return f"{text}. Intervals draw passages and seeds of the readers; they hold these systems fixed."
+    orders = f"one order of {math.factorial(count):,} is that of the metric"
+    few = f", which is few: where nothing is related, {orders}" if count < 10 else ""
+    return f"{count} systems{few}. Intervals draw passages and seeds of the readers; they hold these systems fixed."
 
 
 # --- For people ---

@@ -104,7 +104,11 @@ class CandidateGenerator:
             else CausalDecoder(self.model, self.tokenizer, prompt)
         )
         self.encoder = self.decoder.encoder
-        self._independent = independent and self._make_independent()
+        packed = not any(type(module) is torch.nn.Linear for module in self.model.modules())
+        shares = isinstance(self.decoder, EncoderDecoder) and self.decoder.shares_passages
+        self._independent = independent and packed and shares
+        if self._independent:  # pad inputs to full lengths, and keep rows that have ended
+            self.decoder.compact, self.encoder.multiple = False, LENGTH_STEP
 
     @property
     def is_independent(self) -> bool:
@@ -112,14 +116,6 @@ class CandidateGenerator:
         by its number of rows (measured: with two, most log-probabilities differ in their last digits).
         """
         return self._independent and torch.get_num_threads() == 1
-
-    def _make_independent(self) -> bool:
-        """Pad inputs to full lengths and keep rows that have ended; whether that makes examples independent."""
-        packed = not any(type(module) is torch.nn.Linear for module in self.model.modules())
-        if not packed or not isinstance(self.decoder, EncoderDecoder) or not self.decoder.shares_passages:
-            return False
-        self.decoder.compact, self.encoder.multiple = False, LENGTH_STEP
-        return True
 
     @torch.inference_mode()
     def greedy(self, examples: Sequence[QAExample], *, max_new_tokens: int) -> list[str]:
@@ -180,6 +176,8 @@ class Decoder(ABC):
     `encoded` makes of them, one for each context or for each text about it.
     """
 
+    compact = True  # whether rows that have ended leave the batch
+
     def __init__(self, model: PreTrainedModel, encoder: PromptEncoder, end: int) -> None:
         self.model, self.encoder, self.end = model, encoder, end
 
@@ -239,7 +237,6 @@ class EncoderDecoder(Decoder):
     ) -> None:
         super().__init__(model, PromptEncoder(tokenizer, prompt), SpecialTokens.of(model).end)
         self.library = engine == "library"
-        self.compact = True
         self.shares_passages = not self.library and share_passages(model)
 
     def encoded(self, batch: Tensors) -> Tensors:

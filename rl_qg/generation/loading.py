@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
 
 
-# LoRA adapters (Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2022) through peft.
-
-
+KEY = "model.path"
 # Names of query and value projections, for architectures without a default in peft.
 PROJECTIONS = (("q_proj", "v_proj"), ("q", "v"), ("query", "value"), ("c_attn",))
+
+
+# --- LoRA adapters (Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2022) through peft
 
 
 def check_lora(settings: PeftSettings) -> None:
@@ -54,13 +55,8 @@ def check_lora(settings: PeftSettings) -> None:
 
 def lora_config(settings: PeftSettings, model: PreTrainedModel, tokens: Sequence[int] = ()) -> "LoraConfig":
     """The LoRA configuration of `model`: for the layers of the settings, else for the default layers of peft for this
-    architecture, else for its query and value projections.
-
-    Args:
-        settings: rank, scale, dropout and layers.
-        model: encoder-decoder or causal.
-        tokens: ids whose rows of the embedding matrix are trained without an adapter, such as that of the new token
-            `<hl>`.
+    architecture, else for its query and value projections. The rows of `tokens`, such as `<hl>`, in the embedding
+    matrix are trained without an adapter.
     """
     check_lora(settings)
     from peft import LoraConfig, TaskType
@@ -84,8 +80,8 @@ def _target_modules(settings: PeftSettings, model: PreTrainedModel) -> list[str]
     if settings.target_modules:
         unknown = [name for name in settings.target_modules if name.rpartition(".")[2] not in leaves]
         if unknown:
-            linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D)]
-            layers = sorted({name.rpartition(".")[2] for name in linear})
+            modules = model.named_modules()
+            layers = sorted({name.rpartition(".")[2] for name, one in modules if isinstance(one, nn.Linear | Conv1D)})
             raise InputError(
                 f"peft.target_modules: this {model.config.model_type} model has no layer {', '.join(unknown)}; "
                 f"it has {', '.join(layers)}"
@@ -119,15 +115,14 @@ def has_lora(model: nn.Module) -> bool:
 
 
 def merge_lora(model: nn.Module) -> PreTrainedModel:
-    """A copy of the model with the adapters merged into its weights.
-
-    A copy, because removing merged adapters leaves rounding errors, which would change further training.
+    """A copy of the model with the adapters merged into its weights: removing merged adapters would leave rounding
+    errors, which would change further training.
     """
     merged: PreTrainedModel = copy.deepcopy(model).merge_and_unload()  # type: ignore[operator]
     return merged
 
 
-KEY = "model.path"
+# --- Models
 
 
 def load_generator(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -162,13 +157,14 @@ def load_causal(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     token if there is no padding token.
     """
     config, tokenizer = _config_and_tokenizer(path)
+    named = f"model.path={path}: a {config.model_type} model is"
     if config.is_encoder_decoder:
         raise InputError(
-            f"model.path={path}: a {config.model_type} model is an encoder-decoder, which TRL cannot train; "
-            "use algorithm=scst, or name a causal model such as gpt2"
+            f"{named} an encoder-decoder, which TRL cannot train; use algorithm=scst, or name a causal model such as "
+            "gpt2"
         )
     if _only_fills_masks(config):
-        raise InputError(f"model.path={path}: a {config.model_type} model is no causal model; name one such as gpt2")
+        raise InputError(f"{named} no causal model; name one such as gpt2")
     if tokenizer.eos_token_id is None:
         raise InputError(f"model.path={path}: its tokenizer has no end token (eos_token), so no question would end")
     model = _weights(AutoModelForCausalLM, path, config, tokenizer)
@@ -195,9 +191,8 @@ def _weights(
         raise InputError(f"model.path={path}: a {config.model_type} model generates no text")
     load_unsharded()
     with loading(path, KEY, "question generator") as name:
-        model = auto_class.from_pretrained(
-            name, config=config, use_safetensors=True, dtype=torch.float32, trust_remote_code=False
-        )
+        options: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32, "trust_remote_code": False}
+        model = auto_class.from_pretrained(name, config=config, **options)
         check_weights(model, tokenizer, grows=True)  # `add_highlight` adds rows
     return model
 

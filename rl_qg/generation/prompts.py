@@ -33,6 +33,12 @@ from rl_qg.generation.tasks import (
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 
+HIGHLIGHT = "<hl>"
+SEPARATOR = "\nQuestion:"
+PROMPT_FILE = "prompt.json"
+SHORTEST = 16  # tokens of an input, as in the settings
+log = logging.getLogger(__name__)
+
 # What a generator reads of an example: its passage or the sentence of its answer, and what is marked in it.
 #
 # | input | text | marked |
@@ -151,13 +157,6 @@ class LanguageCodes:
             config.decoder_start_token_id, config.forced_bos_token_id = self._tokenizer.eos_token_id, code
         else:
             config.decoder_start_token_id = code
-
-
-HIGHLIGHT = "<hl>"
-SEPARATOR = "\nQuestion:"
-PROMPT_FILE = "prompt.json"
-SHORTEST = 16  # tokens of an input, as in the settings
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""One pass of the encoder, and one projection of its states in each layer, for several rows of the decoder."""
+"""One pass of the encoder, and one projection of its states in each layer, for several rows of the decoder.
+
+The library copies keys and values of cross attention for each row, such as the beams or samples of one example. Here
+they stay one row for each example, and the rows of an example, side by side, are queries of it.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,18 +14,16 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-# Several rows of a decoder over one copy of the keys and values of a passage: beams, or samples, of one example.
-#
-# The library copies keys and values of cross attention for each row. Here they stay one row for each example, and the
-# rows of an example, side by side, are queries of it.
-
-
 SHARED = "beams_beside_each_other"  # name under which `shared_attention` is registered
 # Models whose decoder works with fewer rows of keys than of queries; the tests compare each with `generate`.
 FAMILIES = frozenset(
     {"bart", "blenderbot", "blenderbot-small", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "umt5"}
 )
 DECODERS = frozenset({"bert", "gpt2", "roberta"})  # of an `EncoderDecoderModel`
+# Names of the modules of cross attention, and of its projections of the encoder's states to keys and values, in BART
+# and its relatives, in T5, and in BERT as a decoder. In other models each row has its own projection.
+CROSS_ATTENTION = frozenset({"encoder_attn", "EncDecAttention", "crossattention"})
+PROJECTIONS = frozenset({"k_proj", "v_proj", "k", "v", "key", "value"})
 
 
 def share_passages(model: PreTrainedModel) -> bool:
@@ -76,12 +78,6 @@ def shared_attention(
 
 AttentionInterface.register(SHARED, shared_attention)
 AttentionMaskInterface.register(SHARED, sdpa_mask)
-
-
-# Names of the modules of cross attention, and of its projections of the encoder's states to keys and values, in BART
-# and its relatives, in T5, and in BERT as a decoder. In other models each row has its own projection.
-CROSS_ATTENTION = frozenset({"encoder_attn", "EncDecAttention", "crossattention"})
-PROJECTIONS = frozenset({"k_proj", "v_proj", "k", "v", "key", "value"})
 
 
 @contextmanager
@@ -149,9 +145,5 @@ def _shared_projections(model: nn.Module, contexts: int, context: Tensor) -> lis
 
 def cross_attention_projections(model: nn.Module) -> list[nn.Module]:
     """The modules that project the encoder's states to keys and values, adapters included."""
-    found = []
-    for name, module in model.named_modules():
-        *parents, own = name.split(".")
-        if own in PROJECTIONS and CROSS_ATTENTION & set(parents[-2:]):
-            found.append(module)
-    return found
+    paths = ((name.split("."), module) for name, module in model.named_modules())
+    return [module for path, module in paths if path[-1] in PROJECTIONS and CROSS_ATTENTION & {*path[-3:-1]}]
