@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 
 from rewards import load
 from rl_qg.data.corpus import synthetic_examples
-from rl_qg.data.examples import passage_hash
+from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.evaluation import compare_generators
 from rl_qg.evaluation.compare_generators import _interval, evaluate_generators
 from rl_qg.generation.generator import CandidateGenerator
@@ -178,7 +179,15 @@ def test_on_the_embedded_corpus_the_oracle_says_what_each_generator_asks_for(
     rows = list(synthetic_examples(6, seed=3))
     asked = {"ce": [row.question for row in rows], "scst": [row.question for row in rows]}
     asked["ce"][:4] = ["Why?", "Why?", "Why?", "Why Karl Umbsen?"]
-    monkeypatch.setattr(compare_generators, "_greedy", lambda name, *_, **__: asked[name])
+
+    class Asks:
+        def __init__(self, path: Path, **_: Any) -> None:
+            self.questions = iter(asked[path.name])
+
+        def greedy(self, examples: list[QAExample], **_: Any) -> list[str]:
+            return list(islice(self.questions, len(examples)))
+
+    monkeypatch.setattr(compare_generators, "CandidateGenerator", Asks)
     result = evaluate_generators(models, rows, Length(), tmp_path / "evaluation.json", **OPTIONS)
     n = len(rows)
     shares = {name: model["oracle"] for name, model in result["models"].items()}
