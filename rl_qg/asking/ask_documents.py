@@ -34,14 +34,13 @@ from rl_qg.asking.sets import SetGenerator
 from rl_qg.data.examples import QAExample, report_limit
 from rl_qg.generation.loading import weights_hash
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, check_own, check_report, file_hash, report_path, write_json
+from rl_qg.runtime.files import atomic_writer, check_own, check_report, file_hash, report_path, write_json, writing
 from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.resumable_lines import (
     Position,
     ResumableLines,
     Work,
     begins_with,
-    cannot_write,
     json_line,
     note_path,
 )
@@ -173,7 +172,7 @@ class _DocumentOutput(ABC):
         except InputError:
             self._remove_hidden()
             raise
-        try:
+        with writing(self.output):
             if self.form != "jsonl":
                 with atomic_writer(self.output) as stream:
                     stream.write(self.exported(rows))
@@ -181,8 +180,6 @@ class _DocumentOutput(ABC):
             report |= {**model_note(made_by["model"]), "settings": dict(made_by)}
             report |= {"output": {"path": str(self.output), "sha256": file_hash(self.output)}}
             write_json(report_path(self.output), report)
-        except OSError as error:
-            raise cannot_write(self.output, error) from None
         return report
 
     def _remove_hidden(self) -> None:

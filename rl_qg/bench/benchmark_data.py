@@ -30,7 +30,7 @@ from rl_qg.data.reading import read_examples, source_names
 from rl_qg.pages.results import as_markdown
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_json, write_json
+from rl_qg.runtime.files import atomic_writer, read_json, write_json, writing
 from rl_qg.settings import BenchSettings
 
 # The cleaning of texts in QG-Bench: citation marks and runs of white space, with offsets that stay true.
@@ -176,7 +176,7 @@ def write_bench_data(settings: BenchSettings, folder: Path) -> dict[str, Any]:
     sources = _sources(settings)
     _check_folder(folder, sources)
     parts, record = bench_splits(settings)
-    try:
+    with writing(folder, "output_dir", "folder"):
         write_json(folder / STATISTICS, {OWN: False})  # from now on the files are ours, also after a kill
         for name in ROLES:
             _write_split(folder, name, parts.get(name, []))
@@ -185,8 +185,6 @@ def write_bench_data(settings: BenchSettings, folder: Path) -> dict[str, Any]:
         with atomic_writer(folder / "statistics.md") as stream:
             stream.write(f"{table}\n")
         write_json(folder / STATISTICS, {OWN: True, **record})
-    except OSError as error:
-        raise InputError(f"output_dir={folder}: cannot be written ({error.strerror}); name another folder") from None
     log.info("%s\ndone: see %s", table, folder)
     return record
 

@@ -16,7 +16,7 @@ from rewards.overlap.published_lmqg import PUBLISHED
 from rewards.sets import PUBLISHED_OPTIONS
 from rewards.signature import format_signature
 from rl_qg.augmentation.augment import import_target
-from rl_qg.commands.outputs import check_own_json, check_own_page, check_writable, required, writing
+from rl_qg.commands.outputs import check_own_json, check_own_page, check_writable, required
 from rl_qg.commands.training import check_precision
 from rl_qg.data.examples import QAExample, Role, passage_hash, report_limit
 from rl_qg.data.reading import QAData, read_examples
@@ -36,7 +36,7 @@ from rl_qg.pages.results import as_text, check_folder, write_page
 from rl_qg.readers.train_reader import TrainedReader, train_on_synthetic
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, write_json
+from rl_qg.runtime.files import atomic_writer, write_json, writing
 from rl_qg.runtime.processes import processes
 from rl_qg.scoring.kept_scores import FILE, write_draws
 from rl_qg.scoring.metrics import load_metrics, load_reward, metric_options, published_options

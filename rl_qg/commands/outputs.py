@@ -1,13 +1,12 @@
 """The output of a command: named, and writable before the work begins."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from errno import EISDIR
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import read_json
+from rl_qg.runtime.files import read_json, writing
 
 
 def required(value: str, key: str, example: str) -> Path:
@@ -58,12 +57,3 @@ def check_own_page(output: Path, title: str) -> None:
     """Raise `InputError` if there is a file in the place of a page whose title does not end as ours do."""
     if output.is_file() and f"{title}</title>".encode() not in output.read_bytes():
         raise InputError(f"{output}: exists and is not a page of this command; name another file")
-
-
-@contextmanager
-def writing(output: Path) -> Iterator[None]:
-    """Turn a failed write into an `InputError` that names the output."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"output={output}: cannot be written ({error.strerror}); name another path") from None

@@ -27,8 +27,7 @@ from rl_qg.data.examples import passage_hash
 from rl_qg.data.question_tables import TableRow
 from rl_qg.evaluation.references import BY_PASSAGE, GoldQuestions
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import write_json
-from rl_qg.runtime.resumable_lines import cannot_write
+from rl_qg.runtime.files import write_json, writing
 from rl_qg.scoring.kept_scores import MetricRow, kept_scores, texts_hash
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.stats.intervals import CORRELATION, SHARE, Floats, PassageDraws, estimate
@@ -450,7 +449,5 @@ def write_set_pairs(
         raise InputError("page=…: no metric compares questions with references; add one, such as metrics=[rouge_l]")
     multi = multi_of(metrics[label]).judge
     record = {"metric": label, "signature": multi.signature, "of": len(sets.contexts)}
-    try:
+    with writing(folder):
         write_json(folder / FILE, record | {"passages": set_pairs(sets, multi, passages)})
-    except OSError as error:
-        raise cannot_write(folder, error) from None

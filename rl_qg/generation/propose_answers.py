@@ -37,9 +37,10 @@ from rl_qg.runtime.files import (
     report_path,
     report_value,
     write_json,
+    writing,
 )
 from rl_qg.runtime.processes import from_main
-from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, cannot_write, json_line, note_path
+from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, json_line, note_path
 from rl_qg.settings import AnswersSettings
 from rl_qg.text.languages import AUTO, LANGUAGES, OTHER, code_of
 from rl_qg.text.spans import Span, select_spans
@@ -294,7 +295,5 @@ def _report(output: Path, counts: Mapping[str, int], not_in_sentence: int, made_
         "settings": dict(made_by),
         "output": {"path": str(output), "sha256": file_hash(output)},
     }
-    try:
+    with writing(report_path(output)):
         write_json(report_path(output), report)
-    except OSError as error:
-        raise cannot_write(report_path(output), error) from None

@@ -13,8 +13,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_json, write_json
-from rl_qg.runtime.resumable_lines import cannot_write
+from rl_qg.runtime.files import atomic_writer, read_json, write_json, writing
 
 # Rows as tables: CSV for other programs, Markdown for people.
 
@@ -140,7 +139,7 @@ def write_results(
     folder: Path, name: str, record: Mapping[str, Any], page: Page, plain: Mapping[str, Sequence[Row]]
 ) -> None:
     """Write `NAME.json` (everything), `NAME.txt` and `NAME.html` (tables), and `tables/*.csv` (numbers in full)."""
-    try:
+    with writing(folder):
         write_json(folder / f"{name}.json", record)
         for key, rows in plain.items():
             if rows:
@@ -148,17 +147,12 @@ def write_results(
                     stream.write(as_csv(rows))
         with atomic_writer(folder / f"{name}.txt") as stream:
             stream.write(as_text(page))
-    except OSError as error:
-        raise cannot_write(folder, error) from None
     write_page(folder, name, page)
 
 
 def write_page(folder: Path, name: str, page: Page) -> None:
-    try:
-        with atomic_writer(folder / f"{name}.html") as stream:
-            stream.write(as_html(page))
-    except OSError as error:
-        raise cannot_write(folder, error) from None
+    with writing(folder), atomic_writer(folder / f"{name}.html") as stream:
+        stream.write(as_html(page))
 
 
 def check_folder(output: str, example: str, *, name: str, key: str = "signatures") -> Path:

@@ -10,8 +10,7 @@ from typing import Any
 
 from rl_qg.pages.results import Rows, page_environment
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_json
-from rl_qg.runtime.resumable_lines import cannot_write
+from rl_qg.runtime.files import atomic_writer, read_json, writing
 
 TITLE = "rl-qg evaluate, sets"
 SHOWN_LENGTH = 1200  # characters of a passage that are shown at once; the rest on demand
@@ -43,11 +42,8 @@ def write_set_page(folder: Path, output: Path) -> None:
             f"({type(error).__name__}: {error}); run it again"
         ) from None
     template = page_environment("rl_qg.reports", "set_template.html").get_template("set_template.html")
-    try:
-        with atomic_writer(output) as stream:
-            stream.write(template.render(page=page))
-    except OSError as error:
-        raise cannot_write(output, error) from None
+    with writing(output), atomic_writer(output) as stream:
+        stream.write(template.render(page=page))
 
 
 def summary(record: Mapping[str, Any]) -> Rows:

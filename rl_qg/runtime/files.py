@@ -50,6 +50,15 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 @contextmanager
+def writing(output: Path, key: str = "output", other: str = "path") -> Iterator[None]:
+    """Turn a failed write within the block into an `InputError` that names the output by its key."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{key}={output}: cannot be written ({error.strerror}); name another {other}") from None
+
+
+@contextmanager
 def atomic_writer(path: Path) -> Iterator[TextIO]:
     """Open a text file that appears under `path` only when the block ends without an error; a kill leaves no partial
     file there.

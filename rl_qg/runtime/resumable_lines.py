@@ -18,7 +18,7 @@ from accelerate.utils import gather_object
 
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import check_unchanged, read_json, write_json
+from rl_qg.runtime.files import check_unchanged, read_json, write_json, writing
 from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.run_folder import RETIRED
 
@@ -29,12 +29,10 @@ log = logging.getLogger(__name__)
 
 def cut_file(output: Path, keep: int) -> None:
     """Keep the first `keep` bytes of a file, which is created with its folder if it is missing."""
-    try:
+    with writing(output):
         output.parent.mkdir(parents=True, exist_ok=True)
         with output.open("ab") as stream:
             stream.truncate(keep)
-    except OSError as error:
-        raise cannot_write(output, error) from None
 
 
 def append_lines(output: Path, lines: Sequence[bytes]) -> None:
@@ -52,10 +50,6 @@ def append_lines(output: Path, lines: Sequence[bytes]) -> None:
             f"output={output}: cannot be written further ({error.strerror}); its lines are whole: make room, and the "
             "same command continues after them"
         ) from None
-
-
-def cannot_write(output: Path, error: OSError) -> InputError:
-    return InputError(f"output={output}: cannot be written ({error.strerror}); name another path")
 
 
 class StoredLine(NamedTuple):
@@ -159,10 +153,8 @@ class ResumableLines:
             cut_file(self.path, 0)
             append_lines(self.path, [json_line(note)])
             return
-        try:
+        with writing(self.path):
             write_json(self.note, note)
-        except OSError as error:
-            raise cannot_write(self.path, error) from None
 
     def lines(self) -> Iterator[StoredLine]:
         """The lines after the note. A kill may have cut off the last one, which then has no line feed."""

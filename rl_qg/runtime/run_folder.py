@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, check_unchanged, read_json, write_json
+from rl_qg.runtime.files import atomic_writer, check_unchanged, read_json, write_json, writing
 
 log = logging.getLogger(__name__)
 FILE = "run.json"
@@ -227,11 +227,8 @@ def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collecti
 
 def claim_run_folder(folder: Path, settings: Mapping[str, Any]) -> None:
     """Make `folder` the run folder of these settings by writing `config.yaml`. Call `check_run_folder` first."""
-    try:
-        with atomic_writer(folder / CONFIG) as stream:
-            stream.write(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True))
-    except OSError as error:
-        raise InputError(f"output_dir={folder}: cannot be written ({error.strerror}); name another folder") from None
+    with writing(folder, "output_dir", "folder"), atomic_writer(folder / CONFIG) as stream:
+        stream.write(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True))
 
 
 def stop_folder(run: Path, passes: float) -> Path:

@@ -32,8 +32,7 @@ from rl_qg.rating.analysis.study import (
 )
 from rl_qg.rating.analysis.tables import analysis_tables, systems_table
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, file_hash
-from rl_qg.runtime.resumable_lines import cannot_write
+from rl_qg.runtime.files import atomic_writer, file_hash, writing
 from rl_qg.settings.web import RateAnalyseSettings
 from rl_qg.stats.crossed import FEWEST_RATERS
 from rl_qg.text.words import counted
@@ -176,14 +175,12 @@ def _judgements(
 
 def _write_judgements(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     """Write the file; without lines, remove one of an earlier analysis."""
-    try:
+    with writing(path.parent):
         if not lines:
             path.unlink(missing_ok=True)
             return
         with atomic_writer(path) as stream:
             stream.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    except OSError as error:
-        raise cannot_write(path.parent, error) from None
 
 
 def _plots(tables: Tables) -> list[Plot]:

@@ -21,6 +21,7 @@ from rl_qg.rating.planning.hits import counts_of, make_tasks
 from rl_qg.rating.planning.questions import read_questions
 from rl_qg.rating.protocol import DEGRADED, KINDS, ORDINARY, RATINGS, REPEAT, SIGNED_RANK, Control, Protocol, Texts
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import writing
 from rl_qg.settings import RatePlanSettings
 from rl_qg.stats.rank_tests import rank_sum, signed_rank
 from rl_qg.text.languages import code_of
@@ -240,10 +241,8 @@ def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:
         },
     }
     needed = tasks_for_control(tasks.hits, protocol.control, sum(one.control for one in protocol.criteria))
-    try:
+    with writing(folder, "output", "folder"):
         write_plan_files(folder, record, protocol, tasks.hits)
-    except OSError as error:
-        raise InputError(f"output={folder}: cannot be written ({error.strerror}); name another folder") from None
     print("\n".join(summary(record, protocol, needed)))
     print(f"done: {folder / PLAN}; next: rl-qg rate serve plan={folder}")
 
