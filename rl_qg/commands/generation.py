@@ -18,7 +18,7 @@ from rl_qg.data.reading import report_line as data_line
 from rl_qg.data.reading import source_names
 from rl_qg.data.splits import take, training_spans
 from rl_qg.data.streaming import Examples, stream_examples
-from rl_qg.miniatures.in_settings import answers_with_miniature, one_miniature, reward_with_miniatures
+from rl_qg.miniatures.in_settings import answers_with_miniature, in_folders, reward_with_miniatures
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import processes
 from rl_qg.scoring.metrics import load_reranker, load_reward, rerank_options
@@ -60,7 +60,7 @@ def generate(settings: Settings) -> None:
         else take(list(stream), limit, settings.seed, "generate.max_answers", "answers are asked about")
     )
     with state.main_process_first():
-        model_path = one_miniature(settings.model.path, examples, settings)
+        model_path = in_folders(settings.model.path, examples, settings)
     lines = run_generation(
         model_path,
         examples,

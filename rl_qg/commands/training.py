@@ -9,13 +9,13 @@ from pathlib import Path
 from rl_qg.commands.runs import OpenRun, check_unlabelled, claim_run, open_run
 from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.data.splits import TRAINING, VALIDATION, Splits, load_splits, read_role, take
-from rl_qg.miniatures.in_settings import one_miniature
+from rl_qg.miniatures.in_settings import with_encoder
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import from_main, load_unsharded, processes
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.scoring.metrics import check_reward_options
 from rl_qg.scoring.reward_scorer import Reward, RewardScorer, try_reward
-from rl_qg.settings import DataSettings, GenerateSettings, QAModelSettings, Settings
+from rl_qg.settings import DataSettings, GenerateSettings, Settings
 
 log = logging.getLogger(__name__)
 
@@ -181,12 +181,10 @@ def qa(settings: Settings) -> None:
     splits = claim_run(
         settings, relevant, seed=settings.qa.seeds[0], last_file="qa_metrics.json", read=_questions_of_readers
     )
-    with processes(settings.training.use_cpu).main_process_first():
-        encoder = one_miniature(settings.qa.model.path, splits.gold, settings)
     scores = train_reader(
         splits.gold,
         splits.validation,
-        settings=replace(settings.qa, model=QAModelSettings(encoder)),
+        settings=with_encoder(settings.qa, splits.gold, settings),
         output_dir=Path(settings.output_dir),
         use_cpu=settings.training.use_cpu,
         precision=settings.training.precision,
@@ -242,12 +240,10 @@ def _fine_tune(
         read=read,
         extra=lambda splits: {"data_report": splits.report},
     )
-    with processes(settings.training.use_cpu).main_process_first():
-        encoder = one_miniature(options.model.path, splits.gold, settings)
     train(
         splits.gold,
         splits.validation,
-        settings=replace(options, model=QAModelSettings(encoder)),
+        settings=with_encoder(options, splits.gold, settings),
         output_dir=Path(settings.output_dir),
         seed=settings.seed,
         use_cpu=settings.training.use_cpu,

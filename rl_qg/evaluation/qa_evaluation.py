@@ -1,29 +1,42 @@
 """QA-based evaluation: what the readers of several generators, each taught by its questions alone, answer right; with
 intervals, paired tests, and the correlation with metrics of the same generators.
 
+    rl-qg qa-evaluate data=dev.json 'questions={ce: ce.jsonl, scst: [scst-1.jsonl, scst-2.jsonl]}' output=qa.json
+
+It writes `qa.json` and `qa.html`; `qa/` holds the readers' answers and scores, and goes on after an interruption.
+
 Source: Zhang and Bansal, "Addressing Semantic Drift in Question Generation for Semi-Supervised Question Answering"
 (EMNLP 2019); as in lmqg (`rl_qg.readers.train_reader`).
 """
 
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
-from rl_qg.data.examples import QAExample, examples_hash, passage_hash
+from rewards.signature import format_signature
+from rl_qg.data.examples import QAExample, examples_hash, passage_hash, report_limit
+from rl_qg.data.reading import QAData, read_examples
+from rl_qg.data.splits import take
 from rl_qg.evaluation.predictions import Rows, test_table, with_better
-from rl_qg.pages.results import Page, Table, estimate_text, joined_rows, p_text
-from rl_qg.readers.train_reader import TrainedReader
+from rl_qg.miniatures.in_settings import with_encoder
+from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, p_text, write_page
+from rl_qg.readers.train_reader import TrainedReader, train_on_synthetic
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import read_json
-from rl_qg.scoring.kept_scores import ScoreDraws, paired_difference
+from rl_qg.runtime.files import read_json, write_json, writing
+from rl_qg.runtime.processes import processes
+from rl_qg.scoring.kept_scores import FILE, ScoreDraws, paired_difference, write_draws
+from rl_qg.settings import QAEvaluateSettings, Settings
 from rl_qg.stats.correlation import COEFFICIENTS, SYSTEMS, coefficient_p, row_correlations, why_undefined
 from rl_qg.stats.intervals import CORRELATION, PERCENT, Floats, PassageDraws, estimate, few_passages
 
+log = logging.getLogger(__name__)
 EM, F1 = "qa_em", "qa_f1"
 NAMES = {EM: "exact_match", F1: "f1"}
 WORDS = {EM: "exact match", F1: "F1"}
@@ -210,3 +223,116 @@ def _correlation_lines(rows: Rows) -> list[dict[str, str]]:
         return {"with": WORDS[row["with"]], **texts, "systems": str(row["n"])}
 
     return joined_rows(rows, ("metric", "form", "with"), cells)
+
+
+# --- The stage ---
+
+
+def evaluate_by_readers(settings: Settings, output: Path) -> None:
+    """Train readers on the questions of each generator, score them on human ones, and write record and page."""
+    options = settings.qa_evaluate
+    named, earlier = named_files(options.questions), options.evaluations
+    sources = [earlier] if isinstance(earlier, str) else earlier or ()
+    metrics = metric_values([Path(str(path)).expanduser() for path in sources], list(named))
+    if not options.data:
+        raise InputError("data has no value; give human questions, such as data=dev.json")
+    data = read_examples(options.data, role="validation")
+    log.info("%s", data.summary())
+    what = "human questions are used"
+    gold = take(data.examples, options.max_data, options.seed, "qa_evaluate.max_data", what)
+    files = {name: {path: _synthetic(path, options, gold) for path in paths} for name, paths in named.items()}
+    folder = output.with_suffix("")
+    systems = [System(name, _readers(name, own, gold, settings, folder)) for name, own in files.items()]
+    if not processes(settings.training.use_cpu).is_main_process:
+        return
+    record, draws = qa_record(systems, gold, resamples=options.resamples, seed=options.seed)
+    record |= {
+        "signatures": _signatures(settings),
+        "correlations": correlations_with_metrics(metrics, draws),
+        "few_systems": few_systems(len({name for values in metrics.values() for name in values})) if metrics else None,
+        "data": data.hashes,
+        "questions": {name: {path: part.hashes[path] for path, part in own.items()} for name, own in files.items()},
+        "settings": asdict(options),
+        "reader": asdict(settings.qa),
+    }
+    with writing(output):
+        write_draws(folder / FILE, draws)
+        write_json(output, record)
+    page = qa_page(record)
+    write_page(output.parent, output.stem, page)
+    log.info("%s\ndone: open %s", as_text(page), output.with_suffix(".html"))
+
+
+def named_files(questions: Any) -> dict[str, list[str]]:
+    """The files of each generator; those without names are named by their stems."""
+    given = questions
+    if isinstance(given, str | list) and given:
+        paths = [given] if isinstance(given, str) else given
+        given = {Path(str(path)).name.partition(".")[0]: path for path in paths}
+        if len(given) < len(paths):
+            raise InputError(f"questions={questions}: two files have one name; name the generators: {{a: …, b: …}}")
+    if not isinstance(given, Mapping) or not given:
+        raise InputError("questions has no value; give a file, such as questions=questions.jsonl, or several by name")
+    named = {str(name): paths if isinstance(paths, list) else [paths] for name, paths in given.items()}
+    for name, paths in named.items():
+        if not paths or not all(isinstance(path, str) and path for path in paths) or len(set(paths)) < len(paths):
+            raise InputError(f"questions: {name}={paths}: give a file, or different files as a list")
+    return named
+
+
+def _synthetic(path: str, options: QAEvaluateSettings, gold: Sequence[QAExample]) -> QAData:
+    """The questions of a file that are used; says how many are not, and how many share a passage with gold ones."""
+    data = read_examples(path, role="train")
+    log.info("%s: %s", path, data.summary())
+    examples, what = data.examples, f"questions of {path} are used"
+    if (longest := options.max_context) is not None:
+        examples = [example for example in examples if len(example.context) <= longest]
+        report_limit("qa_evaluate.max_context", longest, len(examples), len(data.examples), what)
+        if not examples:
+            raise InputError(f"{path}: no passage has at most max_context={longest} characters; raise it")
+    passages = {passage_hash(example.context) for example in gold}
+    if shared := sum(passage_hash(example.context) in passages for example in examples):
+        log.warning(
+            "%s: the passages of %d questions are passages of data= too: the scores will not say how readers do on "
+            "others",
+            *(path, shared),
+        )
+    used = take(examples, options.max_questions, options.seed, "qa_evaluate.max_questions", what)
+    return replace(data, examples=used)
+
+
+def _readers(
+    name: str, data: Mapping[str, QAData], gold: Sequence[QAExample], settings: Settings, folder: Path
+) -> dict[str, TrainedReader]:
+    readers = {}
+    for number, (path, synthetic) in enumerate(data.items(), 1):
+        readers[path] = train_on_synthetic(
+            name if len(data) == 1 else f"{name}, {path}",
+            synthetic.examples,
+            gold,
+            settings=with_encoder(settings.qa, synthetic.examples, settings),
+            trials=settings.qa_evaluate.trials,
+            folder=folder / quote(name, safe="") / str(number),
+            use_cpu=settings.training.use_cpu,
+            precision=settings.training.precision,
+            accept_changed_data=settings.accept_changed_data,
+            keep_weights=settings.qa_evaluate.keep_readers,
+        )
+    return readers
+
+
+def _signatures(settings: Settings) -> dict[str, str]:
+    """What two results must share to be compared: how a reader is trained."""
+    qa, trials = settings.qa, settings.qa_evaluate.trials
+    choices: dict[str, object] = {"reader": qa.model.path, "head": qa.head, "unanswerable": f"{qa.unanswerable:g}"}
+    if trials.count:
+        choices["trials"] = f"{trials.count}/{trials.train}/{trials.validation}/{trials.seed}"
+    else:
+        choices |= {"lr": f"{qa.learning_rate:g}", "batch": qa.batch_size, "warmup": f"{qa.warmup_fraction:g}"}
+        choices |= {"steps": qa.max_steps} if qa.max_steps > 0 else {"epochs": f"{qa.epochs:g}"}
+    choices |= {
+        "lengths": f"{qa.max_length}/{qa.doc_stride}/{qa.max_answer_length}",
+        "questions": settings.qa_evaluate.max_questions or "all",
+        "context": settings.qa_evaluate.max_context or "any",
+    }
+    return {score: format_signature(score, choices) for score in (EM, F1)}

@@ -27,7 +27,7 @@ from rewards.overlap.meteor import Meteor
 from rewards.words import tokenizer_for
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.generate import Reranker
-from rl_qg.miniatures.in_settings import options_with_miniatures, reward_with_miniatures
+from rl_qg.miniatures.in_settings import in_folders, reward_with_miniatures
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import load_unsharded, processes
 from rl_qg.scoring.placement import loading_where, place_reward
@@ -208,7 +208,7 @@ def load_reranker(settings: Settings, examples: Iterable[QAExample], state: Part
     if not options:
         return None
     with state.main_process_first():
-        complete = options_with_miniatures(options, examples, settings)
+        complete = in_folders(options, examples, settings)
     return reranker_of(load_reward(complete, state, settings.training.reward_placement))
 
 

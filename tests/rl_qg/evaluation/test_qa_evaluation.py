@@ -10,7 +10,6 @@ import pytest
 from scipy.stats import kendalltau, pearsonr, spearmanr
 
 from rl_qg.commands.cli import run_command
-from rl_qg.commands.evaluation import named_files
 from rl_qg.data.examples import QAExample, write_squad
 from rl_qg.evaluation.qa_evaluation import (
     F1,
@@ -18,6 +17,7 @@ from rl_qg.evaluation.qa_evaluation import (
     correlations_with_metrics,
     few_systems,
     metric_values,
+    named_files,
     qa_record,
 )
 from rl_qg.readers.train_reader import TrainedReader
