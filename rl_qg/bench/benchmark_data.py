@@ -10,7 +10,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
@@ -33,12 +33,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_json, write_json, writing
 from rl_qg.settings import BenchSettings
 
-# The cleaning of texts in QG-Bench: citation marks and runs of white space, with offsets that stay true.
-#
-# Source: asahi417/lm-question-generation, `tests/dataset_preparation.py` at e53a89b. Its means of characters are in
-# the tests.
-
-
+# The cleaning of texts in QG-Bench: asahi417/lm-question-generation, `tests/dataset_preparation.py` at e53a89b.
 LOST = "answer not at its place after cleaning"
 _CITATION = re.compile(r"\[\d*\]")
 _SPACE = re.compile(r"\s+")
@@ -52,29 +47,20 @@ def clean_example(example: QAExample) -> QAExample | str:
     """The example with clean texts and answers at their offsets; the reason where its first answer is lost. Other
     answers that are lost are left out.
     """
-    context = clean_text(example.context)
-    answers = [_clean_answer(answer, example.context, context) for answer in example.answers]
-    question = clean_text(example.question)
-    if answers[0] is None:
-        return LOST
-    if not question:
-        return "no question"
-    kept = tuple(answer for answer in answers if answer is not None)
-    return replace(example, context=context, question=question, answers=kept)
-
-
-def _clean_answer(answer: Answer, before: str, context: str) -> Answer | None:
-    text = clean_text(answer.text)
-    spaces = len(answer.text) - len(answer.text.lstrip())
-    start = len(_without_marks(before[: answer.start + spaces]).lstrip())
-    return Answer(text, start) if text and context.startswith(text, start) else None
+    context, question = clean_text(example.context), clean_text(example.question)
+    kept: list[Answer] = []
+    for number, answer in enumerate(example.answers):
+        text, spaces = clean_text(answer.text), len(answer.text) - len(answer.text.lstrip())
+        start = len(_without_marks(example.context[: answer.start + spaces]).lstrip())
+        if text and context.startswith(text, start):
+            kept.append(Answer(text, start))
+        elif number == 0:
+            return LOST
+    return replace(example, context=context, question=question, answers=tuple(kept)) if question else "no question"
 
 
 def _without_marks(text: str) -> str:
     return _SPACE.sub(" ", _CITATION.sub("", text))
-
-
-# Statistics of a split: how many questions, paragraphs and articles, and how long the texts are.
 
 
 TEXTS = ("paragraph", "sentence", "question", "answer")
@@ -86,22 +72,21 @@ def split_statistics(examples: Sequence[QAExample]) -> dict[str, Any]:
     `first_occurrence_wrong` counts the questions whose first answer stands at another place than where its text first
     occurs in the paragraph.
     """
-    totals = dict.fromkeys(TEXTS, 0)
-    wrong = 0
+    lengths: list[tuple[int, ...]] = []
     for example in examples:
         answer = example.answers[0]
         first, last = sentence_of(example.context, answer.start, answer.start + len(answer.text))
-        lengths = (len(example.context), last - first, len(example.question), len(answer.text))
-        for name, length in zip(TEXTS, lengths, strict=True):
-            totals[name] += length
-        wrong += example.context.find(answer.text) != answer.start
-    questions = len(examples)
+        lengths.append((len(example.context), last - first, len(example.question), len(answer.text)))
     return {
-        "questions": questions,
+        "questions": len(examples),
         "paragraphs": len({passage_hash(example.context) for example in examples}),
         "articles": len({example.title for example in examples if example.title}),
-        "mean_characters": {name: total / questions for name, total in totals.items()},
-        "first_occurrence_wrong": wrong,
+        "mean_characters": {
+            name: sum(column) / len(examples) for name, column in zip(TEXTS, zip(*lengths, strict=True), strict=True)
+        },
+        "first_occurrence_wrong": sum(
+            example.context.find(example.answers[0].text) != example.answers[0].start for example in examples
+        ),
     }
 
 
@@ -118,21 +103,12 @@ def statistics_table(splits: Mapping[str, Mapping[str, Any]]) -> str:
     return as_markdown([*columns, "answer's text also before it"], rows)
 
 
-# Dividing examples into training, validation and test data, by paragraph and by a seed.
-
-
 def squadshifts_sizes(questions: int) -> dict[str, int]:
     """How many questions QG-Bench takes of a domain of SQuADShifts for test (half, rounded down) and validation (a
     third of the rest, rounded): amazon 4,942 and 1,648 of 9,885.
     """
     test = questions // 2
     return {"test": test, "validation": round(Fraction(questions - test, 3))}
-
-
-def shared_sizes(questions: int, validation: float, test: float) -> dict[str, int]:
-    """How many questions the shares are, rounded; at least one where the share is not 0."""
-    shares = {"test": test, "validation": validation}
-    return {name: max(1, round(share * questions)) if share else 0 for name, share in shares.items()}
 
 
 def divide(examples: Sequence[QAExample], sizes: Mapping[str, int], seed: int) -> dict[str, list[QAExample]]:
@@ -143,14 +119,11 @@ def divide(examples: Sequence[QAExample], sizes: Mapping[str, int], seed: int) -
     many. A part that would be empty for that reason takes a paragraph with the fewest questions, and is larger.
     """
     keys = [passage_hash(example.context) for example in examples]
-    counts: dict[str, int] = {}
-    for key in keys:
-        counts[key] = counts.get(key, 0) + 1
+    counts = Counter(keys)
     left = sorted(counts, key=lambda key: seeded_rank(seed, key))
     role: dict[str, str] = {}
     for name, size in sizes.items():
-        taken = list[str]()
-        needed = size
+        taken, needed = list[str](), size
         for key in left:
             if counts[key] <= needed:
                 taken.append(key)
@@ -198,7 +171,9 @@ def bench_splits(settings: BenchSettings) -> tuple[dict[str, list[QAExample]], d
     for role, source in _sources(settings).items():
         data = read_examples(source, role=role)
         log.info(data.summary())
-        parts[role], dropped = _clean(data.examples, settings.clean)
+        cleaned = [example if settings.clean == "none" else clean_example(example) for example in data.examples]
+        parts[role] = [result for result in cleaned if not isinstance(result, str)]
+        dropped = Counter(result for result in cleaned if isinstance(result, str))
         record["reading"][role], record["cleaning"][role] = data.report, dict(dropped)
         record["sha256"] |= data.hashes
         for reason, count in dropped.items():
@@ -235,17 +210,10 @@ def _wanted_sizes(settings: BenchSettings, sizes: dict[str, int]) -> dict[str, i
     if settings.split == "squadshifts":
         return squadshifts_sizes(sizes["train"])
     if len(sizes) == 1:
-        return shared_sizes(sizes["train"], settings.validation_share, settings.test_share)
+        shares = {"test": settings.test_share, "validation": settings.validation_share}
+        return {name: max(1, round(share * sizes["train"])) if share else 0 for name, share in shares.items()}
     missing = [name for name in ("test", "validation") if name not in sizes]
     return {missing[0]: sizes["validation" if missing[0] == "test" else "test"]} if missing else {}
-
-
-def _clean(examples: Iterable[QAExample], how: str) -> tuple[list[QAExample], Counter[str]]:
-    if how == "none":
-        return list(examples), Counter()
-    results = [clean_example(example) for example in examples]
-    dropped = Counter(result for result in results if isinstance(result, str))
-    return [result for result in results if not isinstance(result, str)], dropped
 
 
 def _drop_shared(parts: dict[str, list[QAExample]]) -> dict[str, int]:

@@ -21,9 +21,6 @@ from rl_qg.runtime.run_folder import CONFIG
 from rl_qg.scoring.kept_scores import FILE, ScoreDraws, paired_difference, read_draws
 from rl_qg.stats.intervals import holm
 
-# The results that a leaderboard shows: of `rl-qg evaluate`, of `rl-qg qa-evaluate`, and of training runs.
-
-
 NAMES = ("evaluate.json", "evaluation.json")  # of results in a folder
 ROLES = ("train", "validation", "dev", "test")  # file names that do not tell data apart
 MEASURES = {  # of a run's evaluation.json: the field of the signature
@@ -89,9 +86,8 @@ def read_results(sources: Sequence[tuple[str | None, Path]]) -> list[ModelScore]
 
 def _of_file(name: str | None, source: Path) -> Iterator[ModelScore]:
     path = _file(source)
-    record = read_json(path)
-    if not isinstance(record, dict):
-        record = {}
+    content = read_json(path)
+    record = content if isinstance(content, dict) else {}
     if {"scores", "signatures"} <= record.keys():
         yield from _scores(name, path, record)
     elif {"models", "reward_signature"} <= record.keys():
@@ -297,7 +293,15 @@ def _page(results: Sequence[ModelScore], rows: Rows, tests: Rows, labels: Mappin
     shown = [row for row in tests if (row["metric"], row["form"]) in {(metric, form) for metric, _, form in labels}]
     if shown:
         note = "The best minus another, on the same rows and draws; Holm's correction over a column's tests."
-        tables.append(Table("Tests against the best", [_test(row) for row in shown], note))
+        lines_of_tests = [
+            {
+                **{"data": row["data"], "metric": row["metric"], "models": f"{row['best']} − {row['against']}"},
+                **{"difference": estimate_text(row, 4, signed=True), "p": p_text(row["p"])},
+                "p (Holm)": p_text(row["p_holm"]),
+            }
+            for row in shown
+        ]
+        tables.append(Table("Tests against the best", lines_of_tests, note))
     data_sets = len({result.data for result in results})
     facts = [f"{len(models)} models, {data_sets} data sets, {len(labels)} metrics. Brackets: 95 % intervals."]
     facts.append("↓: better when lower. Where a metric has several signatures its columns are numbered.")
@@ -308,14 +312,3 @@ def _page(results: Sequence[ModelScore], rows: Rows, tests: Rows, labels: Mappin
 def _cell(row: Mapping[str, Any]) -> str:
     digits = 2 if row["metric"].startswith("qa_") else 4
     return estimate_text(row, digits) + MARKS[row["mark"]]
-
-
-def _test(row: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "data": row["data"],
-        "metric": row["metric"],
-        "models": f"{row['best']} − {row['against']}",
-        "difference": estimate_text(row, 4, signed=True),
-        "p": p_text(row["p"]),
-        "p (Holm)": p_text(row["p_holm"]),
-    }
