@@ -13,19 +13,21 @@ main process does the rest.
 import heapq
 import json
 import logging
+import sys
+from abc import ABC, abstractmethod
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from inspect import Parameter, Signature, isclass, signature
-from itertools import islice
-from math import isfinite
+from inspect import isclass, signature
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import NoneType, UnionType
-from typing import Any, Protocol, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from accelerate import PartialState
 
@@ -73,7 +75,7 @@ from rl_qg.runtime.processes import from_main
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import AugmentSettings
 
-# The filters by name, and how options in a YAML file become filters. A new filter is added to `FILTERS`.
+# The filters by name; a new one is added to `FILTERS`. Options in a YAML file become filters:
 #
 #     filters:
 #       length: {min_words: 6, max_words: 30}        the name of a filter, and its options
@@ -105,8 +107,6 @@ class CustomFilter(RowFilter):
         self.keeps = keeps
 
     def rules(self) -> list[Rule]:
-        """One rule, whose reason is the filter's name; an exception in it becomes one line."""
-
         def rejects(record: Record) -> bool:
             try:
                 return not self.keeps(record)
@@ -140,25 +140,20 @@ def _build(name: str, given: Any) -> Filter:
         kind = filter_kind(name, given)
         if kind not in FILTERS:
             raise InputError(f"{at}: no such filter; choose one of {', '.join(FILTERS)}, or give _target_")
-        result = _with_options(at, FILTERS[kind], options)
+        declared: dict[str, Any] = getattr(FILTERS[kind], "__dataclass_fields__", {})
+        hints = get_type_hints(FILTERS[kind])
+        for key, value in options.items():
+            if key not in declared:
+                raise InputError(f"{at}: no option {key!r}; there is {', '.join(declared) or 'none'}")
+            if not _has_type(value, hints[key]):
+                raise InputError(f"{at}.{key}={value} must be {_described(hints[key])}")
+        result = FILTERS[kind](**options)
         if kind != name:
             result.prefix = f"{name}: "
     result.name = name
     if errors := [text for is_wrong, text in result.option_errors() if is_wrong]:
         raise InputError(f"{at}: {'; '.join(errors)}")
     return result
-
-
-def _with_options(at: str, kind: type[Filter], options: dict[str, Any]) -> Filter:
-    declared: dict[str, Any] = getattr(kind, "__dataclass_fields__", {})
-    known = ", ".join(declared) or "none"
-    hints = get_type_hints(kind)
-    for key, value in options.items():
-        if key not in declared:
-            raise InputError(f"{at}: no option {key!r}; there is {known}")
-        if not _has_type(value, hints[key]):
-            raise InputError(f"{at}.{key}={value} must be {_described(hints[key])}")
-    return kind(**options)
 
 
 def _has_type(value: Any, hint: Any) -> bool:
@@ -181,9 +176,6 @@ def _described(hint: Any) -> str:
     return names.get(hint, "numbers by name")
 
 
-# --- custom filters
-
-
 def _custom_function(at: str, target: str, options: dict[str, Any]) -> Callable[[Record], Any]:
     """The function of a custom filter: a class is instantiated with the options, a function gets them in each call."""
     at = f"{at}._target_={target}"
@@ -191,7 +183,8 @@ def _custom_function(at: str, target: str, options: dict[str, Any]) -> Callable[
     try:
         if isclass(function):
             function, options = function(**options), {}
-        _signature(function).bind({}, **options)
+        with suppress(ValueError):  # some builtins have no signature
+            signature(function).bind({}, **options)
     except TypeError as error:
         raise InputError(f"{at}: cannot be called with a record and these options ({error})") from None
     return partial(function, **options)
@@ -210,41 +203,39 @@ def import_target(at: str, target: str) -> Any:
         raise InputError(f"{at}: cannot be imported ({error}); check the path") from None
 
 
-def _signature(function: Any) -> Signature:
-    try:
-        return signature(function)
-    except ValueError:  # some builtins have none
-        return Signature([Parameter("anything", Parameter.VAR_POSITIONAL)])
-
-
 # Which of the kept candidates are added: a uniform sample, the best, or the best that differ from one another.
-#
-# A sampler observes every kept candidate and keeps only numbers and hashes. What it selects depends on the seed and
-# the content of the candidates, not on their order in the file. A new sampler is added to `SAMPLERS`.
-
 
 INDEX_BITS = 64
 
 
-class Sampler(Protocol):
-    """Observes candidates, then selects."""
+class Sampler(ABC):
+    """Observes every kept candidate, of which it keeps only numbers and hashes; then selects `count` of them.
+
+    What it selects depends on the seed and the content of the candidates, not on their order in the file. `by` is a
+    measure or a field. A new sampler is added to `SAMPLERS`.
+    """
+
+    def __init__(self, count: int, seed: int, by: str = "logprob", relevance: float = 0.5) -> None:
+        self.count, self.seed, self.relevance = count, seed, relevance
+        self._ranking = Ranking(by, seed)
 
     def observe(self, index: int, record: Record) -> None:
-        """Called for each candidate."""
+        self._ranking.add(index, record)
 
+    @abstractmethod
     def selected(self) -> list[int]:
         """The indices of the selected candidates, at most the requested number."""
 
 
-class UniformSampler:
+class UniformSampler(Sampler):
     """The `count` candidates of lowest `seeded_rank`: a uniform sample; smaller samples are part of larger ones.
 
     The rank is that of passage and question, so it does not matter which of several equal candidates comes first. At
     most `count` candidates are held, each as one integer of rank and index, which needs a fifth of a tuple's memory.
     """
 
-    def __init__(self, count: int, seed: int, by: str = "", relevance: float = 1.0) -> None:
-        self.count, self.seed = count, seed
+    def __init__(self, count: int, seed: int, *_: Any) -> None:
+        super().__init__(count, seed)
         self._heap: list[int] = []
 
     def observe(self, index: int, record: Record) -> None:
@@ -259,21 +250,14 @@ class UniformSampler:
         return sorted(-number & (1 << INDEX_BITS) - 1 for number in self._heap)
 
 
-class BestSampler:
+class BestSampler(Sampler):
     """The `count` candidates with the highest measure or field `by`."""
-
-    def __init__(self, count: int, seed: int, by: str = "logprob", relevance: float = 1.0) -> None:
-        self.count = count
-        self._ranking = Ranking(by, seed)
-
-    def observe(self, index: int, record: Record) -> None:
-        self._ranking.add(index, record)
 
     def selected(self) -> list[int]:
         return sorted(self._ranking.indices[row] for row in self._ranking.best_first()[: self.count])
 
 
-class DiverseSampler:
+class DiverseSampler(Sampler):
     """Maximal marginal relevance: repeatedly select the candidate of highest `relevance · r − (1 − relevance) · s`.
 
     r is its rank by `by` among all candidates, from 1 (best) down to 0; s is the highest Jaccard similarity of its
@@ -286,12 +270,12 @@ class DiverseSampler:
     and the square of a passage's candidates; memory: about 200 bytes a candidate and eight a word.
     """
 
-    def __init__(self, count: int, seed: int, by: str = "logprob", relevance: float = 0.5) -> None:
-        self.count, self.relevance = count, relevance
-        self._ranking, self._passages, self._sets = Ranking(by, seed), array("Q"), TokenSets()
+    def __init__(self, *options: Any) -> None:
+        super().__init__(*options)
+        self._passages, self._sets = array("Q"), TokenSets()
 
     def observe(self, index: int, record: Record) -> None:
-        self._ranking.add(index, record)
+        super().observe(index, record)
         self._passages.append(passage_hash64(record))
         self._sets.add(shingles(record["question"], 1))
 
@@ -325,15 +309,10 @@ class DiverseSampler:
             yield row
 
 
-SAMPLERS: dict[str, Callable[[int, int, str, float], Sampler]] = {
-    "uniform": UniformSampler,
-    "reward": BestSampler,
-    "diverse": DiverseSampler,
-}
+SAMPLERS: dict[str, type[Sampler]] = {"uniform": UniformSampler, "reward": BestSampler, "diverse": DiverseSampler}
 
 
 # The augmented set as a file: SQuAD v1.1 JSON, or flat rows in Parquet or JSON lines; `data.train=` reads all.
-
 
 SYNTHETIC = "synthetic-"
 ENDINGS = (".json", ".jsonl", ".parquet")
@@ -349,30 +328,35 @@ class AugmentedRow:
     logprob: float | None = None
     measures: Mapping[str, float] = field(default_factory=dict)
 
+    def flat(self, measures: Sequence[str]) -> dict[str, Any]:
+        example = self.example
+        values = {name: self.measures.get(name) for name in measures}
+        return {
+            **{name: getattr(example, name) for name in ("id", "title", "context", "question")},
+            "answers": {
+                "text": [answer.text for answer in example.answers],
+                "answer_start": [answer.start for answer in example.answers],
+            },
+            "source": "gold" if self.candidate is None else "synthetic",
+            "candidate": self.candidate,
+            "logprob": self.logprob,
+            **{name: None if value is None or value != value else value for name, value in values.items()},
+        }
+
 
 def synthetic_row(record: Mapping[str, Any]) -> AugmentedRow:
     """The row of a candidate; its id is `synthetic-<id>-<candidate>`."""
-    logprob = record.get("logprob")
-    return AugmentedRow(
-        QAExample(
-            id=f"{SYNTHETIC}{record['id']}-{record['candidate']}",
-            title=record["title"],
-            context=record["context"],
-            question=record["question"],
-            answers=(Answer(record["answer"], record["answer_start"]),),
-            language=record.get("language") or "",
-        ),
-        record["candidate"],
-        _finite(logprob),
-        record[MEASURES],
+    example = QAExample(
+        id=f"{SYNTHETIC}{record['id']}-{record['candidate']}",
+        title=record["title"],
+        context=record["context"],
+        question=record["question"],
+        answers=(Answer(record["answer"], record["answer_start"]),),
+        language=record.get("language") or "",
     )
-
-
-def _finite(value: Any) -> float | None:
-    try:
-        return float(value) if type(value) in (int, float) and isfinite(value) else None
-    except OverflowError:  # a whole number of hundreds of digits
-        return None
+    logprob: Any = record.get("logprob")
+    known = type(logprob) in (int, float) and abs(logprob) <= sys.float_info.max  # not NaN, infinite or of many digits
+    return AugmentedRow(example, record["candidate"], float(logprob) if known else None, record[MEASURES])
 
 
 def check_output(output: Path, measures: Iterable[str]) -> None:
@@ -381,7 +365,7 @@ def check_output(output: Path, measures: Iterable[str]) -> None:
         raise InputError(
             f"{output}: the output is SQuAD JSON or flat rows; give a name that ends in {', '.join(ENDINGS)}"
         )
-    if clashes := sorted(set(measures) & set(_flat(AugmentedRow(QAExample("", "", "", "", ())), ()))):
+    if clashes := sorted(set(measures) & set(AugmentedRow(QAExample("", "", "", "", ())).flat(()))):
         raise InputError(
             f"augment.filters.{clashes[0]}: is the name of a column of the output; give the filter another name"
         )
@@ -393,34 +377,12 @@ def write_augmented(output: Path, rows: Iterable[AugmentedRow], measures: Sequen
     """
     if output.suffix == ".json":
         return write_squad(output, (row.example for row in rows))
-    flat = (_flat(row, measures) for row in rows)
-    return _write_lines(output, flat) if output.suffix == ".jsonl" else _write_parquet(output, flat, measures)
-
-
-def _flat(row: AugmentedRow, measures: Sequence[str]) -> dict[str, Any]:
-    example = row.example
-    answers = {
-        "text": [answer.text for answer in example.answers],
-        "answer_start": [answer.start for answer in example.answers],
-    }
-    values = {name: row.measures.get(name) for name in measures}
-    return {
-        "id": example.id,
-        "title": example.title,
-        "context": example.context,
-        "question": example.question,
-        "answers": answers,
-        "source": "gold" if row.candidate is None else "synthetic",
-        "candidate": row.candidate,
-        "logprob": row.logprob,
-        **{name: None if value is None or value != value else value for name, value in values.items()},
-    }
-
-
-def _write_lines(output: Path, rows: Iterable[dict[str, Any]]) -> int:
+    flat = (row.flat(measures) for row in rows)
+    if output.suffix == ".parquet":
+        return _write_parquet(output, flat, measures)
     count = 0
     with atomic_writer(output) as stream:
-        for row in rows:
+        for row in flat:
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
             count += 1
     return count
@@ -432,16 +394,9 @@ def _write_parquet(output: Path, rows: Iterator[dict[str, Any]], measures: Seque
 
     text, number = pyarrow.string(), pyarrow.float64()
     answers = pyarrow.struct({"text": pyarrow.list_(text), "answer_start": pyarrow.list_(pyarrow.int32())})
-    schema = pyarrow.schema(
-        {
-            **dict.fromkeys(("id", "title", "context", "question"), text),
-            "answers": answers,
-            "source": text,
-            "candidate": pyarrow.int64(),
-            "logprob": number,
-            **dict.fromkeys(measures, number),
-        }
-    )
+    columns = {**dict.fromkeys(("id", "title", "context", "question"), text), "answers": answers, "source": text}
+    columns |= {"candidate": pyarrow.int64(), "logprob": number, **dict.fromkeys(measures, number)}
+    schema = pyarrow.schema(columns)
     count = 0
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(f".{output.name}.part")
@@ -470,10 +425,9 @@ def augment(
 ) -> dict[str, Any]:
     """Write the augmented set: gold first, then the sampled candidates (see `rl_qg.augmentation.augment`).
 
-    Two files beside the output are written too: the report that is returned, `<output stem>.report.json` (counts of
-    candidates, of drops by reason, kept and sampled; settings; hashes of the inputs), and the data card,
-    `<output stem>.card.md`. If fewer than `settings.num_samples` candidates are kept, all of them are added. Called by
-    every process.
+    Beside the output are written the report that is returned, `<output stem>.report.json` (counts, settings, hashes of
+    the inputs), and the data card, `<output stem>.card.md`. If fewer than `settings.num_samples` candidates are kept,
+    all of them are added. Called by every process.
 
     Args:
         questions: the candidates.
@@ -508,10 +462,9 @@ def augment(
 
 def check_questions(questions: Path, output: Path, *, accept_changed_data: bool) -> None:
     """Check that the questions file is still the one from which `output` was made, according to its report."""
-    recorded = report_value(output, "inputs", "questions", "sha256")
+    recorded, name = report_value(output, "inputs", "questions", "sha256"), str(questions)
     if not isinstance(recorded, str):
         raise InputError(f"{report_path(output)}: does not say what {output.name} was made from; delete both")
-    name = str(questions)
     check_unchanged({name: recorded}, {name: file_hash(questions)}, output, accept=accept_changed_data)
 
 
@@ -522,12 +475,11 @@ def check_inputs(output: Path, read: Iterable[str | Path]) -> None:
 
 def funnel_table(report: dict[str, Any]) -> str:
     """Format the report's counts as a short table, one line for each step."""
-    drops = [(f"- {reason}", -count) for reason, count in report["dropped"].items()]
-    rows = [("candidates", report["candidates"]), *drops]
-    rows += [("kept", report["kept"]), ("sampled", report["sampled"])]
-    rows += [("gold", report["gold"]), ("written", report["written"])]
-    width = max(len(name) for name, _ in rows)
-    lines = [f"{name:<{width}}  {count:>10,}" for name, count in rows]
+    counts = {"candidates": report["candidates"]}
+    counts |= {f"- {reason}": -count for reason, count in report["dropped"].items()}
+    counts |= {step: report[step] for step in ("kept", "sampled", "gold", "written")}
+    width = max(map(len, counts))
+    lines = [f"{name:<{width}}  {count:>10,}" for name, count in counts.items()]
     if report["sampled"] < report["requested"]:
         lines.append(f"{report['requested']:,} were requested; all {report['kept']:,} kept candidates are added")
     return "\n".join(lines)
@@ -567,9 +519,8 @@ class _Output:
 
     def write(self, funnel: Funnel) -> dict[str, Any]:
         settings = self.settings
-        sampler = SAMPLERS[settings.sampling](
-            settings.num_samples, settings.seed, settings.sample_by, settings.sample_relevance
-        )
+        options = settings.num_samples, settings.seed, settings.sample_by, settings.sample_relevance
+        sampler = SAMPLERS[settings.sampling](*options)
         funnel.read_through(sampler.observe)  # the reading that also ends the filtering
         sampled = sampler.selected()
         if not funnel.kept:
@@ -584,7 +535,7 @@ class _Output:
             # First: a process killed between the writes must leave neither the report of an older output nor none.
             write_json(report_path(self.output), {"output": {"path": str(self.output)}})
             card_path(self.output).unlink(missing_ok=True)
-            written = write_augmented(self.output, self._rows(funnel.candidates), list(self.measured))
+            written = self._write(funnel.candidates, self.output)
             report = self._report(funnel, len(sampled), written)
             card = write_data_card(report, self.output)
             write_json(report_path(self.output), report)  # last: it says that all is there
@@ -599,48 +550,42 @@ class _Output:
         for note in report["notes"]:
             log.warning(note)
         if settings.hub_dataset is not None:
-            self._publish(funnel.candidates, card, settings.hub_dataset)
+            with TemporaryDirectory(dir=self.output.parent) as folder:
+                table = self.output
+                if self.output.suffix != ".parquet":
+                    table = Path(folder, "train.parquet")
+                    self._write(funnel.candidates, table)
+                publish(card, table, settings.hub_dataset)
         return report
 
-    def _rows(self, candidates: Candidates) -> Iterator[AugmentedRow]:
-        yield from map(AugmentedRow, self.gold)
-        yield from (synthetic_row(record) for _, _, record in candidates.read("write"))
+    def _write(self, candidates: Candidates, output: Path) -> int:
+        added = (synthetic_row(record) for _, _, record in candidates.read("write"))
+        return write_augmented(output, chain(map(AugmentedRow, self.gold), added), list(self.measured))
 
     def _report(self, funnel: Funnel, sampled: int, written: int) -> dict[str, Any]:
-        settings = self.settings
-        reported_settings = ("num_samples", "sampling", "sample_by", "sample_relevance", "seed", "filters")
-        sources = getattr(self.gold, "hashes", {})
+        reported = ("num_samples", "sampling", "sample_by", "sample_relevance", "seed", "filters")
+        gold: dict[str, Any] = {"examples": len(self.gold), "sha256": examples_hash(self.gold)}
+        if sources := getattr(self.gold, "hashes", {}):
+            gold["sources"] = sources
+        if isinstance(self.gold, ExampleStream):
+            gold["report"] = self.gold.report
         return {
             "gold": len(self.gold),
             "candidates": funnel.seen,
             "dropped": funnel.counts,
             "notes": [note for filter_ in funnel.filters for note in filter_.notes()],
             "kept": funnel.kept,
-            "requested": settings.num_samples,
+            "requested": self.settings.num_samples,
             "sampled": sampled,
             "written": written,
-            "settings": {name: getattr(settings, name) for name in reported_settings},
+            "settings": {name: getattr(self.settings, name) for name in reported},
             "measures": {
                 name: {"file": str(result.file), "measured": result.measured, **result.note.get("measure", {})}
                 for name, result in self.measured.items()
             },
             "inputs": {
                 "questions": {"path": str(self.questions), "sha256": file_hash(self.questions)},
-                "gold": {
-                    "examples": len(self.gold),
-                    "sha256": examples_hash(self.gold),
-                    **({"sources": sources} if sources else {}),
-                    **({"report": self.gold.report} if isinstance(self.gold, ExampleStream) else {}),
-                },
+                "gold": gold,
             },
             "output": {"path": str(self.output), "sha256": file_hash(self.output)},
         }
-
-    def _publish(self, candidates: Candidates, card: Path, repository: str) -> None:
-        if self.output.suffix == ".parquet":
-            publish(card, self.output, repository)
-            return
-        with TemporaryDirectory(dir=self.output.parent) as folder:
-            table = Path(folder) / "train.parquet"
-            write_augmented(table, self._rows(candidates), list(self.measured))
-            publish(card, table, repository)

@@ -22,7 +22,7 @@ from rl_qg.text.words import normalised_words
 
 Record = Mapping[str, Any]
 """One line of `questions.jsonl`, with the measures of the candidate under `MEASURES`."""
-FIELDS: dict[str, type] = {
+FIELDS = {
     "id": str,
     "candidate": int,
     "title": str,
@@ -86,8 +86,9 @@ class Candidates:
                     continue
                 where = f"{self.path}: line {number}"
                 record = parse_candidate(line, where)
-                if not self._is_checked:
-                    keys.append(_key(record))
+                if not self._is_checked:  # a hash of the two fields that identify a candidate
+                    name = f"{record['candidate']} {record['id']}".encode()
+                    keys.append(int.from_bytes(sha256(name).digest()[:8]))
                 record[MEASURES] = {name: values[index] for name, values in self.measures.items()}
                 yield index, where, record
         if index + 1 < len(self):
@@ -128,11 +129,6 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
-def _key(record: dict[str, Any]) -> int:
-    """Hash of the two fields that identify a candidate, 8 bytes."""
-    return int.from_bytes(sha256(f"{record['candidate']} {record['id']}".encode()).digest()[:8])
-
-
 def parse_candidate(line: bytes, where: str) -> dict[str, Any]:
     """Parse one line; raise `InputError` unless it is a complete candidate with its answer at its offset."""
     record = parse_object(line, where)
@@ -153,9 +149,6 @@ def parse_candidate(line: bytes, where: str) -> dict[str, Any]:
             f"{where}: the answer {answer!r} is not at answer_start={start} in the context (id {record['id']})"
         )
     return record
-
-
-# --- ranking
 
 
 class Ranking:
@@ -181,7 +174,8 @@ class Ranking:
         """Add one candidate; raise `InputError` when it lacks the number."""
         self.indices.append(index)
         self.values.append(0.0 if self.by == RANDOM else number(record, self.by))
-        self.ties.append(tie_breaker(record, self.seed))
+        name = f"{record['id']}\0{record['candidate']}\0{record['question']}"
+        self.ties.append(int.from_bytes(seeded_rank(self.seed, name)[:8]))
 
     def best_first(self) -> NDArray[np.int64]:
         """Rows of `indices`, in the order of `add`, from best to worst; candidates without a number come last."""
@@ -203,14 +197,6 @@ def number(record: Record, by: str) -> float:
         return float(value)
     except OverflowError:
         raise InputError(f"the number under {by!r} is too large: it has {len(str(abs(value)))} digits") from None
-
-
-def tie_breaker(record: Record, seed: int) -> int:
-    """8 bytes that order equally good candidates: a hash of the seed and of the candidate."""
-    return int.from_bytes(seeded_rank(seed, f"{record['id']}\0{record['candidate']}\0{record['question']}")[:8])
-
-
-# --- hashes
 
 
 def passage_hash64(record: Record) -> int:

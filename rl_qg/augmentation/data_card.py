@@ -19,7 +19,6 @@ TABLE = "data/train.parquet"
 
 
 def card_path(output: Path) -> Path:
-    """The path of the card of `augmented.json`: `augmented.card.md` beside it."""
     return output.with_name(f"{output.stem}.card.md")
 
 
@@ -47,14 +46,10 @@ def data_card(report: Mapping[str, Any]) -> str:
     )
 
 
-# --- the Hub
-
-
 def check_dataset_name(repository: str | None) -> None:
-    if repository is None:
-        return
     try:
-        validate_repo_id(repository)
+        if repository is not None:
+            validate_repo_id(repository)
     except HFValidationError:
         raise InputError(
             f"augment.hub_dataset={repository}: not a name of a Hub repository; write it as me/name"
@@ -75,15 +70,8 @@ def publish(card: Path, table: Path, repository: str, *, api: Any = None) -> boo
     try:
         api = api or HfApi()
         api.create_repo(repository, repo_type="dataset", exist_ok=True)
-        api.create_commit(
-            repository,
-            [
-                CommitOperationAdd("README.md", card.read_bytes()),
-                CommitOperationAdd(TABLE, str(table)),
-            ],
-            commit_message="rl-qg: augmented data and card",
-            repo_type="dataset",
-        )
+        files = [CommitOperationAdd("README.md", card.read_bytes()), CommitOperationAdd(TABLE, str(table))]
+        api.create_commit(repository, files, commit_message="rl-qg: augmented data and card", repo_type="dataset")
     except Exception as error:  # of any kind: the local files are complete
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         log.warning(

@@ -1,9 +1,7 @@
 """What a filter of candidate questions is, and the funnel that applies filters one after the other.
 
 A filter decides either about each candidate by itself (`RowFilter`) or after it has seen all candidates that reach it
-(`SetFilter`). It may define a measure that a model computes (`rl_qg.augmentation.funnel`). Options are the fields of
-its dataclass. Filters that compare whole questions do so by their words between spaces; what depends on the language
-of a passage is in `rl_qg.augmentation.row_filters.LanguageFilter`.
+(`SetFilter`), and may define a measure that a model computes. Options are the fields of its dataclass.
 """
 
 import hashlib
@@ -34,25 +32,17 @@ from rl_qg.scoring.reward_scorer import Reward
 # questions and of the model and options that measure them: other questions or another model make another file. Later
 # commands read the file and add what is missing. `….settings.json` beside it is the note of what made it.
 
-
 MeasureFunction = Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]
 """Measures candidates: for each a dict whose `value` is a number or None, with other fields that are to be kept."""
 
 
 @dataclass(frozen=True)
 class CandidateMeasure:
-    """A number that a model gives each candidate.
+    """A number that a model gives each candidate, `batch_size` at a time."""
 
-    Args:
-        kind: what is measured; part of the file's name.
-        made_of: everything besides the questions that the numbers depend on; JSON.
-        load: loads the model and returns the function that measures candidates, and a description of it (JSON). Called
-            only when a candidate has no number yet.
-        batch_size: candidates at a time.
-    """
-
-    kind: str
-    made_of: Mapping[str, Any]
+    kind: str  # what is measured; part of the file's name
+    made_of: Mapping[str, Any]  # everything besides the questions that the numbers depend on; JSON
+    # Called when a candidate has no number yet: the function that measures, and a description of it (JSON).
     load: Callable[[], tuple[MeasureFunction, Mapping[str, Any]]]
     batch_size: int
 
@@ -98,10 +88,7 @@ def measure_candidates(
 
 
 def model_identity(options: Any) -> Any:
-    """The same options with a hash in place of every path that exists.
-
-    The numbers depend on the content of weights and baselines, not on their path.
-    """
+    """The same options with a hash in place of every path that exists: numbers depend on the content of weights."""
     if isinstance(options, Mapping):
         return {str(key): model_identity(value) for key, value in options.items()}
     if isinstance(options, list | tuple):
@@ -131,15 +118,14 @@ def _stored_values(lines: ResumableLines, total: int) -> Iterator[tuple[int, flo
     for line in lines.lines():
         if not line.text.endswith(b"\n"):
             return
+        where = f"{lines.path}: line {line.number}"
         try:
             record = json.loads(line.text)
             index, value = record["place"], record["value"]
         except (ValueError, KeyError, TypeError):
-            raise InputError(
-                f"{lines.path}: line {line.number}: not a measure of a candidate; delete the file"
-            ) from None
+            raise InputError(f"{where}: not a measure of a candidate; delete the file") from None
         if type(index) is not int or not 0 <= index < total:
-            raise InputError(f"{lines.path}: line {line.number}: there is no candidate {index}; delete the file")
+            raise InputError(f"{where}: there is no candidate {index}; delete the file")
         yield index, nan if value is None else float(value), line.end
 
 
@@ -221,7 +207,6 @@ class SetFilter(Filter):
     """Decides after it has seen every candidate that reaches it; keeps only numbers and hashes in memory."""
 
     def observe(self, index: int, record: Record) -> None:
-        """Called for each candidate."""
         raise NotImplementedError
 
     def dropped(self) -> Iterator[tuple[int, str]]:
@@ -244,12 +229,10 @@ class Funnel:
 
     @property
     def seen(self) -> int:
-        """The number of candidates before the first filter."""
         return len(self.candidates)
 
     @property
     def kept(self) -> int:
-        """The number of candidates that have not been dropped so far."""
         return self.seen - sum(self.counts.values())
 
     def apply(self, filter_: Filter) -> None:

@@ -126,7 +126,6 @@ class NearDuplicates(SetFilter):
         ]
 
     def active_reasons(self) -> tuple[str, ...]:
-        """Without gold only the second."""
         return self.reasons if self.gold else self.reasons[1:]
 
     def prepare(self, resources: FilterResources) -> None:

@@ -112,13 +112,13 @@ class Faithful(LanguageFilter):
     titles: bool = False  # whether the title counts as a part of the passage
 
     def rules(self) -> list[Rule]:
-        return [Rule("name or number not in the passage", self._has_unsupported)]
+        def has_unsupported(record: Record) -> bool:
+            code = self.language_of(record)
+            metric = EntityFaithfulness(language=code if code.isalpha() else OTHER, titles=self.titles)
+            texts = record["question"], record["context"], record.get("title") or ""
+            return not all(entity.supported for entity in metric.entities(*texts))
 
-    def _has_unsupported(self, record: Record) -> bool:
-        code = self.language_of(record)
-        metric = EntityFaithfulness(language=code if code.isalpha() else OTHER, titles=self.titles)
-        texts = record["question"], record["context"], record.get("title") or ""
-        return not all(entity.supported for entity in metric.entities(*texts))
+        return [Rule("name or number not in the passage", has_unsupported)]
 
 
 @dataclass
@@ -192,32 +192,30 @@ class WellFormed(LanguageFilter):
         ]
 
     def rules(self) -> list[Rule]:
+        def has_leftover(record: Record) -> bool:  # not in the passage: "Ġ" is also Maltese
+            return any(match.group() not in record["context"] for match in LEFTOVER.finditer(record["question"]))
+
+        def lacks_mark(record: Record) -> bool:
+            known = LANGUAGES.get(self.language_of(record))
+            return (known is None or known.marks_questions) and not ends_as_question(record["question"])
+
+        def lacks_question_word(record: Record) -> bool:
+            language = self.language_of(record)
+            if language != OTHER and not knows_question_words(language):
+                self._skipped[language] += 1
+            return not asks(record["question"], language)
+
+        def repeats(record: Record) -> bool:
+            return repeats_itself(record["question"], record["context"], self.repeated_ngram)
+
         tests = [
-            (self.special_tokens, Rule("special tokens", lambda r: has_leftover(r["question"], r["context"]))),
-            (self.question_mark, Rule("no question mark", self._lacks_mark)),
-            (self.question_word, Rule("no question word", self._lacks_question_word)),
-            (self.balanced, Rule("unbalanced brackets or quotes", lambda r: not is_balanced(r["question"]))),
-            (
-                self.repeated_ngram > 0,
-                Rule("repeated words", lambda r: repeats_itself(r["question"], r["context"], self.repeated_ngram)),
-            ),
+            (self.special_tokens, Rule("special tokens", has_leftover)),
+            (self.question_mark, Rule("no question mark", lacks_mark)),
+            (self.question_word, Rule("no question word", lacks_question_word)),
+            (self.balanced, Rule("unbalanced brackets or quotes", lambda record: not is_balanced(record["question"]))),
+            (self.repeated_ngram > 0, Rule("repeated words", repeats)),
         ]
         return [rule for on, rule in tests if on]
-
-    def _lacks_mark(self, record: Record) -> bool:
-        known = LANGUAGES.get(self.language_of(record))
-        return (known is None or known.marks_questions) and not ends_as_question(record["question"])
-
-    def _lacks_question_word(self, record: Record) -> bool:
-        language = self.language_of(record)
-        if language != OTHER and not knows_question_words(language):
-            self._skipped[language] += 1
-        return not asks(record["question"], language)
-
-
-def has_leftover(question: str, context: str) -> bool:
-    """Whether a question contains a special token of a tokenizer that is not in the passage ("Ġ" is also Maltese)."""
-    return any(match.group() not in context for match in LEFTOVER.finditer(question))
 
 
 def is_balanced(text: str) -> bool:
@@ -238,11 +236,9 @@ def repeats_itself(question: str, context: str, length: int) -> bool:
     doubled = {pair for pair in pairwise(words) if len(set(pair)) == 1}
     if not repeated and not doubled:
         return False
-    passage_words = normalised_words(context)
-    known = _ngrams(passage_words, length)
-    return any(known[ngram] < count for ngram, count in repeated.items()) or not doubled <= set(
-        pairwise(passage_words)
-    )
+    in_passage = normalised_words(context)
+    known = _ngrams(in_passage, length)
+    return any(known[ngram] < count for ngram, count in repeated.items()) or not doubled <= {*pairwise(in_passage)}
 
 
 def _ngrams(words: list[str], length: int) -> Counter[tuple[str, ...]]:
@@ -267,9 +263,9 @@ class PassageScript(RowFilter):
         return [(not 0 <= value <= 1, f"{name}={value} is not in [0, 1]") for name, value in fractions.items()]
 
     def rules(self) -> list[Rule]:
-        return [Rule("other script than the passage", self._has_other_script)]
+        def has_other_script(record: Record) -> bool:
+            passage = scripts(record["context"])
+            allowed = {name for name, count in passage.items() if count >= self.passage_share * passage.total()}
+            return bool(passage) and share_in(record["question"], allowed, record["context"]) < self.min_share
 
-    def _has_other_script(self, record: Record) -> bool:
-        passage = scripts(record["context"])
-        allowed = {name for name, count in passage.items() if count >= self.passage_share * passage.total()}
-        return bool(passage) and share_in(record["question"], allowed, record["context"]) < self.min_share
+        return [Rule("other script than the passage", has_other_script)]

@@ -95,22 +95,15 @@ class TypeBalance(SetFilter):
     def option_errors(self) -> list[tuple[bool, str]]:
         caps, shares = self._caps(), self.shares or {}
         given = {**(self.max_share if isinstance(self.max_share, dict) else {}), **shares}
-        unknown = sorted(set(given) - set(TYPES))
+        unknown, languages = sorted(set(given) - set(TYPES)), ", ".join(TYPE_TABLES)
+        add_up = all(map(_is_fraction, shares.values())) and math.isclose(sum(shares.values()), 1, abs_tol=1e-6)
+        are_shares = self.shares is None or add_up
         return [
             ((self.max_share is None) == (self.shares is None), "give either max_share or shares"),
             (bool(unknown), f"no question type {', '.join(unknown)}; they are {', '.join(TYPES)}"),
             (not all(map(_is_fraction, caps.values())), f"max_share={self.max_share} is not in (0, 1]"),
-            (
-                self.shares is not None
-                and not (
-                    all(map(_is_fraction, shares.values())) and math.isclose(sum(shares.values()), 1, abs_tol=1e-6)
-                ),
-                f"shares={self.shares} must be above 0 and sum to 1",
-            ),
-            (
-                self.language not in TYPE_TABLES,
-                f"language={self.language}: there are types for {', '.join(TYPE_TABLES)}",
-            ),
+            (not are_shares, f"shares={self.shares} must be above 0 and sum to 1"),
+            (self.language not in TYPE_TABLES, f"language={self.language}: there are types for {languages}"),
         ]
 
     def prepare(self, resources: FilterResources) -> None:
@@ -124,7 +117,7 @@ class TypeBalance(SetFilter):
     def dropped(self) -> Iterator[tuple[int, str]]:
         """The worst candidates of each type that has too many."""
         counts = {TYPES[number]: count for number, count in Counter(self._types).items()}
-        remaining = self._exact_counts(counts) if self.shares is not None else self._capped_counts(counts)
+        remaining = self._capped_counts(counts) if self.shares is None else _exact_counts(self.shares, counts)
         for row in self._ranking.best_first():
             kind = TYPES[self._types[row]]
             if remaining.get(kind, 0):
@@ -137,15 +130,6 @@ class TypeBalance(SetFilter):
             return self.max_share
         return {} if self.max_share is None else dict.fromkeys(TYPES, self.max_share)
 
-    def _exact_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """The largest counts of each type that have the given fractions."""
-        fractions = {kind: fraction for kind, fraction in (self.shares or {}).items() if counts.get(kind)}
-        if not fractions:
-            return {}
-        whole = sum(fractions.values())
-        total = min(counts[kind] * whole / fraction for kind, fraction in fractions.items())
-        return {kind: math.floor(total * fraction / whole + 1e-9) for kind, fraction in fractions.items()}
-
     def _capped_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
         """The largest counts of each type of which none exceeds its maximal fraction.
 
@@ -156,9 +140,8 @@ class TypeBalance(SetFilter):
         total = -1
         while total != sum(allowed.values()):
             total = sum(allowed.values())
-            allowed = {
-                kind: min(count, math.floor(caps.get(kind, 1.0) * total + 1e-9)) for kind, count in counts.items()
-            }
+            most = {kind: math.floor(caps.get(kind, 1.0) * total + 1e-9) for kind in counts}
+            allowed = {kind: min(count, most[kind]) for kind, count in counts.items()}
         if counts and not total:
             types = ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items()))
             raise InputError(
@@ -170,6 +153,14 @@ class TypeBalance(SetFilter):
 
 def _is_fraction(value: float) -> bool:
     return 0 < value <= 1
+
+
+def _exact_counts(shares: Mapping[str, float], counts: Mapping[str, int]) -> dict[str, int]:
+    """The largest counts of each type that have the given fractions."""
+    fractions = {kind: fraction for kind, fraction in shares.items() if counts.get(kind)}
+    whole = sum(fractions.values())
+    total = min((counts[kind] * whole / fraction for kind, fraction in fractions.items()), default=0)
+    return {kind: math.floor(total * fraction / whole + 1e-9) for kind, fraction in fractions.items()}
 
 
 @dataclass
@@ -259,8 +250,10 @@ class RewardFilter(SetFilter):
 
 def _scores(scorer: RewardScorer, records: Any) -> list[dict[str, Any]]:
     scorer.reset_cache()  # otherwise the last digits would depend on what was scored before
+    answers = [(Answer(record["answer"], record["answer_start"]),) for record in records]
     examples = [
-        QAExample(r["id"], r["title"], r["context"], "", (Answer(r["answer"], r["answer_start"]),)) for r in records
+        QAExample(record["id"], record["title"], record["context"], "", answer)
+        for record, answer in zip(records, answers, strict=True)
     ]
     batch = scorer(examples, [record["question"] for record in records])
     parts = {name: [None if math.isnan(v) else v for v in values] for name, values in batch.parts.items()}
@@ -270,19 +263,15 @@ def _scores(scorer: RewardScorer, records: Any) -> list[dict[str, Any]]:
     ]
 
 
-# Round-trip consistency: a reader answers the question with the answer for which it was generated.
-#
-# Source: Alberti, Andor, Pitler, Devlin and Collins, "Synthetic QA corpora generation with roundtrip consistency"
-# (2019). They keep a question if the reader's answer is the same; this filter uses its SQuAD F1.
-
-
-BATCHES_AT_ONCE = 16
-"""Batches that are measured together, so that windows of similar length share a forward pass."""
+BATCHES_AT_ONCE = 16  # batches measured together, so that windows of similar length share a forward pass
 
 
 @dataclass
 class RoundTrip(RowFilter):
     """Keeps questions that a reader answers with the candidate's answer.
+
+    Source: Alberti, Andor, Pitler, Devlin and Collins, "Synthetic QA corpora generation with roundtrip consistency"
+    (2019). They keep a question if the reader's answer is the same; this filter uses its SQuAD F1.
 
     Args:
         reader: a folder of `rl-qg qa`, or folder or Hub name of any extractive reader. A reader that was trained on
@@ -301,17 +290,13 @@ class RoundTrip(RowFilter):
     batch_size: int = 32
 
     def option_errors(self) -> list[tuple[bool, str]]:
+        stride = f"doc_stride={self.doc_stride} must be below max_length={self.max_length}, and not negative"
+        smallest = min(self.max_answer_length, self.n_best, self.batch_size)
         return [
             (not self.reader, "needs a reader: reader=FOLDER of rl-qg qa, or a Hub name"),
             (not 0 <= self.min_f1 <= 1, f"min_f1={self.min_f1} is not in [0, 1]"),
-            (
-                not 0 <= self.doc_stride < self.max_length,
-                f"doc_stride={self.doc_stride} must be below max_length={self.max_length}, and not negative",
-            ),
-            (
-                min(self.max_answer_length, self.n_best, self.batch_size) < 1,
-                "max_answer_length, n_best and batch_size must be at least 1",
-            ),
+            (not 0 <= self.doc_stride < self.max_length, stride),
+            (smallest < 1, "max_answer_length, n_best and batch_size must be at least 1"),
         ]
 
     def measure(self, resources: FilterResources) -> CandidateMeasure:
@@ -319,14 +304,9 @@ class RoundTrip(RowFilter):
         options = {key: value for key, value in asdict(self).items() if key not in ("min_f1", "batch_size")}
 
         def load() -> tuple[MeasureFunction, Mapping[str, Any]]:
-            names = ("max_length", "doc_stride", "max_answer_length", "n_best", "batch_size")
-            reader = AnswerReader(
-                self.reader,
-                device=resources.device,
-                **{name: getattr(self, name) for name in names},
-                title=self.name,
-                at=f"augment.filters.{self.name}.",
-            )
+            sizes = {key: value for key, value in asdict(self).items() if key not in ("min_f1", "reader")}
+            where: dict[str, Any] = {"title": self.name, "at": f"augment.filters.{self.name}."}
+            reader = AnswerReader(self.reader, device=resources.device, **sizes, **where)
             return partial(_answered, reader), {"reader": self.reader}
 
         batch_size = BATCHES_AT_ONCE * self.batch_size
