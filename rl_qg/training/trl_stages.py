@@ -8,7 +8,6 @@ TensorBoard events are in `checkpoints/`. If the command was killed, the same co
 """
 
 import importlib.util
-import json
 import logging
 import shutil
 import warnings
@@ -19,36 +18,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate import PartialState
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedModel, set_seed
 
-from rewards.arithmetic import warn_if_slow
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits
 from rl_qg.generation.loading import check_lora, load_causal, lora_config
-from rl_qg.generation.prompts import HIGHLIGHT, CausalPromptEncoder, Prompt, add_highlight, default_separator
-from rl_qg.reports.model_card import check_repository, publish
+from rl_qg.generation.prompts import HIGHLIGHT, CausalPromptEncoder, add_highlight, default_separator
+from rl_qg.reports.model_card import check_repository
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
-from rl_qg.runtime.processes import from_main
-from rl_qg.runtime.run_folder import TRAINED
-from rl_qg.runtime.trainer_base import last_checkpoint, show_progress, train_until_preempted
-from rl_qg.scoring.reward_scorer import FailedRewards, Reward, RewardScorer
+from rl_qg.runtime.trainer_base import resume_training
+from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import SCSTSettings, Settings
 from rl_qg.training.callbacks import HackingReport, HeldOutStopping
-from rl_qg.training.config import check_input, check_stop_on, check_tracker, language_of, rate_factor
+from rl_qg.training.config import check_input, check_stop_on, check_tracker, prompt_of, rate_factor
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.run_files import replace_folder, save_model_folder
 from rl_qg.training.stages import (
+    check_examples,
     common_arguments,
+    complete,
+    early_stopping,
     evaluation_sample,
     is_complete,
+    report_cuts,
     reward_signatures,
     unlabelled_examples,
     unlabelled_note,
 )
-from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics
 
 log = logging.getLogger(__name__)
 NUM_SAMPLES = 4
@@ -89,47 +87,39 @@ def samples_of(settings: Settings) -> int:
     return NUM_SAMPLES if settings.scst.num_samples is None else settings.scst.num_samples
 
 
-def _common_arguments(settings: Settings, output_dir: str) -> dict[str, Any]:
-    """What both stages share; TRL's own defaults differ (bf16, checkpointing)."""
-    common = settings.training
-    return {
+def stage_arguments(settings: Settings, stage: str, output_dir: str) -> dict[str, Any]:
+    """Arguments of `SFTConfig` for the stage `ce`, of `RLOOConfig` or `GRPOConfig` for `scst`; TRL's own defaults
+    differ (bf16, checkpointing).
+    """
+    common, scst, options = settings.training, settings.scst, getattr(settings, stage)
+    arguments = {
         **common_arguments(settings),
         "output_dir": output_dir,
         "gradient_checkpointing": common.gradient_checkpointing,
         "lr_scheduler_type": "linear" if common.rate_schedule == "linear" else "constant_with_warmup",
         "remove_unused_columns": False,
+        "per_device_train_batch_size": common.batch_size,
+        "num_train_epochs": options.epochs,
+        "learning_rate": options.learning_rate * rate_factor(settings),
+        "warmup_steps": options.warmup_fraction,
     }
-
-
-def cross_entropy_arguments(settings: Settings, output_dir: str) -> dict[str, Any]:
-    """Arguments of `SFTConfig`."""
-    ce, alone = settings.ce, settings.stages == "ce"
-    best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": False}
-    return {
-        **_common_arguments(settings, output_dir),
-        "per_device_train_batch_size": settings.training.batch_size,
-        "num_train_epochs": ce.epochs,
-        "learning_rate": ce.learning_rate * rate_factor(settings),
-        "warmup_steps": ce.warmup_fraction,
-        "label_smoothing_factor": ce.label_smoothing,
-        "max_length": None,  # the prompt is cut around its answer, not at its end
-        "dataset_kwargs": {"skip_prepare_dataset": True},
-        **({**best, "save_steps": settings.training.eval_steps} if alone else {}),
-    }
-
-
-def reward_arguments(settings: Settings, output_dir: str) -> dict[str, Any]:
-    """Arguments of `RLOOConfig` or `GRPOConfig`. TRL counts a batch in samples, rl-qg in contexts."""
-    scst, samples = settings.scst, samples_of(settings)
+    if stage == "ce":
+        arguments["label_smoothing_factor"] = settings.ce.label_smoothing
+        arguments["max_length"] = None  # the prompt is cut around its answer, not at its end
+        arguments["dataset_kwargs"] = {"skip_prepare_dataset": True}
+        if settings.stages == "ce":
+            arguments["save_steps"] = common.eval_steps
+            arguments |= {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss"}
+            arguments["greater_is_better"] = False
+        return arguments
+    samples = samples_of(settings)
     limits = {"min_new_tokens": scst.min_new_tokens, "no_repeat_ngram_size": scst.no_repeat_ngram}
-    return {
-        **_common_arguments(settings, output_dir),
-        "per_device_train_batch_size": settings.training.batch_size * samples,
+    if settings.algorithm == "rloo":  # the library has no running mean; its batch is the nearest
+        arguments["normalize_advantages"] = scst.normalise_advantage != "none"
+    return arguments | {
+        "per_device_train_batch_size": common.batch_size * samples,  # TRL counts a batch in samples, rl-qg in contexts
         "num_generations": samples,
         "num_generations_eval": 1,
-        "num_train_epochs": scst.epochs,
-        "learning_rate": scst.learning_rate * rate_factor(settings),
-        "warmup_steps": scst.warmup_fraction,
         "beta": scst.kl_coefficient,
         "reward_weights": [scst.reward_scale],
         "max_completion_length": scst.max_new_tokens,
@@ -138,8 +128,6 @@ def reward_arguments(settings: Settings, output_dir: str) -> dict[str, Any]:
         "top_p": scst.top_p,
         "generation_kwargs": {name: value for name, value in limits.items() if value},
         "disable_dropout": True,  # TRL samples in training mode: with dropout it would not sample from the policy
-        # The library has no running mean; its batch is the nearest.
-        **({"normalize_advantages": scst.normalise_advantage != "none"} if settings.algorithm == "rloo" else {}),
     }
 
 
@@ -159,8 +147,7 @@ def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held
             steps = CausalStage("scst", settings, splits, reward, held_out, first_step=steps).run()
     if PartialState(cpu=settings.training.use_cpu).is_main_process:
         note = {"model": final.name, "steps": steps, **reward_signatures(reward, held_out)}
-        write_json(folder / TRAINED, note | unlabelled_note(settings, splits))
-        publish(folder, settings.training.hub_model)
+        complete(settings, note | unlabelled_note(settings, splits))
     return final
 
 
@@ -169,8 +156,7 @@ def _check(settings: Settings, splits: Splits) -> None:
         raise InputError(
             f'algorithm={settings.algorithm}: causal models are trained by TRL; install it: pip install "rl-qg[trl]"'
         )
-    if not splits.gold and not (settings.stages == "scst" and splits.unlabelled):
-        raise InputError("data.train: no example with a question to learn from")
+    check_examples(settings, splits)
     check_algorithm(settings)
     check_tracker(settings.training.report_to)
     check_lora(settings.peft)
@@ -218,8 +204,7 @@ class CausalStage:
             return read_json(self.done)["step"]
         trainer = self._trainer()
         both = self.settings.stages == "both"
-        show_progress(trainer, f"train ({self.name}, {self.settings.algorithm})" if both else f"train ({self.name})")
-        train_until_preempted(trainer, from_main(self.state, lambda: last_checkpoint(self.checkpoints)))
+        resume_training(trainer, f"train ({self.name}, {self.settings.algorithm})" if both else f"train ({self.name})")
         step = self.first_step + trainer.state.global_step
         save_model_folder(trainer, self.folder / self.name)
         best = self.checkpoints / "best"
@@ -233,22 +218,21 @@ class CausalStage:
         return step
 
     def _trainer(self) -> Any:
-        settings, by_reward = self.settings, self.name == "scst"
+        settings, splits = self.settings, self.splits
         set_seed(settings.seed)
-        model, tokenizer, prompt = self._load_model()
-        encoder = CausalPromptEncoder(tokenizer, prompt)
-        validation = evaluation_sample(self.splits, settings)
-        if self.first_step == 0 and self.state.is_main_process:  # contexts that had to be cut, for the run record
-            cuts = encoder.count_cuts([*self.splits.gold, *self.splits.unlabelled])
-            write_json(self.folder / "windows.json", cuts)
-            log.info("inputs: %s", json.dumps(cuts))
-        build = self._reward_trainer if by_reward else self._cross_entropy_trainer
-        trainer = build(model, encoder, validation)
-        if trainer.args.bf16:
-            warn_if_slow(torch.bfloat16, trainer.args.device, "training.precision=no")
-        return trainer
+        model, encoder = self._load_model()
+        if self.first_step == 0 and self.state.is_main_process:
+            report_cuts(encoder, [*splits.gold, *splits.unlabelled], self.folder)
+        shared: dict[str, Any] = {"model": model, "processing_class": encoder.tokenizer, "peft_config": None}
+        if settings.peft.method != "none":
+            highlight = encoder.tokenizer.convert_tokens_to_ids(HIGHLIGHT)
+            shared["peft_config"] = lora_config(settings.peft, model, [highlight])
+        validation = evaluation_sample(splits, settings)
+        arguments = stage_arguments(settings, self.name, str(self.checkpoints))
+        build = self._reward_trainer if self.name == "scst" else self._cross_entropy_trainer
+        return build(encoder, validation, arguments, shared)
 
-    def _load_model(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Prompt]:
+    def _load_model(self) -> tuple[PreTrainedModel, CausalPromptEncoder]:
         settings = self.settings
         continues = self.name == "scst" and settings.stages == "both"
         model, tokenizer = load_causal(str(self.folder / "ce") if continues else settings.model.path)
@@ -269,108 +253,73 @@ class CausalStage:
                 f"model.path={settings.model.path}: reads {limit} tokens, and model.max_source_length with the "
                 f"longest question needs {longest}; lower model.max_source_length"
             )
-        prefix = "" if settings.model.prefix is None else settings.model.prefix
-        lengths = settings.model.max_source_length, settings.model.max_target_length
-        prompt = Prompt(prefix, *lengths, separator=default_separator(model))
-        return model, tokenizer, replace(prompt, input=settings.model.input, language=language_of(settings))
+        prompt = prompt_of(settings, prefix=settings.model.prefix or "", separator=default_separator(model))
+        return model, CausalPromptEncoder(tokenizer, prompt)
 
     def _cross_entropy_trainer(
-        self, model: PreTrainedModel, encoder: CausalPromptEncoder, validation: Sequence[QAExample]
+        self,
+        encoder: CausalPromptEncoder,
+        validation: Sequence[QAExample],
+        arguments: dict[str, Any],
+        shared: dict[str, Any],
     ) -> Any:
         from datasets import Dataset
         from trl import SFTConfig
 
-        from rl_qg.training.trl_trainers import CrossEntropyTrainer, StageFiles
+        from rl_qg.training.trl_trainers import CrossEntropyTrainer
 
-        gold, patience = self.splits.gold, self.settings.ce.early_stopping_patience
-        stopping = [HeldOutStopping("loss", patience)] if patience and self.settings.stages == "ce" else []
+        gold = self.splits.gold
+
+        def collate(rows: Sequence[dict[str, int]]) -> dict[str, Any]:
+            batch = encoder([gold[row["row"]] for row in rows])
+            del batch["examples"]
+            return batch
+
         trainer = CrossEntropyTrainer(
-            model=model,
-            args=SFTConfig(**cross_entropy_arguments(self.settings, str(self.checkpoints))),
+            args=SFTConfig(**arguments),
             train_dataset=Dataset.from_dict({"row": range(len(gold))}),
             eval_dataset=Dataset.from_dict({"row": range(len(validation))}),
-            data_collator=_RowCollator(encoder, gold),
-            processing_class=encoder.tokenizer,
-            callbacks=stopping,
-            peft_config=self._adapters(model, encoder.tokenizer),
+            data_collator=collate,
+            callbacks=early_stopping(self.settings),
+            **shared,
         )
-        trainer.set_up_evaluation(
-            encoder,
-            validation,
-            None if self.reward is None else HeldOutQuestions(RewardScorer(self.reward), self.held_out),
-            StepMetrics(),
-            StageFiles(self.folder, "ce"),
-            max_new_tokens=self.settings.scst.max_new_tokens,
-        )
+        trainer.set_up(self, encoder, validation)
         return trainer
 
     def _reward_trainer(
-        self, model: PreTrainedModel, encoder: CausalPromptEncoder, validation: Sequence[QAExample]
+        self,
+        encoder: CausalPromptEncoder,
+        validation: Sequence[QAExample],
+        arguments: dict[str, Any],
+        shared: dict[str, Any],
     ) -> Any:
         from datasets import Dataset
         from trl import GRPOConfig, RLOOConfig
 
-        from rl_qg.training.trl_trainers import (
-            GroupRelativeTrainer,
-            LeaveOneOutTrainer,
-            RewardFunction,
-            StageFiles,
-        )
+        from rl_qg.training.trl_trainers import GroupRelativeTrainer, LeaveOneOutTrainer, RewardFunction
 
-        assert self.reward is not None
-        # 1. The examples: those with a question, then those without; with a share of 1 the latter alone.
+        # The examples: those with a question, then those without; with a share of 1 the latter alone.
         scst, gold, unlabelled = self.settings.scst, self.splits.gold, self.splits.unlabelled
         exact_share(scst.unlabelled_share, len(gold), len(unlabelled))  # raises where the share cannot be had
         examples = unlabelled if scst.unlabelled_share == 1 else [*gold, *unlabelled]
-        # 2. The reward, as TRL calls it.
-        step_metrics = StepMetrics()
-        failed_rewards = FailedRewards(self.folder / "samples.jsonl", scst.on_bad_reward)
-        reward_function = RewardFunction(
-            self.reward, examples, failed_rewards, step_metrics, first_step=self.first_step
-        )
-        # 3. The trainer of the algorithm.
+        reward_function = RewardFunction(self, examples)
         is_rloo = self.settings.algorithm == "rloo"
         config, trainer_class = (RLOOConfig, LeaveOneOutTrainer) if is_rloo else (GRPOConfig, GroupRelativeTrainer)
-        arguments = config(**reward_arguments(self.settings, str(self.checkpoints)))
-        self._check_update_size(len(examples), arguments.generation_batch_size // arguments.num_generations)
+        args = config(**arguments)
+        self._check_update_size(len(examples), args.generation_batch_size // args.num_generations)
         trainer = trainer_class(
-            model=model,
-            args=arguments,
+            args=args,
             reward_funcs=reward_function,
             train_dataset=Dataset.from_dict({"prompt": encoder.texts(examples), "row": range(len(examples))}),
             eval_dataset=Dataset.from_dict({"prompt": [""] * len(validation), "row": range(len(validation))}),
-            processing_class=encoder.tokenizer,
-            peft_config=self._adapters(model, encoder.tokenizer),
+            **shared,
         )
-        # 4. Evaluation, logs and early stopping, as in self-critical training.
-        first_epoch = self.settings.ce.epochs if self.first_step else 0.0
-        trainer.set_up_evaluation(
-            encoder,
-            validation,
-            HeldOutQuestions(reward_function.scorer, self.held_out),
-            step_metrics,
-            StageFiles(
-                self.folder,
-                "scst",
-                first_step=self.first_step,
-                first_epoch=first_epoch,
-                reward_function=reward_function,
-            ),
-            max_new_tokens=scst.max_new_tokens,
-            reward_function=reward_function,
-            watch_kl=scst.watch_kl,
-        )
+        trainer.set_up(self, encoder, validation, reward_function)
         trainer.add_callback(HackingReport(lambda: 0))
         if scst.stop_on is not None:
-            best = self.checkpoints / "best"
-            keep = partial(save_model_folder, trainer, best)
+            keep = partial(save_model_folder, trainer, self.checkpoints / "best")
             trainer.add_callback(HeldOutStopping(scst.stop_on, scst.patience, keep=keep))
         return trainer
-
-    def _adapters(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Any:
-        if self.settings.peft.method == "none":
-            return None
-        return lora_config(self.settings.peft, model, [tokenizer.convert_tokens_to_ids(HIGHLIGHT)])
 
     def _check_update_size(self, examples: int, contexts: int) -> None:
         """Check that there are enough examples for one update; log how many a partial update would have."""
@@ -383,16 +332,3 @@ class CausalStage:
             log.info(
                 "each epoch leaves out %d of %d examples, different ones each time", examples % contexts, examples
             )
-
-
-class _RowCollator:
-    """Collates rows of the data set, whose column `row` is the index of an example."""
-
-    def __init__(self, encoder: CausalPromptEncoder, examples: Sequence[QAExample]) -> None:
-        self.encoder = encoder
-        self.examples = examples
-
-    def __call__(self, rows: Sequence[dict[str, int]]) -> dict[str, Any]:
-        batch = self.encoder([self.examples[row["row"]] for row in rows])
-        del batch["examples"]
-        return batch

@@ -6,7 +6,6 @@ in self-critical training), the names in the logs, and the files. TRL's telemetr
 
 import inspect
 import logging
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,14 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 from torch.utils.data import Sampler
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
+from transformers import Trainer, TrainerControl, TrainerState
 from trl import GRPOTrainer, RLOOTrainer, SFTTrainer
 
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.generator import CausalDecoder
 from rl_qg.generation.prompts import CausalPromptEncoder, positions_of
 from rl_qg.runtime.trainer_base import Resumable
-from rl_qg.scoring.reward_scorer import FailedRewards, Reward, RewardScorer, finite_or_none
+from rl_qg.scoring.reward_scorer import FailedRewards, RewardScorer, finite_or_none
 from rl_qg.training import objectives
 from rl_qg.training.callbacks import FiniteUpdates
 from rl_qg.training.reference_policy import ReferencePolicy
@@ -44,29 +43,18 @@ logging.getLogger("trl").setLevel(logging.ERROR)
 
 
 class RewardFunction:
-    """Scores the completions of a rollout by any reward that has `score`.
+    """Scores the completions of a rollout by the reward of a stage, any that has `score`.
 
     The column `row` of the data set is the index of a completion's example, so the reward gets passage, answer and
-    gold question, as in self-critical training. A failed reward becomes None, which TRL leaves out. `first_step` is
-    the number of steps of earlier stages.
+    gold question, as in self-critical training. A failed reward becomes None, which TRL leaves out.
     """
 
     __name__ = "reward"  # TRL's name for it in its logs
 
-    def __init__(
-        self,
-        reward: Reward,
-        examples: Sequence[QAExample],
-        failed_rewards: FailedRewards,
-        step_metrics: StepMetrics,
-        *,
-        first_step: int = 0,
-    ) -> None:
-        self.scorer = RewardScorer(reward)
-        self.examples = examples
-        self.failed_rewards = failed_rewards
-        self.step_metrics = step_metrics
-        self.first_step = first_step
+    def __init__(self, stage: Any, examples: Sequence[QAExample]) -> None:
+        self.scorer, self.examples, self.first_step = RewardScorer(stage.reward), examples, stage.first_step
+        self.failed_rewards = FailedRewards(stage.folder / "samples.jsonl", stage.settings.scst.on_bad_reward)
+        self.step_metrics = StepMetrics()
         self.rollout: list[dict[str, Any]] = []
 
     def __call__(
@@ -80,35 +68,46 @@ class RewardFunction:
             batch = self.scorer(examples, texts)
         self.failed_rewards.handle(self.first_step + trainer_state.global_step + 1, examples, texts, batch)
         scores = [finite_or_none(score) for score in batch.scores]
-        self._add_mean("reward_sample", batch.scores)
-        for name, values in batch.parts.items():
-            self._add_mean(f"reward_sample_{name}", values)
-        self.step_metrics.add(rewards_failed=(sum(score is None for score in scores), len(scores)))
+        parts = {name: [finite_or_none(value) for value in values] for name, values in batch.parts.items()}
+        columns = {"reward_sample": scores, **{f"reward_sample_{name}": values for name, values in parts.items()}}
+        for name, values in columns.items():
+            finite = [value for value in values if value is not None]
+            self.step_metrics.add(**{name: (sum(finite), len(finite))})
+        self.step_metrics.add(rewards_failed=(scores.count(None), len(scores)))
         self.rollout = [
             {"id": example.id, "sample": text, "reward_sample": score}
-            | {f"{name}_sample": finite_or_none(values[index]) for name, values in batch.parts.items()}
+            | {f"{name}_sample": values[index] for name, values in parts.items()}
             for index, (example, text, score) in enumerate(zip(examples, texts, scores, strict=True))
         ]
         return scores
 
-    def _add_mean(self, name: str, values: Sequence[float]) -> None:
-        finite = [value for value in values if math.isfinite(value)]
-        self.step_metrics.add(**{name: (sum(finite), len(finite))})
-
 
 class StageFiles(LogFiles):
-    """The lines of one stage by TRL, with the last rollout of its reward function."""
+    """The lines of a stage by TRL, with the last rollout; and a copy of the policy at its start, if evaluations report
+    the divergence from it.
+    """
 
-    def __init__(self, *args: Any, reward_function: RewardFunction | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.reward_function = reward_function
+    def __init__(self, trainer: Any, stage: Any) -> None:
+        first_epoch = stage.settings.ce.epochs if stage.first_step else 0.0
+        super().__init__(stage.folder, stage.name, first_step=stage.first_step, first_epoch=first_epoch)
+        self.trainer = trainer
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        super().on_train_begin(args, state, control, **kwargs)
+        if self.trainer.watch_kl:
+            resumed, write = state.global_step > 0, state.is_world_process_zero
+            with self.trainer.whole_model() as policy:
+                self.trainer.reference = ReferencePolicy.at_stage_start(
+                    policy, Path(args.output_dir), resumed=resumed, write=write
+                )
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Log before each checkpoint: a resumed run would lose what TRL has accumulated since the last line."""
         control.should_log |= control.should_save
 
     def samples(self) -> Sequence[dict[str, Any]]:
-        return [] if self.reward_function is None else self.reward_function.rollout[:SAMPLES_LOGGED]
+        reward_function = self.trainer.reward_function
+        return [] if reward_function is None else reward_function.rollout[:SAMPLES_LOGGED]
 
 
 class LogTranslation(Trainer):
@@ -128,34 +127,33 @@ class LogTranslation(Trainer):
 
 class GeneratorEvaluation(Resumable):
     """Comes before TRL's trainer in the bases: replaces its evaluation by that of self-critical training, and adds
-    files and metrics. Call `set_up_evaluation` before training.
+    files and metrics. Call `set_up` before training.
     """
 
     control: TrainerControl
 
-    def set_up_evaluation(
+    def set_up(
         self,
+        stage: Any,
         encoder: CausalPromptEncoder,
         examples: Sequence[QAExample],
-        held_out_questions: HeldOutQuestions | None,
-        step_metrics: StepMetrics,
-        files: StageFiles,
-        *,
-        max_new_tokens: int,
         reward_function: RewardFunction | None = None,
-        watch_kl: bool = False,
     ) -> None:
-        """Set what evaluations measure (the greedy questions of `examples` by `held_out_questions`; None for
-        cross-entropy alone), and where logs are written. With `watch_kl` they report the divergence from the model at
-        the start of the stage.
+        """Set what evaluations of a stage (`rl_qg.training.trl_stages.CausalStage`) measure on the greedy questions of
+        `examples`, and where logs are written. `reward_function` is None for cross-entropy.
         """
-        self.encoder, self.examples, self.held_out_questions = encoder, list(examples), held_out_questions
-        self.step_metrics, self.max_new_tokens, self.watch_kl = step_metrics, max_new_tokens, watch_kl
-        self.reward_function = reward_function
+        self.encoder, self.examples, self.reward_function = encoder, list(examples), reward_function
+        scst, self.step_metrics, self.watch_kl = stage.settings.scst, StepMetrics(), False
+        scorer = None if stage.reward is None else RewardScorer(stage.reward)
+        if reward_function is not None:
+            scorer, self.step_metrics = reward_function.scorer, reward_function.step_metrics
+            self.watch_kl = scst.watch_kl
+        self.held_out_questions = None if scorer is None else HeldOutQuestions(scorer, stage.held_out)
+        self.max_new_tokens = scst.max_new_tokens
         self.finite_updates = FiniteUpdates()
         self.reference: ReferencePolicy | None = None
-        for callback in (files, self.finite_updates, _KeepReference(self)):
-            self.add_callback(callback)
+        self.add_callback(StageFiles(self, stage))
+        self.add_callback(self.finite_updates)
         for model in (self.model, getattr(self, "ref_model", None)):
             if model is not None:
                 add_position_ids(self.accelerator.unwrap_model(model))
@@ -168,6 +166,10 @@ class GeneratorEvaluation(Resumable):
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """TRL would add a card to every checkpoint; `rl_qg.reports.model_card` writes one."""
+
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        sampler = super()._get_train_sampler(dataset)
+        return sampler if self.reward_function is None else EpochSeededSampler(sampler, self.args.seed)
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         self.step_metrics.count(self.args.per_device_train_batch_size // getattr(self, "num_generations", 1))
@@ -183,8 +185,6 @@ class GeneratorEvaluation(Resumable):
         """The library's, after clearing the caches of the rewards: those of a resumed run are empty."""
         if self.held_out_questions is not None:
             self.held_out_questions.reset_cache()
-        if self.reward_function is not None:
-            self.reward_function.scorer.reset_cache()
         super()._save_checkpoint(model, trial)
 
     # --- evaluation
@@ -213,29 +213,28 @@ class GeneratorEvaluation(Resumable):
         size = self.args.per_device_eval_batch_size
         batches = [examples[start : start + size] for start in range(0, len(examples), size)]
         self.callback_handler.eval_dataloader = batches  # a progress bar reads their number from it
-        losses: dict[str, float] = {}
+        losses: list[tuple[str, float]] = []
         with self.whole_model() as policy, self.compute_loss_context_manager():
             for batch in batches:
-                losses |= self._losses(policy, batch)
+                losses += zip((example.id for example in batch), self._losses(policy, batch), strict=True)
                 if self.held_out_questions is not None:
                     self._add_greedy_questions(policy, batch, self.held_out_questions)
                 self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
-        values = dict(gather_object(list(losses.items()))).values()
+        values = dict(gather_object(losses)).values()
         measures = {"loss": sum(values) / len(values)}
         return measures | (self.held_out_questions.collect() if self.held_out_questions is not None else {})
 
-    def _losses(self, policy: Any, examples: Sequence[QAExample]) -> dict[str, float]:
-        """Cross-entropy in nats per token of each gold question, by id."""
+    def _losses(self, policy: Any, examples: Sequence[QAExample]) -> list[float]:
+        """Cross-entropy in nats per token of each gold question."""
         inputs = self._on_device(self.encoder(examples))
         labels = inputs["labels"][:, 1:]
         logits = policy(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits[:, :-1]
-        losses = objectives.cross_entropy(logits, labels) / labels.ne(-100).sum(-1)
-        return dict(zip((example.id for example in examples), losses.tolist(), strict=True))
+        losses: list[float] = (objectives.cross_entropy(logits, labels) / labels.ne(-100).sum(-1)).tolist()
+        return losses
 
     def _add_greedy_questions(
         self, policy: Any, examples: Sequence[QAExample], held_out_questions: HeldOutQuestions
     ) -> None:
-        """Generate the greedy questions of a batch and add them to `held_out_questions`."""
         tokenizer = self.encoder.tokenizer
         decoder = CausalDecoder(policy, tokenizer, self.encoder.prompt)
         batch = self._on_device(self.encoder.batch(examples))
@@ -258,14 +257,21 @@ class CrossEntropyTrainer(GeneratorEvaluation, SFTTrainer, LogTranslation):
     """SFT: loss on question and end token only."""
 
 
+class LeaveOneOutTrainer(GeneratorEvaluation, RLOOTrainer, LogTranslation):
+    """RLOO: each sample against the mean of the other samples of its context."""
+
+
+class GroupRelativeTrainer(GeneratorEvaluation, GRPOTrainer, LogTranslation):
+    """GRPO: each sample against the mean of its group, divided by the standard deviation of the group."""
+
+
 class EpochSeededSampler(Sampler[int]):
     """TRL's sampler with an order that depends only on seed and epoch. Without this, a run that resumes in the second
     epoch would use the order of the first.
     """
 
     def __init__(self, sampler: Any, seed: int) -> None:
-        self.sampler = sampler
-        self.seed = seed
+        self.sampler, self.seed = sampler, seed
 
     def set_epoch(self, epoch: int) -> None:
         self.sampler.generator.manual_seed(self.seed + epoch)
@@ -275,21 +281,6 @@ class EpochSeededSampler(Sampler[int]):
 
     def __len__(self) -> int:
         return len(self.sampler)
-
-
-class SeededOrder(GeneratorEvaluation):
-    """The evaluation, and an order of the examples that a resumed run continues."""
-
-    def _get_train_sampler(self, dataset: Any = None) -> EpochSeededSampler:
-        return EpochSeededSampler(super()._get_train_sampler(dataset), self.args.seed)
-
-
-class LeaveOneOutTrainer(SeededOrder, RLOOTrainer, LogTranslation):
-    """RLOO: each sample against the mean of the other samples of its context."""
-
-
-class GroupRelativeTrainer(SeededOrder, GRPOTrainer, LogTranslation):
-    """GRPO: each sample against the mean of its group, divided by the standard deviation of the group."""
 
 
 def add_position_ids(model: torch.nn.Module) -> None:
@@ -309,21 +300,3 @@ def add_position_ids(model: torch.nn.Module) -> None:
         return args, kwargs
 
     model.register_forward_pre_hook(add_positions, with_kwargs=True)
-
-
-class _KeepReference(TrainerCallback):
-    """Copies the policy at the start of the stage, if evaluations report the divergence from it."""
-
-    def __init__(self, trainer: GeneratorEvaluation) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        trainer = self.trainer
-        if trainer.watch_kl:
-            with trainer.whole_model() as policy:
-                trainer.reference = ReferencePolicy.at_stage_start(
-                    policy,
-                    Path(args.output_dir),
-                    resumed=state.global_step > 0,
-                    write=state.is_world_process_zero,
-                )
