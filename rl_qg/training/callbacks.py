@@ -99,7 +99,7 @@ class KLCoefficient(TrainerCallback, ExportableState):
 
 class EqualRewards(TrainerCallback):
     """Warns once when all rewards of the first updates of the self-critical stage are equal: they teach nothing.
-    `boundary` returns the step at which the stage starts.
+    `boundary` returns the step at which the stage starts, here and below.
     """
 
     UPDATES = 10
@@ -131,7 +131,7 @@ class EqualRewards(TrainerCallback):
 
 class HackingReport(TrainerCallback):
     """Says in one line at the end that the reward rose while held-out measures fell, by the rule of the report
-    (`rl_qg.scoring.held_out`). `boundary` returns the step at which the self-critical stage starts.
+    (`rl_qg.scoring.held_out`).
     """
 
     def __init__(self, boundary: Callable[[], int]) -> None:
@@ -155,10 +155,8 @@ class HackingReport(TrainerCallback):
 
 class HeldOutStopping(TrainerCallback):
     """Ends a stage when a held-out measure has not improved for `patience` evaluations, and calls `keep`, which saves
-    the model, at each new best value.
-
-    It reads only the trainer's log history, which checkpoints store, so a resumed run continues the count. `boundary`
-    returns the step at which the stage started.
+    the model, at each new best value. It reads only the trainer's log history, which checkpoints store, so a resumed
+    run continues the count.
     """
 
     def __init__(
@@ -170,10 +168,7 @@ class HeldOutStopping(TrainerCallback):
         keep: Callable[[], None] = lambda: None,
     ) -> None:
         improves(measure, 1.0, 0.0)  # raises for an unknown name now, not at the first evaluation
-        self.measure = measure
-        self.patience = patience
-        self.boundary = boundary
-        self.keep = keep
+        self.measure, self.patience, self.boundary, self.keep = measure, patience, boundary, keep
 
     def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         lines = lines_with(self.measure, state.log_history, self.boundary())

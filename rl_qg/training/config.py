@@ -135,14 +135,32 @@ def language_of(settings: Settings) -> str:
     return "" if stored is None else stored.language
 
 
-def check_stop_on(settings: Settings) -> None:
-    """Raise `InputError` when `scst.stop_on` is not a measure that evaluations have."""
-    stop_on = settings.scst.stop_on
-    if stop_on is None or settings.stages == "ce":
+def check_stops(settings: Settings) -> None:
+    """Raise `InputError` when `scst.stop_on` is not a measure that evaluations have, when `training.stop_after` is
+    after the end of the plan, and where something else may end a stage before it.
+    """
+    training, stages = settings.training, settings.stages
+    stop, stop_on = training.stop_after, None if stages == "ce" else settings.scst.stop_on
+    if stop_on is not None:
+        try:
+            improves(stop_on, 1.0, 0.0)
+        except ValueError as error:
+            raise InputError(f"scst.stop_on: {error}") from None
+        if stop_on == "held_out" and not settings.held_out:
+            raise InputError(
+                "scst.stop_on=held_out: there is no held-out reward; name one, such as held_out=bartscore"
+            )
+    if stop is None:
         return
-    try:
-        improves(stop_on, 1.0, 0.0)
-    except ValueError as error:
-        raise InputError(f"scst.stop_on: {error}") from None
-    if stop_on == "held_out" and not settings.held_out:
-        raise InputError("scst.stop_on=held_out: there is no held-out reward; name one, such as held_out=bartscore")
+    planned = (stages != "scst") * settings.ce.epochs + (stages != "ce") * settings.scst.epochs
+    if stop > planned:
+        raise InputError(
+            f"training.stop_after={stop:g}: {planned:g} passes are planned (ce.epochs, scst.epochs); plan more, or "
+            "stop earlier"
+        )
+    patience = settings.ce.early_stopping_patience if stages == "ce" else 0
+    for name, value in (("ce.early_stopping_patience", patience), ("scst.stop_on", stop_on)):
+        if value:
+            raise InputError(
+                f"training.stop_after={stop:g}: {name}={value} may end the stage before; give one of both"
+            )

@@ -1,9 +1,6 @@
 """Which examples each update takes, where a stage mixes gold examples with passages without questions, or makes
-several updates from one batch.
-
-The library draws a new order of one data set in each epoch. Here two pools of different sizes are read in one stage,
-and the length of a pass differs between stages, so the rows of the whole run are one schedule, and the library sees a
-single epoch.
+several updates from one batch. Two pools are then read in one stage, and a pass has another length in each stage, so
+the rows of the whole run are one schedule, and the library sees a single epoch.
 """
 
 import math
@@ -11,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import chain, count, islice, pairwise
 
 import torch
 from torch.utils.data import Sampler
@@ -44,26 +41,17 @@ class RowSchedule:
     The cross-entropy stage reads the gold examples in seeded permutations, and so does the self-critical stage with
     each pool. There `share` of the rows, evenly spread, have no question: of the first n rows, the whole part of
     n · share. A pass of this stage is one over the passages without questions, or over gold if the share is 0.
-
-    Args:
-        gold, unlabelled: sizes of the pools.
-        share: of the self-critical stage, from `exact_share`.
-        update_size: examples of one update, over all accumulated batches and processes.
-        ce_epochs, scst_epochs: passes of each stage.
-        max_steps: updates of both stages; 0 or less: as many as the passes need.
-        updates_per_rollout: consecutive updates of the self-critical stage with the same rows.
-        seed: of the permutations.
     """
 
-    gold: int
+    gold: int  # size of the pool
     unlabelled: int
-    share: Fraction
-    update_size: int
-    ce_epochs: float
+    share: Fraction  # from `exact_share`
+    update_size: int  # examples of one update, over all accumulated batches and processes
+    ce_epochs: float  # passes
     scst_epochs: float
-    max_steps: int
-    updates_per_rollout: int
-    seed: int
+    max_steps: int  # updates of both stages; 0 or less: as many as the passes need
+    updates_per_rollout: int  # consecutive updates of the self-critical stage with the same rows
+    seed: int  # of the permutations
 
     @cached_property
     def boundary(self) -> int:
@@ -126,8 +114,7 @@ class ScheduleSampler(Sampler[int]):
         self.schedule = schedule
 
     def __iter__(self) -> Iterator[int]:
-        for rows in self.schedule:
-            yield from rows
+        return chain.from_iterable(self.schedule)
 
     def __len__(self) -> int:
         return self.schedule.updates * self.schedule.update_size
@@ -135,8 +122,6 @@ class ScheduleSampler(Sampler[int]):
 
 def _endless(size: int, first: int, seed: int, name: str) -> Iterator[int]:
     """The numbers from `first` to `first + size - 1` in a new seeded order in each pass, without end."""
-    number = 0
-    while size:
-        number += 1
+    for number in count(1) if size else ():
         generator = torch.Generator().manual_seed(int.from_bytes(seeded_rank(seed, f"{name} {number}")[:7], "big"))
         yield from (torch.randperm(size, generator=generator) + first).tolist()

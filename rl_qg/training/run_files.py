@@ -14,11 +14,9 @@ from transformers.trainer_callback import ExportableState
 
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.loading import has_lora, merge_lora
-from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import append_json_line, cut_json_lines, write_json
 from rl_qg.runtime.run_folder import MEASURES, stop_folder
 from rl_qg.scoring.reward_scorer import Reward, signature_of
-from rl_qg.settings import Settings
 from rl_qg.training.callbacks import stored_state
 from rl_qg.training.step_metrics import HeldOutQuestions
 
@@ -46,14 +44,7 @@ class LogFiles(TrainerCallback):
             for name in (METRICS, SAMPLES):
                 cut_json_lines(self.folder / name, self.first_step + state.global_step or -1)
 
-    def on_log(
-        self,
-        args: Any,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, float] | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_log(self, args: Any, state: TrainerState, control: TrainerControl, logs: Any = None, **kwargs: Any) -> None:
         if not state.is_world_process_zero or logs is None or not logs.keys() & {"loss", "eval_loss"}:
             return
         line = self.line(state, logs)
@@ -121,7 +112,7 @@ class RunFiles(LogFiles, ExportableState):
         return samples
 
 
-# Model folders: each is absent or complete.
+# --- model folders: each is absent or complete
 
 
 def save_model_folder(trainer: Any, folder: Path) -> None:
@@ -154,11 +145,10 @@ def replace_folder(folder: Path, target: Path) -> None:
     partial.rename(target)
 
 
-# A training that stops after some of its planned passes, to be measured and to go on later (`training.stop_after`).
+# --- a training that stops after some of its planned passes, to be measured and to go on later (`training.stop_after`)
 #
 # The schedules of learning rate and λ are those of the whole plan, the checkpoint holds the state of every random
-# generator, and the measuring comes after it. So a run that is stopped and goes on is bit for bit the uninterrupted
-# one.
+# generator, and the measuring comes after it. So a run that goes on is bit for bit the uninterrupted one.
 
 
 class StopAfter(TrainerCallback):
@@ -167,36 +157,13 @@ class StopAfter(TrainerCallback):
     """
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        control.should_training_stop |= state.global_step >= stop_step(args, state.max_steps)
+        share = args.stop_after / (args.ce_epochs + args.scst_epochs)
+        self.step = min(state.max_steps, max(1, round(state.max_steps * share)))
+        control.should_training_stop |= state.global_step >= self.step
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if state.global_step >= stop_step(args, state.max_steps):
+        if state.global_step >= self.step:
             control.should_save = control.should_training_stop = True
-
-
-def stop_step(args: Any, max_steps: int) -> int:
-    """The update after which training stops, of `max_steps` planned ones; at least one."""
-    if args.stop_after is None:
-        return max_steps
-    return min(max_steps, max(1, round(max_steps * args.stop_after / (args.ce_epochs + args.scst_epochs))))
-
-
-def check_stop(settings: Settings) -> None:
-    """Raise `InputError` for a stop after the end of the plan, and where something else may end a stage earlier."""
-    stop, stages = settings.training.stop_after, settings.stages
-    if stop is None:
-        return
-    planned = (stages != "scst") * settings.ce.epochs + (stages != "ce") * settings.scst.epochs
-    if stop > planned:
-        raise InputError(
-            f"training.stop_after={stop:g}: {planned:g} passes are planned (ce.epochs, scst.epochs); plan more, or "
-            "stop earlier"
-        )
-    early: dict[str, Any] = {"ce.early_stopping_patience": stages == "ce" and settings.ce.early_stopping_patience}
-    early["scst.stop_on"] = settings.scst.stop_on if stages != "ce" else None
-    for key, value in early.items():
-        if value:
-            raise InputError(f"training.stop_after={stop:g}: {key}={value} may end the stage before; give one of both")
 
 
 def save_stop(trainer: Any, held_out: Reward | None) -> Path:
@@ -212,18 +179,16 @@ def save_stop(trainer: Any, held_out: Reward | None) -> Path:
     output = trainer.evaluation_loop(trainer.get_eval_dataloader(), "measure", metric_key_prefix="eval")
     save_model_folder(trainer, folder)
     if trainer.is_world_process_zero():
-        measures = {name.removeprefix("eval_"): value for name, value in output.metrics.items()}
-        write_json(
-            folder / MEASURES,
-            {
-                "epochs": args.stop_after,
-                "planned": args.ce_epochs + args.scst_epochs,
-                "step": state.global_step,
-                "examples": len(trainer.eval_dataset),
-                "held_out": None if held_out is None else signature_of(held_out),
-                "measures": {name: value for name, value in measures.items() if isinstance(value, int | float)},
-            },
-        )
+        numbers = {name: value for name, value in output.metrics.items() if isinstance(value, int | float)}
+        note = {
+            "epochs": args.stop_after,
+            "planned": args.ce_epochs + args.scst_epochs,
+            "step": state.global_step,
+            "examples": len(trainer.eval_dataset),
+            "held_out": None if held_out is None else signature_of(held_out),
+            "measures": {name.removeprefix("eval_"): value for name, value in numbers.items()},
+        }
+        write_json(folder / MEASURES, note)
         steps = (state.global_step, state.max_steps)
         log.info("stopped after %g passes (step %d of %d): see %s", args.stop_after, *steps, folder)
     trainer.accelerator.wait_for_everyone()

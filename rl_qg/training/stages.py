@@ -42,13 +42,13 @@ from rl_qg.training.config import (
     PROJECT,
     SelfCriticalConfig,
     check_input,
-    check_stop_on,
+    check_stops,
     check_tracker,
     prompt_of,
     rate_factor,
 )
 from rl_qg.training.row_schedule import exact_share
-from rl_qg.training.run_files import RunFiles, StopAfter, check_stop, replace_folder, save_model_folder, save_stop
+from rl_qg.training.run_files import RunFiles, StopAfter, replace_folder, save_model_folder, save_stop
 from rl_qg.training.trainer import SelfCriticalTrainer
 
 TRAINER_OPTIONS = {field.name for field in fields(SelfCriticalOptions)}  # settings of `scst` that the trainer has too
@@ -192,8 +192,7 @@ def check_training(settings: Settings) -> None:
     _arguments(settings)
     check_lora(settings.peft)  # after the arguments, which activate DeepSpeed in the library
     check_repository(settings.training.hub_model)
-    check_stop_on(settings)
-    check_stop(settings)
+    check_stops(settings)
     check_input(settings)
 
 

@@ -159,9 +159,7 @@ class HeldOutQuestions:
             self.scorers["held_out"] = held_out
         elif held_out is not None and scorer is not None:
             self.scorers["held_out"] = scorer.of(held_out, "held-out reward")
-        self._examples: list[QAExample] = []
-        self._questions: list[str] = []
-        self._divergences: list[tuple[float, int]] = []
+        self._rows: list[tuple[QAExample, str, tuple[float, int] | None]] = []  # with divergence in nats, and tokens
 
     def add(
         self, examples: Sequence[QAExample], questions: Sequence[str], mask: Tensor, divergence: Tensor | None
@@ -169,11 +167,10 @@ class HeldOutQuestions:
         """Add a batch: its questions, the mask of their tokens (b, t), and the divergence from the reference policy at
         each token (b, t), if there is one.
         """
-        self._examples += examples
-        self._questions += questions
+        divergences: Sequence[tuple[float, int] | None] = [None] * len(examples)
         if divergence is not None:
-            pairs = zip((divergence * mask).sum(-1).tolist(), mask.sum(-1).tolist(), strict=True)
-            self._divergences += [(total, int(length)) for total, length in pairs]
+            divergences = [*zip((divergence * mask).sum(-1).tolist(), mask.sum(-1).tolist(), strict=True)]
+        self._rows += zip(examples, questions, divergences, strict=True)
 
     def reset_cache(self) -> None:
         """Drop what the rewards have cached of earlier questions."""
@@ -185,14 +182,13 @@ class HeldOutQuestions:
 
         Means of rewards leave out questions whose reward failed; `<name>_failed` counts them when there are any.
         """
-        scores = {}
+        examples, questions = [row[0] for row in self._rows], [row[1] for row in self._rows]
         with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-            for name, scorer in self.scorers.items():
-                scores[name] = scorer(self._examples, self._questions).scores
-        divergences = self._divergences or [(math.nan, 0)] * len(self._examples)
-        columns = zip(self._examples, self._questions, divergences, *scores.values(), strict=True)
+            scores = {name: scorer(examples, questions).scores for name, scorer in self.scorers.items()}
+        own = [(*row, *values) for row, *values in zip(self._rows, *scores.values(), strict=True)]
+        self._rows = []
         # By example: the last batch may be filled up with repeats when several processes share the set.
-        rows = list({row[0]: row for row in gather_object(list(columns))}.values())
+        rows = list({row[0]: row for row in gather_object(own)}.values())
         measures = held_out_measures(
             [shown(row[0], row[1]) for row in rows],
             [shown(row[0], row[0].question) for row in rows],
@@ -203,7 +199,6 @@ class HeldOutQuestions:
             measures[name] = sum(values) / len(values) if values else math.nan
             if len(values) < len(rows):
                 measures[f"{name}_failed"] = len(rows) - len(values)
-        if self._divergences:
-            measures["kl"] = sum(row[2][0] for row in rows) / sum(row[2][1] for row in rows)
-        self._examples, self._questions, self._divergences = [], [], []
+        if divergences := [row[2] for row in rows if row[2] is not None]:
+            measures["kl"] = sum(total for total, _ in divergences) / sum(length for _, length in divergences)
         return measures

@@ -14,6 +14,7 @@ accumulation, processes, checkpoints and resume are those of the library.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,25 +139,18 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         # 4. Callbacks.
         self.files = files(self)
         self.kl_coefficient = KLCoefficient(args.kl_coefficient, args.kl_target)
-        self.finite_updates = FiniteUpdates()
-        self.advantage_scale = AdvantageScale()
+        self.finite_updates, self.advantage_scale = FiniteUpdates(), AdvantageScale()
         self.equal_rewards = EqualRewards(lambda: self.boundary)
-        self.add_callbacks()
-
-    def add_callbacks(self) -> None:
         by_reward = (self.kl_coefficient, self.finite_updates, self.advantage_scale, self.equal_rewards)
         for callback in (self.files, *by_reward, HackingReport(lambda: self.boundary)):
             self.add_callback(callback)
         if self.schedule is not None:
             self.args.num_train_epochs = 1  # to the library the schedule is a single epoch
-        if self.args.stop_on is not None:
-            best = self.files.folder / "best"
+        if args.stop_on is not None:
+            keep = partial(save_model_folder, self, self.files.folder / "best")
             self.add_callback(
                 HeldOutStopping(
-                    self.args.stop_on,
-                    self.args.patience,
-                    boundary=lambda: self.boundary if self.args.scst_epochs else 0,
-                    keep=lambda: save_model_folder(self, best),
+                    args.stop_on, args.patience, boundary=lambda: self.boundary if args.scst_epochs else 0, keep=keep
                 )
             )
 
@@ -192,14 +186,9 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
 
     def scst_weight(self, step: int) -> float:
         """λ in the update that completes `step`."""
-        args = self.args
+        args, steps = self.args, (step, self.boundary, self.state.max_steps)
         return objectives.scst_weight(
-            step,
-            self.boundary,
-            self.state.max_steps,
-            schedule=args.schedule,
-            maximum=args.lambda_max,
-            warmup=args.lambda_warmup,
+            *steps, schedule=args.schedule, maximum=args.lambda_max, warmup=args.lambda_warmup
         )
 
     def ce_weight(self, step: int) -> float:
@@ -330,15 +319,8 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         def roll_out(rows: Sequence[int]) -> Rollout:
             part = slice(rows[0], rows[-1] + 1)
             states = policy.get_encoder()(input_ids=ids[part], attention_mask=mask[part]).last_hidden_state
-            return decode(
-                policy,
-                states,
-                mask[part],
-                self.decoding_rules,
-                draws=None if draws is None else draws[part],
-                greedy=greedy,
-                starts=None if starts is None else starts[part],
-            )
+            numbers, begin = (None if values is None else values[part] for values in (draws, starts))
+            return decode(policy, states, mask[part], self.decoding_rules, draws=numbers, greedy=greedy, starts=begin)
 
         with self.whole_model() as policy, self.accelerator.autocast():
             training = policy.training
@@ -465,12 +447,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
     # --- evaluation
 
     def prediction_step(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        prediction_loss_only: bool,
-        ignore_keys: list[str] | None = None,
-        **gen_kwargs: Any,
+        self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> tuple[Tensor, None, None]:
         """Cross-entropy per token, averaged over questions (so that it does not depend on the batches). Greedy
         questions are collected for `evaluation_loop`, with their divergence from the reference policy.
@@ -513,10 +490,10 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
     ) -> None:
         """Add one batch of the self-critical stage to the next line of the log, and keep some of its questions."""
         labels, scored = inputs["labels"], learned.scored
-        targets, gold = objectives.target_tokens(labels), labels.ne(-100)
+        gold = labels.ne(-100)
         self.step_metrics.add(
             loss_ce=(ce, gold.sum()),
-            loss_scst=(scst, targets),
+            loss_scst=(scst, objectives.target_tokens(labels)),
             length_gold=(gold.sum(), gold.any(-1).sum()),
             **reward_metrics(scored, learned.advantage),
             **rollout_metrics(learned.rollout, logprobs),

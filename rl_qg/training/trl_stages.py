@@ -32,7 +32,7 @@ from rl_qg.runtime.trainer_base import resume_training
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import SCSTSettings, Settings
 from rl_qg.training.callbacks import HackingReport, HeldOutStopping
-from rl_qg.training.config import check_input, check_stop_on, check_tracker, prompt_of, rate_factor
+from rl_qg.training.config import check_input, check_stops, check_tracker, prompt_of, rate_factor
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.run_files import replace_folder, save_model_folder
 from rl_qg.training.stages import (
@@ -78,7 +78,7 @@ def check_algorithm(settings: Settings) -> None:
     if samples_of(settings) < 2:
         raise InputError(f"algorithm={name}: compares samples, so scst.num_samples must be at least 2")
     settings.check()
-    check_stop_on(settings)
+    check_stops(settings)
     check_input(settings)
 
 
