@@ -24,8 +24,7 @@ from rl_qg.data.examples import QAExample, passage_hash, seeded_rank
 from rl_qg.data.reading import read_examples
 from rl_qg.generation.answer_rules import rule_spans
 from rl_qg.generation.propose_answers import SpacyAnswers
-from rl_qg.readers.answer_extractor import ExtractorAnswers
-from rl_qg.readers.train_answers import score_proposals
+from rl_qg.readers.answer_extractor import ExtractorAnswers, score_proposals
 from rl_qg.runtime.files import write_json
 from rl_qg.text.spans import Span
 

@@ -146,7 +146,7 @@ def _best_of_samples(
 
 
 def train_answers(settings: Settings) -> None:
-    from rl_qg.readers.train_answers import METRICS, train_extractor
+    from rl_qg.readers.answer_extractor import METRICS, train_extractor
 
     _fine_tune(settings, "train_answers", METRICS, train_extractor)
     log.info("done: use it with rl-qg answers method=extractor extractor=%s", settings.output_dir)
@@ -224,6 +224,8 @@ def _fine_tune(
     read: Callable[[DataSettings], Splits] = load_splits,
 ) -> None:
     """Train the encoder of a section of the settings on its QA data; `last_file` exists when it is trained."""
+    from rl_qg.readers.fine_tuning import FineTuning
+
     check_precision(settings)
     options, precision = getattr(settings, section), settings.training.precision
     relevant = {
@@ -240,12 +242,6 @@ def _fine_tune(
         read=read,
         extra=lambda splits: {"data_report": splits.report},
     )
-    train(
-        splits.gold,
-        splits.validation,
-        settings=with_encoder(options, splits.gold, settings),
-        output_dir=Path(settings.output_dir),
-        seed=settings.seed,
-        use_cpu=settings.training.use_cpu,
-        precision=precision,
-    )
+    options = with_encoder(options, splits.gold, settings)
+    output_dir, use_cpu = Path(settings.output_dir), settings.training.use_cpu
+    train(splits.gold, splits.validation, FineTuning(options, output_dir, settings.seed, use_cpu, precision))

@@ -1,11 +1,16 @@
 """Candidate answers from a trained model: each token begins an answer (B), continues one (I), or neither (O).
 
+    rl-qg train-answers data.train=train.json data.validation=dev.json output_dir=RUN/answers
+
+It learns from the human answers of the training data and is evaluated on those of the validation data.
+
 Source of the task: Du and Cardie, "Harvesting Paragraph-Level Question-Answer Pairs from Wikipedia" (2018), who tag
 the answers of a passage before they generate questions.
 """
 
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,17 +20,32 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
-from rewards.words import UNSPACED_LETTERS
+from rewards.words import UNSPACED_LETTERS, normalise_answer
 from rl_qg.data.examples import QAExample
-from rl_qg.readers.fine_tuning import IGNORED, TokenLabelCollator, load_model, load_tokenizer, longest_window
+from rl_qg.readers.fine_tuning import (
+    IGNORED,
+    FineTuning,
+    TokenLabelCollator,
+    load_model,
+    load_tokenizer,
+    longest_window,
+    token_label_trainer,
+)
+from rl_qg.readers.reader import f1
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
+from rl_qg.runtime.trainer_base import Resumable
+from rl_qg.settings import AnswersSettings
 from rl_qg.text.spans import Span, select_spans
 
-KEY = "answers.extractor"
+KEY, TRAIN_KEY = "answers.extractor", "train_answers.model.path"
 LABELS = ("O", "B", "I")
 OUTSIDE, BEGIN, INSIDE = range(3)
 CONTINUES = 0.5  # a word continues an answer if its I is at least this fraction of the answer's B
+METRICS = "answers_metrics.json"  # written last: the model is trained and evaluated
+LIMITS = (5, 10, 20, None)  # numbers of proposals for each passage, for which the model is evaluated
+CLOSE = 0.5  # from this token F1 on, an answer counts as nearly proposed
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -181,3 +201,100 @@ def _is_apart(text: str, start: int, before: int) -> bool:
     first, last = text[start], text[before - 1]
     joined = first.isalnum() and last.isalnum()
     return not joined or bool(re.search(f"[{UNSPACED_LETTERS}]", first + last))
+
+
+# --- training
+
+
+def train_extractor(train: Sequence[QAExample], validation: Sequence[QAExample], tuning: FineTuning) -> dict[str, Any]:
+    """Train and evaluate the model as `train_answers` says, and return the content of `answers_metrics.json`: the
+    scores of `score_proposals` on `validation` for several numbers of proposals.
+
+    The folder gets the model and its tokenizer. A second call returns the result, or continues from the last
+    checkpoint. Every process calls this.
+    """
+    settings: Any = tuning.settings
+    window = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
+
+    def make_trainer() -> Resumable:
+        for name, examples in (("train", train), ("validation", validation)):
+            if not examples:
+                raise InputError(f"data.{name}: no examples for the extractor; check the source and its limits")
+        tokenizer = load_tokenizer(settings.model.path, TRAIN_KEY, settings.max_length)
+        if settings.doc_stride >= settings.max_length - tokenizer.num_special_tokens_to_add():
+            raise InputError(
+                f"train_answers.doc_stride={settings.doc_stride} leaves no room for new tokens in windows of "
+                f"train_answers.max_length={settings.max_length}: lower it"
+            )
+        model = load_model(settings.model.path, TRAIN_KEY, tokenizer, LABELS, tuning.seed)
+        model.config.answer_window = window
+        spans = human_spans(train)
+        contexts = list(spans)
+        rows = windows(contexts, tokenizer, **window)
+        items = [{"input_ids": row.ids, "labels": labels_of(row, spans[contexts[row.passage]])} for row in rows]
+        return token_label_trainer(tuning, model, tokenizer, items)
+
+    def evaluate(trainer: Resumable) -> dict[str, Any]:
+        options, device = AnswersSettings(), trainer.args.device
+        propose = ExtractorAnswers(
+            str(tuning.output_dir), None, min_probability=options.min_probability, device=device
+        )
+        contexts = list(dict.fromkeys(example.context for example in validation))
+        texts: dict[str, list[str]] = {}
+        for begin in range(0, len(contexts), options.batch_size):
+            batch = contexts[begin : begin + options.batch_size]
+            for context, spans in zip(batch, propose(batch), strict=True):
+                texts[context] = [context[span.start : span.end] for span in spans]
+        scores = {}
+        for limit in LIMITS:
+            proposed = {context: found[:limit] for context, found in texts.items()}
+            scores[str(limit or "all")] = score_proposals(proposed, validation)
+        return {"proposals": scores, "min_probability": options.min_probability, "model": settings.model.path}
+
+    metrics = tuning.result(METRICS, "answer extractor", make_trainer, evaluate)
+    best = metrics["proposals"]["10"]
+    log.info(
+        "10 answers for each passage: %.1f %% of the human answers are among them, %.1f %% of them are human answers",
+        100 * best["recall"],
+        100 * best["precision"],
+    )
+    return metrics
+
+
+def score_proposals(proposed: Mapping[str, Sequence[str]], examples: Iterable[QAExample]) -> dict[str, Any]:
+    """Compare the texts proposed for each passage, by its context, with the answers of its questions.
+
+    All are fractions. `recall`, `close_recall`: questions with an answer that is proposed exactly (after SQuAD's
+    normalisation), or with a token F1 of at least 0.5. `distinct_recall`: the same as `recall` over the distinct
+    answers of a passage, the first of each question. `precision`: proposals that are an answer of a question of their
+    passage; people chose few of the possible answers, so this is a lower bound. `f1` is that of `precision` and
+    `distinct_recall`. Texts are compared, not positions. Passages that are not in `proposed` count as having no
+    proposal.
+    """
+    passages: dict[str, list[QAExample]] = {}
+    for example in examples:
+        passages.setdefault(example.context, []).append(example)
+    count = exact = close = distinct = distinct_exact = spans = correct = 0
+    for context, questions in passages.items():
+        texts = {normalise_answer(text): text for text in proposed.get(context, ())}
+        answers = {normalise_answer(answer.text) for example in questions for answer in example.answers}
+        firsts = {normalise_answer(example.answers[0].text) for example in questions}
+        for example in questions:
+            count += 1
+            exact += any(normalise_answer(answer.text) in texts for answer in example.answers)
+            close += any(f1(text, answer.text) >= CLOSE for answer in example.answers for text in texts.values())
+        distinct += len(firsts)
+        distinct_exact += len(firsts & texts.keys())
+        spans += len(texts)
+        correct += len(answers & texts.keys())
+    precision, distinct_recall = correct / max(1, spans), distinct_exact / max(1, distinct)
+    return {
+        "passages": len(passages),
+        "questions": count,
+        "spans_per_passage": spans / max(1, len(passages)),
+        "precision": precision,
+        "recall": exact / max(1, count),
+        "close_recall": close / max(1, count),
+        "distinct_recall": distinct_recall,
+        "f1": 2 * precision * distinct_recall / max(1e-12, precision + distinct_recall),
+    }

@@ -1,7 +1,7 @@
 """Fine-tuning of encoders, once for all of them: arguments, training from the last checkpoint, evaluation, one file
 last.
 
-The readers (`rl_qg.readers.train_reader`), the answer extractor (`train_answers`), the keyphrase predictor (`kpqa`)
+The readers (`rl_qg.readers.train_reader`), the answer extractor (`answer_extractor`), the keyphrase predictor (`kpqa`)
 and the classifiers of sentences (`train_sentences`) are trained by it. Below it: encoders that label tokens.
 """
 
@@ -36,6 +36,7 @@ from rl_qg.runtime.trainer_base import (
 from rl_qg.settings import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 
 GOOD_ENCODERS = "give an encoder such as distilbert, bert or roberta"
+UNFIT = {"encoder": "cannot label tokens", "reader": "is no extractive reader"}  # what is said of other models
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class FineTuning:
     settings: QASettings | TrainAnswersSettings | TrainKPQASettings | TrainSentencesSettings
     output_dir: Path
     seed: int
-    use_cpu: bool
-    precision: str
+    use_cpu: bool = False
+    precision: str = "no"
 
     def arguments(self) -> TrainingArguments:
         """Linear decay after a warm-up, one checkpoint kept every `save_steps` updates, no tracker."""
@@ -121,12 +122,6 @@ def keeping_best(arguments: TrainingArguments) -> TrainingArguments:
 IGNORED = -100  # the label that the loss of transformers leaves out
 
 
-class TokenLabelTrainer(Resumable):
-    """A transformers trainer for token labels, whose loss is the library's: cross-entropy averaged over the tokens of
-    a batch.
-    """
-
-
 @dataclass(frozen=True)
 class TokenLabelCollator:
     """Pads windows on the right: `input_ids`, `attention_mask` and, where items have them, `labels` and (for models
@@ -137,9 +132,8 @@ class TokenLabelCollator:
     segments: bool = False
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        return padded(
-            items, {"input_ids": self.pad_id, "labels": IGNORED} | ({"token_type_ids": 0} if self.segments else {})
-        )
+        padding = {"input_ids": self.pad_id, "labels": IGNORED} | ({"token_type_ids": 0} if self.segments else {})
+        return padded(items, padding)
 
 
 def padded(items: Sequence[Mapping[str, Any]], padding: Mapping[str, int]) -> dict[str, Tensor]:
@@ -158,25 +152,36 @@ def padded(items: Sequence[Mapping[str, Any]], padding: Mapping[str, int]) -> di
     return batch
 
 
-def load_tokenizer(path: str, key: str, max_length: int | None = None) -> PreTrainedTokenizerBase:
-    """The tokenizer of an encoder; `key` is the setting that names `path`, such as `train_kpqa.model.path`.
+def load_tokenizer(
+    path: str,
+    key: str,
+    max_length: int | None = None,
+    *,
+    kind: str = "encoder",
+    models: Any = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+    length_key: str = "",
+) -> PreTrainedTokenizerBase:
+    """The tokenizer of an encoder; `key` is the setting that names `path`, such as `train_kpqa.model.path`,
+    `length_key` that of `max_length` ("": `train_kpqa.max_length`), `kind` one of `UNFIT`.
 
     Raises:
-        InputError: there is no such model, it is no encoder, its tokenizer gives no character offsets, or it cannot
-        read
-            `max_length` tokens.
+        InputError: there is no such model, it is none of `models`, its tokenizer gives no character offsets, or it
+            cannot read `max_length` tokens.
     """
     setting = f"{key}={path}"
-    with loading(path, key, "encoder") as name:
+    with loading(path, key, kind) as name:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    if type(config) not in models or config.is_encoder_decoder:
+        raise InputError(f"{setting}: a model of type {config.model_type!r} {UNFIT[kind]}: {GOOD_ENCODERS}")
+    with loading(path, key, kind):
         check_tokenizer(tokenizer)
-    if type(config) not in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING or config.is_encoder_decoder:
-        raise InputError(f"{setting}: a model of type {config.model_type!r} cannot label tokens: {GOOD_ENCODERS}")
-    if not tokenizer.is_fast or tokenizer.pad_token_id is None:
-        raise InputError(f"{setting}: its tokenizer gives no character offsets, or no padding token: {GOOD_ENCODERS}")
-    if max_length is not None and max_length > (longest := longest_window(path, tokenizer)):
-        length = f"{key.split('.')[0]}.max_length={max_length}"
+    if not tokenizer.is_fast:
+        raise InputError(f"{setting}: its tokenizer gives no character offsets: give a model with a tokenizer.json")
+    if tokenizer.pad_token_id is None:
+        raise InputError(f"{setting}: its tokenizer has no padding token: {GOOD_ENCODERS}")
+    if max_length is not None and max_length > (longest := longest_window(name, tokenizer)):
+        length = f"{length_key or key.partition('.')[0] + '.max_length'}={max_length}"
         raise InputError(f"{length} is above the {longest} tokens that {path} can read: lower it")
     return tokenizer
 
@@ -217,18 +222,19 @@ def token_label_trainer(
     tuning: FineTuning,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    collator: TokenLabelCollator,
     items: Sequence[Mapping[str, Any]],
     development: Sequence[Mapping[str, Any]] | None = None,
-) -> TokenLabelTrainer:
-    """A trainer on `items`. With `development` the model is that of the epoch with the lowest loss on these items,
-    else the last one.
+    *,
+    segments: bool = False,
+) -> Resumable:
+    """A trainer on `items`, whose loss is the library's: cross-entropy averaged over the tokens of a batch. With
+    `development` the model is that of the epoch with the lowest loss on these items, else the last one.
     """
     arguments = tuning.arguments()
-    return TokenLabelTrainer(
+    return Resumable(
         model=model,
         args=arguments if development is None else keeping_best(arguments),
-        data_collator=collator,
+        data_collator=TokenLabelCollator(tokenizer.pad_token_id, segments),
         train_dataset=items,
         eval_dataset=development,
         processing_class=tokenizer,

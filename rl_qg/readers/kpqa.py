@@ -12,8 +12,8 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -25,15 +25,7 @@ from transformers import PreTrainedTokenizerBase
 from rewards.embedding.kpqa import LABELS, READS_QUESTION, KeyphraseWeights, predictor_input
 from rewards.frozen import FrozenModel
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.readers.fine_tuning import (
-    IGNORED,
-    FineTuning,
-    TokenLabelCollator,
-    TokenLabelTrainer,
-    load_model,
-    load_tokenizer,
-    token_label_trainer,
-)
+from rl_qg.readers.fine_tuning import IGNORED, FineTuning, load_model, load_tokenizer, token_label_trainer
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
 from rl_qg.runtime.processes import load_unsharded
@@ -141,42 +133,32 @@ METRICS = "kpqa_metrics.json"  # written last: the model is trained and evaluate
 log = logging.getLogger(__name__)
 
 
-def train_predictor(
-    train: Sequence[QAExample],
-    validation: Sequence[QAExample],
-    *,
-    settings: TrainKPQASettings,
-    output_dir: Path,
-    seed: int,
-    use_cpu: bool = False,
-    precision: str = "no",
-) -> dict[str, Any]:
-    """Train, evaluate, and return what `kpqa_metrics.json` holds: precision, recall and F1 of the validation tokens
-    whose weight is at least one half, together and by data set, their counts, and the numbers of examples used and
-    left out.
+def train_predictor(train: Sequence[QAExample], validation: Sequence[QAExample], tuning: FineTuning) -> dict[str, Any]:
+    """Train and evaluate as `train_kpqa` says, and return what `kpqa_metrics.json` holds: precision, recall and F1 of
+    the validation tokens whose weight is at least one half, together and by data set, their counts, and the numbers of
+    examples used and left out.
 
-    `output_dir` gets the model and its tokenizer. With several repetitions it gets those of the first seed, each seed
+    The folder gets the model and its tokenizer. With several repetitions it gets those of the first seed, each seed
     has a folder `seed-<number>`, and the measures are means over the seeds beside their standard deviations. A second
     call returns the result, or goes on from the last checkpoint. Every process calls this.
     """
-
-    @cache
-    def items() -> dict[str, KeyphraseItems]:
-        return _checked(train, validation, settings)
-
-    def result(folder: Path, seed: int) -> dict[str, Any]:
-        return _result(items, FineTuning(settings, folder, seed, use_cpu, precision), settings)
-
+    settings: Any = tuning.settings
+    items = cache(partial(_checked, train, validation, settings))
+    output, seed = tuning.output_dir, tuning.seed
     if settings.repetitions == 1:
-        metrics = result(output_dir, seed)
+        metrics = _result(items, tuning, settings)
     else:
-        seeds = range(seed, seed + settings.repetitions)
-        metrics = repeated({number: result(output_dir / f"seed-{number}", number) for number in seeds})
+        metrics = repeated(
+            {
+                number: _result(items, replace(tuning, output_dir=output / f"seed-{number}", seed=number), settings)
+                for number in range(seed, seed + settings.repetitions)
+            }
+        )
         if PartialState().is_main_process:
-            for path in (output_dir / f"seed-{seed}").iterdir():
+            for path in (output / f"seed-{seed}").iterdir():
                 if path.is_file() and path.name != METRICS:
-                    shutil.copy2(path, output_dir / path.name)
-            write_json(output_dir / METRICS, metrics)
+                    shutil.copy2(path, output / path.name)
+            write_json(output / METRICS, metrics)
         PartialState().wait_for_everyone()
     log.info(
         "keyphrase tokens of %d validation sentences: precision %.1f %%, recall %.1f %%, F1 %.1f %%",
@@ -191,14 +173,14 @@ def _result(
 ) -> dict[str, Any]:
     """Train and evaluate once; `items` is called if that has not been done yet."""
 
-    def make_trainer() -> TokenLabelTrainer:
+    def make_trainer() -> Resumable:
         found = items()
         tokenizer = load_tokenizer(settings.model.path, KEY)
         model = load_model(settings.model.path, KEY, tokenizer, LABELS, tuning.seed, settings.head)
         setattr(model.config, READS_QUESTION, settings.question)
-        collator = TokenLabelCollator(tokenizer.pad_token_id, getattr(model.config, "type_vocab_size", 0) > 1)
+        segments = getattr(model.config, "type_vocab_size", 0) > 1
         development = found["validation"] if settings.keep == "best" else None
-        return token_label_trainer(tuning, model, tokenizer, collator, found["train"], development)
+        return token_label_trainer(tuning, model, tokenizer, found["train"], development, segments=segments)
 
     def evaluate(trainer: Resumable) -> dict[str, Any]:
         metrics = {

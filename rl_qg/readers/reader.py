@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,18 +19,17 @@ from transformers import (
     MODEL_FOR_QUESTION_ANSWERING_MAPPING,
     AutoConfig,
     AutoModelForQuestionAnswering,
-    AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    Trainer,
     TrainingArguments,
 )
 
-from rewards.pretrained import check_tokenizer, check_weights
+from rewards.pretrained import check_weights
 from rewards.relevance.reading import SPAN_HEAD, span_scores
 from rewards.words import answer_exact_match, answer_f1
 from rl_qg.data.examples import QAExample
-from rl_qg.readers.fine_tuning import GOOD_ENCODERS, longest_window, padded
+from rl_qg.readers import fine_tuning
+from rl_qg.readers.fine_tuning import longest_window, padded
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import OutOfMemoryRetry, load_unsharded, loading
@@ -318,7 +318,7 @@ MODEL_KEY = "qa.model.path"
 HEADS = ("softmax", "sigmoid")  # the first is that of configurations that do not say
 
 
-class QATrainer(Resumable, Trainer):
+class QATrainer(Resumable):
     """A transformers trainer for start and end logits; trains on `Windows`.
 
     Loss: cross-entropy of the start and of the end position, averaged over both and over all windows of the update.
@@ -403,31 +403,15 @@ def _without_labels(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def load_tokenizer(
-    path: str, *, max_length: int, key: str = MODEL_KEY, length_key: str = "qa.max_length"
+    path: str, *, max_length: int | None, key: str = MODEL_KEY, length_key: str = "qa.max_length"
 ) -> tuple[PreTrainedTokenizerBase, bool]:
-    """Load the tokenizer of a reader, and whether the model separates question and passage by token types.
-
-    `path` is a local folder or a Hub name; the keys are the settings that hold it and `max_length`. Raises
-    `InputError` where it is no encoder whose tokenizer gives character offsets, or cannot read windows of `max_length`
-    tokens.
+    """The tokenizer of a reader (`rl_qg.readers.fine_tuning.load_tokenizer`), and whether the model separates question
+    and passage by token types.
     """
-    setting = f"{key}={path}"
-    with loading(path, key, "reader") as name:
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    model_class: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING.get(type(config), None)
-    if model_class is None or config.is_encoder_decoder:
-        raise InputError(f"{setting}: a model of type {config.model_type!r} is no extractive reader: {GOOD_ENCODERS}")
-    with loading(path, key, "reader"):
-        check_tokenizer(tokenizer)
-    if not tokenizer.is_fast:
-        raise InputError(f"{setting}: its tokenizer gives no character offsets: give a model with a tokenizer.json")
-    if tokenizer.pad_token_id is None:
-        raise InputError(f"{setting}: its tokenizer has no padding token: {GOOD_ENCODERS}")
-    longest = min(getattr(config, "max_position_embeddings", None) or max_length, tokenizer.model_max_length)
-    if max_length > longest:
-        raise InputError(f"{length_key}={max_length} is above the {longest} tokens that {path} can read: lower it")
-    arguments = inspect.signature(model_class.forward).parameters
+    models: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING
+    tokenizer = fine_tuning.load_tokenizer(path, key, max_length, kind="reader", models=models, length_key=length_key)
+    config = AutoConfig.from_pretrained(os.path.expanduser(path), trust_remote_code=False)
+    arguments = inspect.signature(models[type(config)].forward).parameters
     types = "token_type_ids" in tokenizer.model_input_names and "token_type_ids" in arguments
     return tokenizer, types and config.type_vocab_size > 1
 
@@ -499,7 +483,7 @@ class AnswerReader:
     ) -> None:
         key = f"{at}reader"
         self.tokenizer, self.token_types = load_tokenizer(
-            path, max_length=max_length or 1, key=key, length_key=f"{at}max_length"
+            path, max_length=max_length, key=key, length_key=f"{at}max_length"
         )
         self.model: Any = load_model(path, self.tokenizer, key=key).to(device).eval()
         if not any("QuestionAnswering" in name for name in self.model.config.architectures or ()):

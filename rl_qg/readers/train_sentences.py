@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import Trainer, TrainerState
+from transformers import TrainerState
 
 from rl_qg.data.examples import QAExample
 from rl_qg.readers.fine_tuning import FineTuning, keeping_best, load_tokenizer
@@ -49,7 +49,7 @@ METRICS = "sentence_metrics.json"  # written last: the model is trained and eval
 log = logging.getLogger(__name__)
 
 
-class SentenceTrainer(Resumable, Trainer):
+class SentenceTrainer(Resumable):
     """A transformers trainer that stops when `patience` epochs have not lowered the loss on the held-out items.
 
     It decides before each epoch from the log of the checkpoint, so that a resumed run stops where another one would.
@@ -72,27 +72,19 @@ def epochs_without_gain(state: TrainerState) -> int:
     return len(losses) - 1 - int(np.argmin(losses)) if losses else 0
 
 
-def train_sentences(
-    train: Sequence[QAExample],
-    validation: Sequence[QAExample],
-    *,
-    settings: TrainSentencesSettings,
-    output_dir: Path,
-    seed: int,
-    use_cpu: bool = False,
-    precision: str = "no",
-) -> dict[str, Any]:
-    """Train and evaluate a classifier and return the content of `sentence_metrics.json`: precision, recall, F1 and
-    accuracy on `validation`, beside those of the baselines, and the thresholds.
+def train_sentences(train: Sequence[QAExample], validation: Sequence[QAExample], tuning: FineTuning) -> dict[str, Any]:
+    """Train and evaluate a classifier as `train_sentences` says, and return the content of `sentence_metrics.json`:
+    precision, recall, F1 and accuracy on `validation`, beside those of the baselines, and the thresholds.
 
-    `output_dir` gets the model and its tokenizer (`SentenceClassifier.from_pretrained`). A second call returns the
+    The folder gets the model and its tokenizer (`SentenceClassifier.from_pretrained`). A second call returns the
     result, or continues from the last checkpoint. Every process calls this.
     """
-    tuning = FineTuning(settings, output_dir, seed, use_cpu, precision)
+    settings: Any = tuning.settings
+    output_dir = tuning.output_dir
 
     @cache
     def data() -> "_Data":
-        return _Data(train, validation, settings, seed)
+        return _Data(train, validation, settings, tuning.seed)
 
     def evaluate(trainer: Resumable) -> dict[str, Any]:
         if settings.threshold == "tuned":

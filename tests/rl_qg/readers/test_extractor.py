@@ -21,11 +21,12 @@ from rl_qg.readers.answer_extractor import (
     TokenWindow,
     human_spans,
     labels_of,
+    score_proposals,
     tagged_spans,
+    train_extractor,
     windows,
 )
-from rl_qg.readers.fine_tuning import IGNORED
-from rl_qg.readers.train_answers import score_proposals, train_extractor
+from rl_qg.readers.fine_tuning import IGNORED, FineTuning
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.trainer_base import Preemption
 from rl_qg.settings import QAModelSettings, TrainAnswersSettings
@@ -164,7 +165,7 @@ def settings(encoder: Path, **changes: object) -> TrainAnswersSettings:
 @pytest.fixture(scope="module")
 def trained(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
-    train_extractor(toy(40, 1), toy(20, 2), settings=settings(encoder), output_dir=folder, seed=3, use_cpu=True)
+    train_extractor(toy(40, 1), toy(20, 2), FineTuning(settings(encoder), folder, seed=3, use_cpu=True))
     return folder
 
 
@@ -199,21 +200,21 @@ def test_an_interrupted_training_continues_to_the_same_weights(
     options = {"settings": settings(encoder), "output_dir": tmp_path, "seed": 3, "use_cpu": True}
     monkeypatch.setattr(Preemption, "on_step_end", stop)
     with pytest.raises(Terminated):
-        train_extractor(train, validation, **options)  # type: ignore[arg-type]
+        train_extractor(train, validation, FineTuning(**options))  # type: ignore[arg-type]
     monkeypatch.undo()
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-7"]
-    train_extractor(train, validation, **options)  # type: ignore[arg-type]
+    train_extractor(train, validation, FineTuning(**options))  # type: ignore[arg-type]
     assert (tmp_path / "model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
     before = (tmp_path / "answers_metrics.json").read_text()
-    monkeypatch.setattr("rl_qg.readers.train_answers.load_model", lambda path: pytest.fail("trained again"))
-    train_extractor(train, validation, **options)  # type: ignore[arg-type]
+    monkeypatch.setattr("rl_qg.readers.answer_extractor.load_model", lambda path: pytest.fail("trained again"))
+    train_extractor(train, validation, FineTuning(**options))  # type: ignore[arg-type]
     assert (tmp_path / "answers_metrics.json").read_text() == before
 
 
 def test_invalid_data_and_settings_are_one_line(encoder: Path, tmp_path: Path) -> None:
     def fault(train: list[QAExample], **changes: object) -> str:
         with pytest.raises(InputError) as error:
-            train_extractor(train, toy(2, 0), settings=settings(encoder, **changes), output_dir=tmp_path, seed=0)
+            train_extractor(train, toy(2, 0), FineTuning(settings(encoder, **changes), tmp_path, seed=0))
         return str(error.value)
 
     assert "data.train: no examples" in fault([])

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, BertModel, DistilBertModel
 from rewards import KPQA, MetricInputError
 from rl_qg.commands.cli import run_command
 from rl_qg.data.examples import Answer, QAExample, write_squad
-from rl_qg.readers.fine_tuning import IGNORED
+from rl_qg.readers.fine_tuning import IGNORED, FineTuning
 from rl_qg.readers.kpqa import KEYPHRASE, OTHER, KeyphraseItems, answered_sentence, train_predictor
 from rl_qg.runtime.errors import InputError, Terminated
 from rl_qg.runtime.trainer_base import Preemption
@@ -142,7 +142,7 @@ def settings(encoder: Path, **changes: object) -> TrainKPQASettings:
 def trained(encoders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     options = {"settings": settings(encoders["bert"]), "output_dir": folder, "seed": 3, "use_cpu": True}
-    train_predictor(toy(300, 1), toy(40, 2), **options)  # type: ignore[arg-type]
+    train_predictor(toy(300, 1), toy(40, 2), FineTuning(**options))  # type: ignore[arg-type]
     return folder
 
 
@@ -177,7 +177,7 @@ def test_without_the_question_it_learns_what_answers_look_like(encoders: dict[st
         animals = [row for row in toy(300, 1) if "animal" in row.question]
         rows = [replace(row, question="" if at % 3 else question) for at, row in enumerate(animals)]
         alone = settings(encoders["bert"], max_steps=steps, question=False)
-        evaluated = train_predictor(rows, rows[:40], settings=alone, output_dir=tmp_path / name, seed=3, use_cpu=True)
+        evaluated = train_predictor(rows, rows[:40], FineTuning(alone, tmp_path / name, seed=3, use_cpu=True))
         assert evaluated["examples"]["train"] == {"used": len(rows), "without_question": 0, "without_answer": 0}
         if steps > 3:
             assert evaluated["f1"] > 0.9
@@ -205,7 +205,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(
 
     def train(name: str) -> bytes:
         few = settings(encoders["distilbert"], max_steps=6)  # also: an encoder without segments
-        train_predictor(toy(40, 1), toy(8, 2), settings=few, output_dir=tmp_path / name, seed=3, use_cpu=True)
+        train_predictor(toy(40, 1), toy(8, 2), FineTuning(few, tmp_path / name, seed=3, use_cpu=True))
         return (tmp_path / name / "model.safetensors").read_bytes()
 
     whole = train("whole")
@@ -225,7 +225,7 @@ def test_unusable_examples_and_settings_are_one_line(encoders: dict[str, Path], 
     def fault(train: list[QAExample], **changes: object) -> str:
         with pytest.raises(InputError) as error:
             chosen = settings(encoders["bert"], **changes)
-            train_predictor(train, toy(2, 0), settings=chosen, output_dir=tmp_path, seed=0, use_cpu=True)
+            train_predictor(train, toy(2, 0), FineTuning(chosen, tmp_path, seed=0, use_cpu=True))
         assert "\n" not in str(error.value)
         return str(error.value)
 

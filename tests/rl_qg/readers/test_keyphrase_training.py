@@ -17,7 +17,7 @@ from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import compose
 from rl_qg.data.examples import QAExample, passage_hash, write_squad
 from rl_qg.data.splits import load_splits
-from rl_qg.readers.fine_tuning import IGNORED
+from rl_qg.readers.fine_tuning import IGNORED, FineTuning
 from rl_qg.readers.kpqa import KEYPHRASE, OTHER, KeyphraseItems, answered_sentence, train_predictor
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, QAModelSettings, TrainKPQASettings
@@ -40,7 +40,7 @@ def settings(bert: str, **changes: object) -> TrainKPQASettings:
 
 
 def train(folder: Path, chosen: TrainKPQASettings, rows: list[QAExample] | None = None) -> dict:
-    return train_predictor(toy(24, 1), rows or toy(8, 2), settings=chosen, output_dir=folder, seed=3, use_cpu=True)
+    return train_predictor(toy(24, 1), rows or toy(8, 2), FineTuning(chosen, folder, seed=3, use_cpu=True))
 
 
 def test_the_preset_has_the_published_values() -> None:

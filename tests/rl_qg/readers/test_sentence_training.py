@@ -10,6 +10,7 @@ import torch
 
 from rl_qg.commands.cli import run_command
 from rl_qg.data.examples import write_squad
+from rl_qg.readers.fine_tuning import FineTuning
 from rl_qg.readers.sentences import SentenceClassifier, best_threshold, decisions, labelled_sentences, set_aside
 from rl_qg.readers.train_sentences import SentenceTrainer, epochs_without_gain, train_sentences
 from rl_qg.runtime.errors import InputError, Terminated
@@ -31,7 +32,7 @@ def test_it_learns_which_words_are_worth_a_question_and_its_folder_is_all_it_nee
     folder = tmp_path / "run"
     validation = passages(20, 2)
     settings = toy_settings(encoder, threshold="tuned", pooling="mean", learning_rate=2e-3, batch_size=8, epochs=6)
-    metrics = train_sentences(passages(60, 1), validation, settings=settings, output_dir=folder, seed=3, use_cpu=True)
+    metrics = train_sentences(passages(60, 1), validation, FineTuning(settings, folder, seed=3, use_cpu=True))
     assert metrics == json.loads((folder / "sentence_metrics.json").read_text())
     assert metrics["scores"]["f1"]["value"] > 0.95
     gap = metrics["baselines"]["every"]["difference"]["f1"]
@@ -59,7 +60,7 @@ def test_scores_and_thresholds_are_those_of_the_saved_model(encoder: Path, tmp_p
     """Computed again from the folder: which articles were set aside, the tuned thresholds, and F1 by counting."""
     train, validation = passages(40, 1), passages(15, 2)
     settings = toy_settings(encoder, kind="types", epochs=1, threshold="tuned", development=0.25)
-    metrics = train_sentences(train, validation, settings=settings, output_dir=tmp_path, seed=3, use_cpu=True)
+    metrics = train_sentences(train, validation, FineTuning(settings, tmp_path, seed=3, use_cpu=True))
     classifier = SentenceClassifier.from_pretrained(tmp_path)
     assert metrics["thresholds"] == dict(zip(classifier.labels, classifier.thresholds, strict=True))
     assert metrics["examples"]["train"]["questions"] + metrics["examples"]["development"]["questions"] == len(train)
@@ -82,9 +83,7 @@ def test_scores_and_thresholds_are_those_of_the_saved_model(encoder: Path, tmp_p
 def test_types_are_learned_and_every_sentence_has_one(tmp_path: Path) -> None:
     encoder = save_encoder(tmp_path / "encoder", spread=0.3)
     settings = toy_settings(encoder, kind="types", batch_size=8, epochs=8, patience=9)
-    metrics = train_sentences(
-        passages(120, 1), passages(15, 2), settings=settings, output_dir=tmp_path, seed=3, use_cpu=True
-    )
+    metrics = train_sentences(passages(120, 1), passages(15, 2), FineTuning(settings, tmp_path, seed=3, use_cpu=True))
     assert metrics["labels"]["who"]["f1"]["value"] > 0.9 and metrics["labels"]["where"]["f1"]["value"] > 0.9
     classifier = SentenceClassifier.from_pretrained(tmp_path)
     assert classifier.types([["The fox saw a and.", "Very paris was near to."], ["A fox near rome and."]]) == [
@@ -101,10 +100,12 @@ def test_only_the_hierarchical_one_learns_the_place_in_the_passage(encoder: Path
     for kind, size in (("hierarchical", 8), ("worthiness", 32)):
         metrics = train_sentences(
             *(passages(50, 1, first_only=True), passages(20, 2, first_only=True)),
-            settings=toy_settings(encoder, kind=kind, batch_size=size, epochs=5, patience=9),
-            output_dir=tmp_path / kind,
-            seed=3,
-            use_cpu=True,
+            FineTuning(
+                toy_settings(encoder, kind=kind, batch_size=size, epochs=5, patience=9),
+                tmp_path / kind,
+                seed=3,
+                use_cpu=True,
+            ),
         )
         scores[kind] = metrics["scores"]["accuracy"]["value"]
     assert scores["hierarchical"] > 0.95
@@ -143,7 +144,7 @@ def test_it_stops_early_and_keeps_the_best_epoch(
     monkeypatch.setattr(SentenceTrainer, "evaluate", evaluate)
     data = (passages(24, 1, first_only=True), passages(5, 2, first_only=True))
     settings = toy_settings(encoder, epochs=40)
-    metrics = train_sentences(*data, settings=settings, output_dir=tmp_path, seed=3, use_cpu=True)
+    metrics = train_sentences(*data, FineTuning(settings, tmp_path, seed=3, use_cpu=True))
     best = int(np.argmin(losses))
     assert len(losses) == best + 1 + 2 < 40
     assert (metrics["best"]["loss"], metrics["best"]["epoch"]) == (losses[best], best + 1)
@@ -172,7 +173,7 @@ def test_a_stopped_training_goes_on_to_the_same_folder(
         settings = toy_settings(encoder, kind="hierarchical", epochs=9, patience=1, learning_rate=0.05, batch_size=4)
         folder = tmp_path / name
         data = (passages(14, 1), passages(4, 2))
-        train_sentences(*data, settings=settings, output_dir=folder, seed=3, use_cpu=True)
+        train_sentences(*data, FineTuning(settings, folder, seed=3, use_cpu=True))
         return (folder / "model.safetensors").read_bytes(), (folder / "sentence_metrics.json").read_text()
 
     whole = train("whole")
@@ -194,13 +195,8 @@ def test_a_stopped_training_goes_on_to_the_same_folder(
 def test_unusable_data_settings_and_models_are_one_line(encoder: Path, tmp_path: Path) -> None:
     def fault(train: list, **changes: object) -> str:
         with pytest.raises(InputError) as error:
-            train_sentences(
-                *(train, passages(2, 0)),
-                settings=toy_settings(encoder, **changes),
-                output_dir=tmp_path / "run",
-                seed=0,
-                use_cpu=True,
-            )
+            tuning = FineTuning(toy_settings(encoder, **changes), tmp_path / "run", seed=0, use_cpu=True)
+            train_sentences(train, passages(2, 0), tuning)
         assert "\n" not in str(error.value)
         return str(error.value)
 
@@ -244,7 +240,7 @@ def test_tuning_changes_only_the_thresholds(encoder: Path, tmp_path: Path) -> No
     for name in ("0.5", "tuned"):
         settings = toy_settings(encoder, threshold=name, epochs=1, development=0.0)
         data = (passages(12, 1), passages(6, 2))
-        train_sentences(*data, settings=settings, output_dir=tmp_path / name, seed=3, use_cpu=True)
+        train_sentences(*data, FineTuning(settings, tmp_path / name, seed=3, use_cpu=True))
         classifier = SentenceClassifier.from_pretrained(tmp_path / name, device=torch.device("cpu"))
         probabilities[name], thresholds[name] = classifier(texts)[0], classifier.thresholds
     np.testing.assert_array_equal(probabilities["0.5"], probabilities["tuned"])

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from rl_qg.generation import decoding as rollout
-from rl_qg.readers.fine_tuning import FineTuning, TokenLabelTrainer
+from rl_qg.readers.fine_tuning import FineTuning
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.trainer_base import Resumable
 from rl_qg.settings import QASettings
 from tests.questions import example
 from tests.rl_qg.training.word_task import WORDS, WordReward, data, lines, trainer
@@ -217,7 +218,7 @@ def test_training_in_bf16_warns_where_it_is_slow(tmp_path: Path, monkeypatch: py
         trainer(tmp_path / precision, ce_epochs=0, max_steps=4, watch_kl=False, bf16=precision == "bf16")
         arguments = FineTuning(QASettings(), tmp_path, seed=0, use_cpu=True, precision=precision).arguments()
         model, tokenizer = tiny_bart(20), word_tokenizer(WORDS)
-        TokenLabelTrainer(model=model, args=arguments, processing_class=tokenizer)
+        Resumable(model=model, args=arguments, processing_class=tokenizer)
     assert asked == [(torch.bfloat16, "cpu", "training.precision=no")] * 2
 
 
