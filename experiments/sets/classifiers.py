@@ -26,7 +26,6 @@ from rl_qg.readers.sentences import (
     decisions,
     label_scores,
     labelled_sentences,
-    paired_f1,
 )
 from rl_qg.stats.intervals import PassageDraws
 
@@ -75,7 +74,7 @@ def compare(folders: dict[str, Path], examples: list[QAExample]) -> dict[str, An
         baselines = {"every": np.ones_like(actual)}
         if kind == "types":
             baselines["most frequent"] = np.arange(actual.shape[1])[None] == np.full((len(actual), 1), 3)  # what
-        results[kind] = {"sentences": len(actual), "passages": len(passages), "questions": counts.questions}
+        results[kind] = {"sentences": len(actual), "passages": len(passages), "questions": counts["questions"]}
         if kind != "types":
             results[kind]["area"] = area(rows[:, 0], actual[:, 0])
         for name, thresholds in (("0.5", (0.5,) * len(classifier.labels)), ("tuned", classifier.thresholds)):
@@ -85,10 +84,11 @@ def compare(folders: dict[str, Path], examples: list[QAExample]) -> dict[str, An
                 part["labels"] = label_scores(predicted, actual, classifier.labels, draws)
             results[kind][name] = {"thresholds": dict(zip(classifier.labels, thresholds, strict=True)), **part}
         if kind == "hierarchical":
-            results["hierarchical_minus_worthiness"] = {
-                name: paired_f1(chosen["hierarchical", name], chosen["worthiness", name], actual, draws)
-                for name in ("0.5", "tuned")
-            }
+            results["hierarchical_minus_worthiness"] = {}
+            for name in ("0.5", "tuned"):
+                other = {"other": chosen["worthiness", name]}
+                part = compared_scores(chosen["hierarchical", name], actual, other, draws)["baselines"]["other"]
+                results["hierarchical_minus_worthiness"][name] = part["difference"]["f1"]
         own = json.loads((folder / "sentence_metrics.json").read_text())
         results[kind] |= {"best": own["best"], "examples": own["examples"]}
     return results

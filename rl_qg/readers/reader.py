@@ -21,7 +21,6 @@ from transformers import (
     AutoModelForQuestionAnswering,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    TrainingArguments,
 )
 
 from rewards.pretrained import check_weights
@@ -331,22 +330,10 @@ class QATrainer(Resumable):
     loss_is_scaled_for_ga = True
 
     def __init__(
-        self,
-        model: PreTrainedModel,
-        args: TrainingArguments,
-        *,
-        processing_class: PreTrainedTokenizerBase,
-        train_dataset: Windows | None = None,
-        **kwargs: Any,
+        self, model: PreTrainedModel, args: Any, *, processing_class: PreTrainedTokenizerBase, **kwargs: Any
     ) -> None:
-        super().__init__(
-            model=model,
-            args=args,
-            data_collator=WindowCollator(processing_class.pad_token_id),
-            train_dataset=train_dataset,
-            processing_class=processing_class,
-            **kwargs,
-        )
+        collator = WindowCollator(processing_class.pad_token_id)
+        super().__init__(model, args, collator, processing_class=processing_class, **kwargs)
         self._is_sigmoid = getattr(model.config, SPAN_HEAD, HEADS[0]) == "sigmoid"
         self.model_accepts_loss_kwargs = True  # makes the trainer count the labels of the whole update
 
@@ -380,15 +367,9 @@ class QATrainer(Resumable):
             return functional.binary_cross_entropy_with_logits(logits, targets, weights, reduction="sum")
         return functional.cross_entropy(logits.masked_fill(padding, float("-inf")), positions, reduction="sum")
 
-    def prediction_step(
-        self,
-        model: torch.nn.Module,
-        inputs: dict[str, Tensor],
-        prediction_loss_only: bool,
-        ignore_keys: list[str] | None = None,
-    ) -> Any:
+    def prediction_step(self, model: torch.nn.Module, inputs: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
         # without labels: only the logits are needed
-        return super().prediction_step(model, _without_labels(inputs), prediction_loss_only, ignore_keys)
+        return super().prediction_step(model, _without_labels(inputs), *args, **kwargs)
 
     def predict_logits(self, windows: Windows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Start and end logits, each (W, longest), of all windows, on every process."""
@@ -461,8 +442,7 @@ class AnswerReader:
         device: where it runs.
         max_length: of a window, in tokens; None: what the reader can read, at most `LONGEST_WINDOW`.
         doc_stride: tokens that neighbouring windows share; None: a third of a window.
-        max_answer_length: in tokens.
-        n_best: starts and ends that are combined to spans.
+        max_answer_length, n_best: as for `best_answers`.
         batch_size: windows per forward pass.
         title: of the log line when memory runs out.
         at: what precedes the keys of the settings in error messages, such as `augment.filters.round_trip.`.
@@ -529,8 +509,7 @@ class AnswerReader:
         return logits
 
     def _forward(self, windows: Windows, rows: Sequence[int]) -> Any:
-        batch = self.collate([windows[row] for row in rows])
-        inputs = {name: value.to(self.device) for name, value in batch.items() if name != "labels"}
-        output = self.model(**inputs)
+        batch = _without_labels(self.collate([windows[row] for row in rows]))
+        output = self.model(**{name: value.to(self.device) for name, value in batch.items()})
         logits = (output.start_logits, output.end_logits)
         return tuple(span_scores(part.float(), self.model.config).cpu().numpy() for part in logits)

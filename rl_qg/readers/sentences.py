@@ -53,25 +53,12 @@ class LabelledSentences:
     labels: NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class SentenceCounts:
-    """What was read: examples with a question and an answer; those without either, which are left out; passages,
-    sentences and how many of these are worthy; and answers that go beyond the end of their sentence, which count where
-    they begin.
-    """
-
-    questions: int
-    without_question: int
-    passages: int
-    sentences: int
-    worthy: int
-    answers_beyond_sentence: int
-
-
-def labelled_sentences(examples: Sequence[QAExample], kind: str) -> tuple[list[LabelledSentences], SentenceCounts]:
+def labelled_sentences(examples: Sequence[QAExample], kind: str) -> tuple[list[LabelledSentences], dict[str, int]]:
     """The sentences of each passage with the labels of a `kind` of classifier; `types` has only the worthy ones.
 
     A sentence is worthy if the first answer of a question begins in it, and has the nine types of these questions.
+    Counted are the questions that have an answer; examples that lack either, which are left out; passages, sentences
+    and how many of these are worthy; and answers that go beyond the end of their sentence.
     """
     passages: dict[str, list[QAExample]] = {}
     for example in examples:
@@ -87,19 +74,17 @@ def labelled_sentences(examples: Sequence[QAExample], kind: str) -> tuple[list[L
             index = sentence_at(spans, answer.start)
             beyond += answer.start + len(answer.text) > spans[index][1]
             types[index].add(nine_type(example.question, answer.text))
-        labelled.append(_with_labels(context, [context[start:end] for start, end in spans], types, kind))
+        rows = [(context[start:end], those) for (start, end), those in zip(spans, types, strict=True)]
+        if kind == "types":
+            rows = [(text, those) for text, those in rows if those]
+            labels = np.array([[name in those for name in NINE_TYPES] for _, those in rows])
+        else:
+            labels = np.array([[bool(those)] for _, those in rows])
+        labelled.append(LabelledSentences(context, tuple(text for text, _ in rows), labels))
         count, worthy = count + len(spans), worthy + sum(map(bool, types))
     questions = sum(map(len, passages.values()))
-    counts = SentenceCounts(questions, len(examples) - questions, len(passages), count, worthy, beyond)
-    return labelled, counts
-
-
-def _with_labels(context: str, texts: Sequence[str], types: Sequence[set[str]], kind: str) -> LabelledSentences:
-    if kind != "types":
-        return LabelledSentences(context, tuple(texts), np.array([[bool(those)] for those in types]))
-    worthy = [number for number, those in enumerate(types) if those]
-    rows = [[name in types[number] for name in NINE_TYPES] for number in worthy]
-    return LabelledSentences(context, tuple(texts[number] for number in worthy), np.array(rows))
+    counts = {"questions": questions, "without_question": len(examples) - questions, "passages": len(passages)}
+    return labelled, counts | {"sentences": count, "worthy": worthy, "answers_beyond_sentence": beyond}
 
 
 def set_aside(
@@ -113,12 +98,11 @@ def set_aside(
     keys = [example.title if unit == "articles" else passage_hash(example.context) for example in examples]
     ranked = sorted(set(keys), key=lambda key: seeded_rank(seed, key))
     chosen = set(ranked[: min(max(1, round(fraction * len(ranked))), len(ranked) - 1)])
-    pairs = list(zip(examples, keys, strict=True))
-    return (
-        [example for example, key in pairs if key not in chosen],
-        [example for example, key in pairs if key in chosen],
-        unit,
+    rest, aside = (
+        [example for example, key in zip(examples, keys, strict=True) if (key in chosen) is wanted]
+        for wanted in (False, True)
     )
+    return rest, aside, unit
 
 
 def positive_weights(passages: Sequence[LabelledSentences]) -> list[float]:
@@ -146,15 +130,11 @@ class SentenceItems(list[dict[str, Any]]):
         super().__init__()
         self.cut = 0
         for passage in passages:
-            whole = tokenizer(list(passage.sentences), verbose=False)["input_ids"]
-            self.cut += sum(len(ids) > max_length for ids in whole)
-            rows = tokenizer(list(passage.sentences), truncation=True, max_length=max_length)["input_ids"]
-            labels = passage.labels.astype(np.float32)
-            if together:
-                self.append({"input_ids": rows, "labels": labels})
-            else:
-                each = zip(rows, labels, strict=True)
-                self.extend({"input_ids": [row], "labels": label[None]} for row, label in each)
+            texts, labels = list(passage.sentences), passage.labels.astype(np.float32)
+            self.cut += sum(len(ids) > max_length for ids in tokenizer(texts, verbose=False)["input_ids"])
+            rows = tokenizer(texts, truncation=True, max_length=max_length)["input_ids"]
+            parts = [slice(None)] if together else [slice(n, n + 1) for n in range(len(rows))]
+            self += [{"input_ids": rows[part], "labels": labels[part]} for part in parts]
 
 
 @dataclass(frozen=True)
@@ -219,11 +199,6 @@ def compared_scores(
             "difference": {measure: _difference(own[measure], values[measure], draws) for measure in own},
         }
     return result
-
-
-def paired_f1(first: Decisions, second: Decisions, actual: Decisions, draws: PassageDraws) -> dict[str, Any]:
-    """F1 of the first minus that of the second, over all decisions, with its interval and p-value."""
-    return _difference(_together(first, actual, draws)["f1"], _together(second, actual, draws)["f1"], draws)
 
 
 def _difference(first: Floats, second: Floats, draws: PassageDraws) -> dict[str, Any]:
@@ -420,23 +395,6 @@ def new_labeller(
     return model.float()
 
 
-def load_labeller(folder: str, key: str, tokenizer: PreTrainedTokenizerBase, kinds: Sequence[str]) -> SentenceLabeller:
-    """The classifier that `rl-qg train-sentences` saved, in evaluation mode; `key` is the setting that names it."""
-    load_unsharded()
-    with loading(folder, key, "sentence classifier") as name:
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-        options = getattr(config, OPTIONS, None)
-        if not isinstance(options, dict) or options.get("kind") not in LABELS:
-            raise ModelFault("it is no folder of rl-qg train-sentences")
-        if options["kind"] not in kinds:
-            raise ModelFault(f"it is of kind={options['kind']}; train one with kind={' or '.join(kinds)}")
-        model: SentenceLabeller = SentenceLabeller.from_pretrained(
-            name, config=config, use_safetensors=True, dtype=torch.float32, trust_remote_code=False
-        )
-        check_weights(model, tokenizer)
-    return model.eval()
-
-
 Probabilities = NDArray[np.float32]
 SENTENCES_AT_ONCE = 64
 
@@ -465,57 +423,59 @@ class SentenceClassifier:
         key: str = "folder",
         kinds: Sequence[str] = tuple(LABELS),
     ) -> "SentenceClassifier":
-        """Load what `rl-qg train-sentences` saved.
-
-        Args:
-            folder: its output_dir.
-            device: where it runs; None: the CPU.
-            key: the setting that names `folder`, for messages.
-            kinds: the kinds that can be used.
+        """Load what `rl-qg train-sentences` saved, to run on `device` (None: the CPU). `key` is the setting that names
+        the folder, and `kinds` are those that can be used.
         """
-        path = str(folder)
-        tokenizer = load_tokenizer(path, key)
-        return cls(load_labeller(path, key, tokenizer, kinds), tokenizer, torch.device(device or "cpu"))
+        tokenizer = load_tokenizer(str(folder), key)
+        load_unsharded()
+        with loading(str(folder), key, "sentence classifier") as name:
+            config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+            options = getattr(config, OPTIONS, None)
+            if not isinstance(options, dict) or options.get("kind") not in LABELS:
+                raise ModelFault("it is no folder of rl-qg train-sentences")
+            if options["kind"] not in kinds:
+                raise ModelFault(f"it is of kind={options['kind']}; train one with kind={' or '.join(kinds)}")
+            model: SentenceLabeller = SentenceLabeller.from_pretrained(
+                name, config=config, use_safetensors=True, dtype=torch.float32, trust_remote_code=False
+            )
+            check_weights(model, tokenizer)
+        return cls(model, tokenizer, torch.device(device or "cpu"))
 
     def __call__(self, paragraphs: Sequence[Sequence[str]]) -> list[Probabilities]:
         """The probability of each label for the sentences of each paragraph, float32 (sentences, labels).
 
         `types` and `worthiness` look at each sentence alone, so their values do not depend on the others.
         """
-        together = self.kind == "hierarchical"
-        width = len(self.labels)
+        width, options = len(self.labels), self._model.options
         passages = [
             LabelledSentences("", tuple(texts), np.zeros((len(texts), width), bool)) for texts in paragraphs if texts
         ]
-        max_length = self._model.options.max_length
-        items = SentenceItems(passages, self._tokenizer, max_length=max_length, together=together)
+        together = self.kind == "hierarchical"
+        items = SentenceItems(passages, self._tokenizer, max_length=options.max_length, together=together)
         rows = np.concatenate([*self._probabilities(items), np.zeros((0, width), np.float32)])
         ends = np.cumsum([len(texts) for texts in paragraphs])
         return [rows[end - len(texts) : end] for texts, end in zip(paragraphs, ends, strict=True)]
 
     @torch.inference_mode()
     def _probabilities(self, items: SentenceItems) -> list[Probabilities]:
-        """(sentences, labels) of each item, in their order; items of one length share a batch."""
+        """(sentences, labels) of each item, in their order; items of one length share a batch, with as many sentences
+        as fit, or a single item.
+        """
         collate = SentenceCollator(self._tokenizer.pad_token_id)
-        order = sorted(range(len(items)), key=lambda n: max(map(len, items[n]["input_ids"])))
+        batches, total = list[list[int]](), 0
+        for n in sorted(range(len(items)), key=lambda n: max(map(len, items[n]["input_ids"]))):
+            total += len(items[n]["input_ids"])
+            if not batches or total > SENTENCES_AT_ONCE:
+                batches.append([])
+                total = len(items[n]["input_ids"])
+            batches[-1].append(n)
         found: dict[int, Probabilities] = {}
-        while len(found) < len(items):
-            batch = order[len(found) :][: self._batch_size(items, order[len(found) :])]
+        for batch in batches:
             inputs = collate([{"input_ids": items[n]["input_ids"]} for n in batch])
             logits = self._model(**{name: value.to(self._device) for name, value in inputs.items()})["logits"]
             rows = logits.float().sigmoid().cpu().numpy()
             found |= {n: row[: len(items[n]["input_ids"])] for n, row in zip(batch, rows, strict=True)}
         return [found[n] for n in range(len(items))]
-
-    @staticmethod
-    def _batch_size(items: SentenceItems, order: Sequence[int]) -> int:
-        """How many of the next items have together as many sentences as fit, at least one."""
-        total = 0
-        for count, n in enumerate(order[:SENTENCES_AT_ONCE]):
-            total += len(items[n]["input_ids"])
-            if total > SENTENCES_AT_ONCE:
-                return max(1, count)
-        return SENTENCES_AT_ONCE
 
     def worthy(self, paragraphs: Sequence[Sequence[str]]) -> list[list[bool]]:
         """Whether each sentence of each paragraph is worth a question."""
@@ -529,10 +489,8 @@ class SentenceClassifier:
         """
         if self.kind != "types":
             raise InputError(f"a classifier of kind={self.kind} knows no types; train one with kind=types")
-        return [
-            [[name for name, chosen in zip(self.labels, row, strict=True) if chosen] for row in rows]
-            for rows in (decisions(part, self.thresholds, at_least_one=True) for part in self(paragraphs))
-        ]
+        chosen = (decisions(part, self.thresholds, at_least_one=True) for part in self(paragraphs))
+        return [[[self.labels[n] for n in np.flatnonzero(row)] for row in rows] for rows in chosen]
 
 
 def decisions(rows: Probabilities, thresholds: Sequence[float], *, at_least_one: bool) -> NDArray[np.bool_]:

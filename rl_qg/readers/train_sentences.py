@@ -9,13 +9,13 @@ Source: "Multi-Question Generation" (docs/papers.md), sections 6.1 to 6.3.
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import TrainerState
 
 from rl_qg.data.examples import QAExample
@@ -26,7 +26,6 @@ from rl_qg.readers.sentences import (
     LabelledSentences,
     SentenceClassifier,
     SentenceCollator,
-    SentenceCounts,
     SentenceItems,
     SentenceOptions,
     best_threshold,
@@ -87,17 +86,21 @@ def train_sentences(train: Sequence[QAExample], validation: Sequence[QAExample],
         return _Data(train, validation, settings, tuning.seed)
 
     def evaluate(trainer: Resumable) -> dict[str, Any]:
-        if settings.threshold == "tuned":
-            _tune(output_dir, data().development, trainer.args.device)
-        classifier = SentenceClassifier.from_pretrained(output_dir, device=trainer.args.device, key="output_dir")
         state = trainer.state
+        classifier = SentenceClassifier.from_pretrained(output_dir, device=trainer.args.device, key="output_dir")
+        if settings.threshold == "tuned":
+            columns = [table.T for table in _predicted(classifier, data().development)]
+            config = read_json(output_dir / "config.json")
+            config[OPTIONS]["thresholds"] = [best_threshold(*pair) for pair in zip(*columns, strict=True)]
+            write_json(output_dir / "config.json", config)
+            classifier.thresholds = tuple(config[OPTIONS]["thresholds"])
         epoch = next((row["epoch"] for row in state.log_history if row["step"] == state.best_global_step), None)
         return {
             "kind": settings.kind,
             "model": settings.model.path,
             **evaluation(classifier, data().validation),
             "best": {"loss": state.best_metric, "step": state.best_global_step, "epoch": epoch},
-            "examples": {name: asdict(count) for name, count in data().counts.items()},
+            "examples": data().counts,
             "set_aside": data().unit,
         }
 
@@ -120,18 +123,14 @@ class _Data:
     """The sentences of the three roles with their labels: training, development (set aside) and validation."""
 
     def __init__(
-        self,
-        train: Sequence[QAExample],
-        validation: Sequence[QAExample],
-        settings: TrainSentencesSettings,
-        seed: int,
+        self, train: Sequence[QAExample], validation: Sequence[QAExample], settings: TrainSentencesSettings, seed: int
     ) -> None:
         self.unit: str | None = None
         parts = {"train": train, "validation": validation}
         if settings.development:
             rest, chosen, self.unit = set_aside(train, settings.development, seed)
             parts |= {"train": rest, "development": chosen}
-        self.counts: dict[str, SentenceCounts] = {}
+        self.counts: dict[str, dict[str, int]] = {}
         passages: dict[str, list[LabelledSentences]] = {}
         for name, examples in parts.items():
             passages[name], self.counts[name] = labelled_sentences(examples, settings.kind)
@@ -140,8 +139,8 @@ class _Data:
                     f"data.{'validation' if name == 'validation' else 'train'}: no example with a question is there "
                     f"for {name}; give at least two passages with questions to train on, and one to validate on"
                 )
-            counts = asdict(self.counts[name]).items()
-            log.info("%s: %s", name, ", ".join(f"{n} {what.replace('_', ' ')}" for what, n in counts))
+            counted = self.counts[name].items()
+            log.info("%s: %s", name, ", ".join(f"{n} {what.replace('_', ' ')}" for what, n in counted))
         self.train, self.validation = passages["train"], passages["validation"]
         self.development = passages.get("development", self.validation)
         if not settings.development:
@@ -181,21 +180,18 @@ def _trainer(data: _Data, settings: TrainSentencesSettings, tuning: FineTuning) 
     )
 
 
-def _tune(folder: Path, passages: Sequence[LabelledSentences], device: torch.device) -> None:
-    """Put the thresholds with the best F1 on `passages` into the folder's `config.json`."""
-    classifier = SentenceClassifier.from_pretrained(folder, device=device, key="output_dir")
+def _predicted(
+    classifier: SentenceClassifier, passages: Sequence[LabelledSentences]
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """The probabilities and the labels of all sentences, each (sentences, labels)."""
     rows = np.concatenate(classifier([passage.sentences for passage in passages]))
-    actual = np.concatenate([passage.labels for passage in passages])
-    config = read_json(folder / "config.json")
-    config[OPTIONS]["thresholds"] = [best_threshold(*columns) for columns in zip(rows.T, actual.T, strict=True)]
-    write_json(folder / "config.json", config)
+    return rows, np.concatenate([passage.labels for passage in passages])
 
 
 def evaluation(classifier: SentenceClassifier, passages: Sequence[LabelledSentences]) -> dict[str, Any]:
     """The scores of a classifier on sentences with the labels of its kind, as plain JSON; intervals over passages."""
-    rows = np.concatenate(classifier([passage.sentences for passage in passages]))
+    rows, actual = _predicted(classifier, passages)
     predicted = decisions(rows, classifier.thresholds, at_least_one=classifier.kind == "types")
-    actual = np.concatenate([passage.labels for passage in passages])
     draws = PassageDraws([number for number, passage in enumerate(passages) for _ in passage.sentences])
     baselines = {"every": np.ones_like(actual)}
     if classifier.kind == "types":

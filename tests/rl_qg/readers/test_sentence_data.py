@@ -38,8 +38,8 @@ def test_labels_by_hand() -> None:
         *("Ida Koll built it.", "The mill stands on the Esk!", "So it goes.", "It burned in 1204, they say."),
     )
     assert passage.labels[:, 0].tolist() == [True, False, False, True]
-    found = (counts.questions, counts.without_question, counts.passages, counts.sentences, counts.worthy)
-    assert (*found, counts.answers_beyond_sentence) == (4, 1, 1, 4, 2, 1)
+    expected = {"questions": 4, "without_question": 1, "passages": 1, "sentences": 4, "worthy": 2}
+    assert counts == expected | {"answers_beyond_sentence": 1}
     [typed], _ = labelled_sentences(QUESTIONS, "types")
     assert typed.sentences == (passage.sentences[0], passage.sentences[3])  # the worthy ones
     names = [{NINE_TYPES[at] for at in np.flatnonzero(row)} for row in typed.labels]
@@ -55,7 +55,7 @@ def test_a_question_without_an_answer_says_nothing_about_sentences() -> None:
     known = example("It is. So it goes.", "goes", "What?", start=13)
     [passage], counts = labelled_sentences([known, replace(known, question="Why?", answers=())], "worthiness")
     assert passage.labels[:, 0].tolist() == [False, True]
-    assert (counts.questions, counts.without_question) == (1, 1)
+    assert (counts["questions"], counts["without_question"]) == (1, 1)
 
 
 def test_weights_by_hand() -> None:
