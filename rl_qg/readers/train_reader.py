@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,23 +80,18 @@ def with_unanswerable(examples: Sequence[QAExample], share: float, seed: int) ->
     rng = random.Random(seed)
     added = []
     for example in examples:
-        if rng.random() < share:
-            question = _corrupted(example, examples, rng)
-            if question is not None:
-                added.append(replace(example, id=f"{example.id}-unanswerable", question=question, answers=()))
-    return [*examples, *added]
-
-
-def _corrupted(example: QAExample, examples: Sequence[QAExample], rng: random.Random) -> str | None:
-    """Another question with the example's question mark; None where the words are those of the example's question."""
-    other = rng.choice(examples)
-    while other.context == example.context:
+        if rng.random() >= share:
+            continue
         other = rng.choice(examples)
-    rule = rng.choice(_RULES)
-    text, mark = split_question_mark(example.question)
-    before = text.split()
-    words = rule(before, split_question_mark(other.question)[0].split(), rng)
-    return " ".join(words) + mark if words and words != before else None
+        while other.context == example.context:
+            other = rng.choice(examples)
+        rule = rng.choice(_RULES)
+        text, mark = split_question_mark(example.question)
+        words = rule(text.split(), split_question_mark(other.question)[0].split(), rng)
+        if words and words != text.split():
+            question = " ".join(words) + mark
+            added.append(replace(example, id=f"{example.id}-unanswerable", question=question, answers=()))
+    return [*examples, *added]
 
 
 def _left_out(words: Words, rng: random.Random) -> Words:
@@ -109,30 +104,18 @@ def _repeated(words: Words, rng: random.Random) -> Words:
     return words[: start + length] + words[start:]
 
 
-def _joined(words: Words, other: Words, rng: random.Random) -> Words:
-    return words[: rng.randint(1, max(1, len(words)))] + other[max(1, len(other) - rng.randint(1, 4)) :]
-
-
-def with_other_word(words: Words, other: Words, rng: random.Random) -> Words:
-    """The words of a question, one of which that begins with a small letter is one of another question's; the same
-    where there is none.
+def with_other_word(words: Words, other: Words, rng: random.Random, *, capitalised: bool = False) -> Words:
+    """The words of a question, one of which, the first excepted, is one of another question's: both begin with a small
+    letter, or both `capitalised`; the same where there is none.
     """
-    return _replaced(words, other, rng, capitalised=False)
-
-
-def _replaced(words: Words, other: Words, rng: random.Random, *, capitalised: bool) -> Words:
-    """One word, the first excepted, replaced by one of the other question: both capitalised, or neither."""
-    places, others = (_after_first(each, capitalised=capitalised) for each in (words, other))
+    places, others = (
+        [place for place, word in enumerate(each) if place and word.lstrip("\"'(“‘")[:1].isupper() == capitalised]
+        for each in (words, other)
+    )
     if not places or not others:
         return words
     place = rng.choice(places)
     return [*words[:place], other[rng.choice(others)], *words[place + 1 :]]
-
-
-def _after_first(words: Words, *, capitalised: bool) -> list[int]:
-    """The places of words that begin with a capital letter, or of those that do not; the first word is neither."""
-    starts = (word.lstrip("\"'(“‘")[:1] for word in words)
-    return [place for place, start in enumerate(starts) if place and start.isupper() == capitalised]
 
 
 # The words of a question, those of one about another passage, and the source of randomness -> the new words.
@@ -142,9 +125,11 @@ _RULES: tuple[Callable[[Words, Words, random.Random], Words], ...] = (
     lambda words, other, rng: rng.sample(words, len(words)),
     lambda words, other, rng: _left_out(words, rng),
     lambda words, other, rng: _repeated(words, rng),
-    _joined,
+    lambda words, other, rng: (
+        words[: rng.randint(1, max(1, len(words)))] + other[max(1, len(other) - rng.randint(1, 4)) :]
+    ),
     lambda words, other, rng: [*other[:1], *words[1:]],
-    lambda words, other, rng: _replaced(words, other, rng, capitalised=True),
+    lambda words, other, rng: with_other_word(words, other, rng, capitalised=True),
     with_other_word,
 )
 
@@ -453,18 +438,6 @@ def _summarise(job: _Job) -> None:
 
 
 @dataclass(frozen=True)
-class DrawnOptions:
-    """Options of a training that are drawn at random."""
-
-    learning_rate: float
-    epochs: int
-    batch_size: int
-
-    def of(self, settings: QASettings) -> QASettings:
-        return replace(settings, **asdict(self))
-
-
-@dataclass(frozen=True)
 class TrainedReader:
     """What readers of several seeds, trained on one file, answered: exact match and F1 in percent, (seeds, questions).
 
@@ -477,12 +450,18 @@ class TrainedReader:
     trials: Sequence[Mapping[str, Any]]
 
 
-def draw_trials(settings: ReaderTrials) -> list[DrawnOptions]:
-    """The trials, the same for every file: learning rates even on the logarithmic scale, all draws independent."""
+def draw_trials(settings: ReaderTrials) -> list[dict[str, Any]]:
+    """The options of each trial, the same for every file: learning rates even on the logarithmic scale, all draws
+    independent.
+    """
     rng = random.Random(settings.seed)
     low, high = math.log(settings.lowest_rate), math.log(settings.highest_rate)
     return [
-        DrawnOptions(math.exp(rng.uniform(low, high)), rng.choice(settings.epochs), rng.choice(settings.batch_sizes))
+        {
+            "learning_rate": math.exp(rng.uniform(low, high)),
+            "epochs": rng.choice(settings.epochs),
+            "batch_size": rng.choice(settings.batch_sizes),
+        }
         for _ in range(settings.count)
     ]
 
@@ -509,18 +488,17 @@ def train_on_synthetic(
     common: dict[str, Any] = {"use_cpu": use_cpu, "precision": precision, "accept_changed_data": accept_changed_data}
     rows: list[dict[str, Any]] = []
     chosen = settings
-    drawn = draw_trials(trials)
-    if drawn:
+    if drawn := draw_trials(trials):
         train, validation = trial_questions(name, synthetic, trials)
         for number, trial in enumerate(drawn):
             log.info("%s: trial %d of %d: %s", name, number + 1, len(drawn), _text_of(trial))
-            options = replace(trial.of(settings), seeds=settings.seeds[:1], max_steps=-1)
+            options = replace(settings, **trial, seeds=settings.seeds[:1], max_steps=-1)
             place = folder / "trials" / str(number)
             metrics = train_reader(train, validation, settings=options, output_dir=place, **common)
             _delete_weights(place)
-            rows.append({"trial": number, **asdict(trial), **{score: metrics[score] for score in SCORES}})
+            rows.append({"trial": number, **trial, **{score: metrics[score] for score in SCORES}})
         best = max(rows, key=lambda row: (row["exact_match"] + row["f1"], -row["trial"]))
-        chosen = replace(drawn[best["trial"]].of(settings), max_steps=-1)
+        chosen = replace(settings, **drawn[best["trial"]], max_steps=-1)
         log.info("%s: the best trial is %d: %s", name, best["trial"] + 1, _text_of(drawn[best["trial"]]))
     log.info("%s: reader on %d questions", name, len(synthetic))
     train_reader(synthetic, gold, settings=chosen, output_dir=folder / "reader", **common)
@@ -552,8 +530,8 @@ def trial_questions(
     return take_passages(rest, trials.train, seed, f"{key}.train", "other questions train the trials"), validation
 
 
-def _text_of(trial: DrawnOptions) -> str:
-    return f"learning rate {trial.learning_rate:.2e}, {trial.epochs} epochs, batches of {trial.batch_size}"
+def _text_of(trial: Mapping[str, Any]) -> str:
+    return "learning rate {learning_rate:.2e}, {epochs} epochs, batches of {batch_size}".format(**trial)
 
 
 def _delete_weights(folder: Path) -> None:

@@ -20,11 +20,11 @@ def test_trials_are_drawn_evenly_from_the_published_space() -> None:
     trials = draw_trials(ReaderTrials(count=2000))
     assert trials == draw_trials(ReaderTrials(count=2000)) != draw_trials(ReaderTrials(count=2000, seed=1))
     assert trials[:10] == draw_trials(ReaderTrials(count=10))  # more trials begin with the same ones
-    rates = [math.log10(trial.learning_rate) for trial in trials]
+    rates = [math.log10(trial["learning_rate"]) for trial in trials]
     assert -6 <= min(rates) < -5.9 and -4.1 < max(rates) <= -4
     assert sum(rate < -5 for rate in rates) / 2000 == pytest.approx(0.5, abs=0.05)  # on the logarithmic scale
     for name, values in (("epochs", [1, 2, 3, 4, 5]), ("batch_size", [4, 8, 16, 32, 64])):
-        counts = [sum(getattr(trial, name) == value for trial in trials) for value in values]
+        counts = [sum(trial[name] == value for trial in trials) for value in values]
         assert sum(counts) == 2000 and min(counts) > 300
 
 
@@ -64,8 +64,8 @@ def test_the_best_trial_on_synthetic_questions_is_trained_on_all(
     result = train_on_synthetic(
         "ce", synthetic, gold, settings=QASettings(seeds=[3, 4], max_steps=7), trials=trials, folder=tmp_path
     )
-    best = min(draw_trials(trials), key=lambda trial: abs(math.log10(trial.learning_rate) + 5))
-    assert result.chosen["learning_rate"] == best.learning_rate and len(result.trials) == 8
+    best = min(draw_trials(trials), key=lambda trial: abs(math.log10(trial["learning_rate"]) + 5))
+    assert result.chosen["learning_rate"] == best["learning_rate"] and len(result.trials) == 8
     *searched, last = calls
     assert all(call["validation"] != gold and call["settings"].seeds == [3] for call in searched)
     assert last["train"] == synthetic and last["validation"] == gold and last["settings"].seeds == [3, 4]
