@@ -28,7 +28,7 @@ from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.pages.results import NONE, Page, Table, as_text, estimate_text, write_results
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import read_json, write_json
+from rl_qg.runtime.files import packaged_yaml, read_json, write_json
 from rl_qg.runtime.processes import OutOfMemoryRetry
 from rl_qg.scoring.reward_scorer import Reward, RewardScorer, finite_or_none, score_or_refuse, signature_of
 from rl_qg.scoring.wrong_questions import ANSWER_KINDS, KINDS, wrong_questions
@@ -37,38 +37,13 @@ from rl_qg.text.languages import OTHER
 
 FILE = "separation.json"
 RIGHT = ("right", "passes")
-SAMPLED_KINDS: Mapping[str, str] = {
-    "right": "right",
-    "passes": "passes all checks",
-    "ill_formed": "ill-formed",
-    "ambiguous": "no subject, or one that fits two",
-    "wrong_relation": "another relation",
-    "other_subject": "the passage's other subject",
-    "invented_name": "a name that nobody in the passage has",
-    "wrong_detail": "a detail that is not the subject's",
-    "unsupported_name": "a name or number that the passage lacks",
-    "not_answered": "the second reader does not give the answer",
-    "unsupported": "a name or number that the passage lacks",
-    "no_subject": "nothing says what it is about",
-}
+WORDS: Mapping[str, Any] = packaged_yaml(__file__, "separation.yaml")
+SAMPLED_KINDS: Mapping[str, str] = WORDS["sampled_kinds"]
 """Verdicts of the oracle, labels by rule, and what the oracle says beside its verdict, in words."""
 WRONG, OVERALL = "all that are wrong", "all kinds together"
 CHANCE = 0.5
 ABOVE, CANNOT_TELL, PREFERS_WRONG = "above", "cannot tell", "prefers the wrong one"  # what `told` says
-DOUBTS = {
-    CANNOT_TELL: "the reward cannot tell the human question from",
-    PREFERS_WRONG: "the reward prefers the wrong one to the human question",
-}
-SAMPLED_DOUBTS = {
-    CANNOT_TELL: "of the generator's own questions the reward cannot tell right ones from",
-    PREFERS_WRONG: "of the generator's own questions the reward prefers to right ones",
-}
 FREQUENT = 0.02  # share of the samples from which on a kind of error is in doubt
-SEEN_AS = {
-    "other_answer": ("wrong_relation", "other_subject", "not_answered"),
-    "wrong_entity": ("other_subject", "not_answered"),
-    "wrong_attribute": ("wrong_relation",),
-}  # the kinds of sampled questions that say how frequent a kind made by rule is
 SHOWN = 2  # examples of each kind on the page
 ANSWERS_AT_ONCE, QUESTIONS_AT_ONCE = 16, 256
 Mask = NDArray[np.bool_]
@@ -396,8 +371,8 @@ def doubts(record: Mapping[str, Any]) -> str | None:
     }
     lines = [
         f"{meaning}: {'; '.join(found)}"
-        for verdicts, meanings in ((by_rule, DOUBTS), (by_generator, SAMPLED_DOUBTS))
-        for verdict, meaning in meanings.items()
+        for name, verdicts in (("by_rule", by_rule), ("sampled", by_generator))
+        for verdict, meaning in WORDS["doubts"][name].items()
         if (found := [text for text, said in verdicts.items() if said == verdict])
     ]
     return "; ".join(lines) or None
@@ -407,7 +382,7 @@ def is_rare(kind: str, shares: Mapping[str, float]) -> bool:
     """Whether a generator seldom writes a kind of wrong questions that is made by rule, from the `shares` (0 to 1) of
     the kinds in what it samples.
     """
-    known = [shares[name] for name in SEEN_AS.get(kind, ()) if name in shares]
+    known = [shares[name] for name in WORDS["seen_as"].get(kind, ()) if name in shares]
     return bool(known) and sum(known) < FREQUENT
 
 
@@ -492,10 +467,7 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
             {KINDS[kind]: share for kind, share in record["pairs"].items()} | {OVERALL: record["auc"]}
         ).items()
     ]
-    note = (
-        "Share of pairs in which the human question has the larger reward, ties counted half, with its 95 % interval "
-        f"over passages; 0.5 is chance. The mean reward of the human questions is {record['mean']:.4g}."
-    )
+    note = WORDS["notes"]["pairs"].format(**record)
     tables = [Table("Pairs in order", rows, note), Table("Examples", _shown(record["samples"]))]
     if "sampled" not in record:
         return tables
@@ -512,17 +484,9 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
         }
         for name, found in parts
     ]
-    wrong = sampled["wrong"]
-    note = (
-        f"{sampled['samples_per_answer']} questions for each answer by {sampled['model']}. In order: share of pairs "
-        "of a right and a wrong question of the same answer in which the right one has the larger reward, ties "
-        "counted half, as a mean over answers. Where no sample is right the human question stands in: of all that "
-        f"are wrong for {wrong['human']:,} of {wrong['answers']:,} answers."
-    )
-    if sampled["failed"]:
-        note += f" {sampled['failed']:,} samples have no reward and are in no pair."
+    note = "".join(WORDS["notes"][name] for name in ("sampled", *(("failed",) if sampled["failed"] else ())))
     shown = Table("Examples of sampled questions", _shown(sampled["samples"]))
-    return [*tables, Table("Questions that the generator samples", rows, note), shown]
+    return [*tables, Table("Questions that the generator samples", rows, note.format(**sampled)), shown]
 
 
 def _shown(samples: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rewards.overlap.answerability import looks_english
 from rewards.words import split_question_mark
@@ -17,6 +18,7 @@ from rl_qg.data.corpus import answered_fact, read_facts
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.answer_rules import rule_spans
 from rl_qg.readers.train_reader import with_other_word
+from rl_qg.runtime.files import packaged_yaml
 from rl_qg.text.english import ASKING, AUXILIARIES, CONJUNCTIONS, JOINING, PREPOSITIONS
 from rl_qg.text.spans import Span, sentences
 from rl_qg.text.words import normalised_words
@@ -31,13 +33,8 @@ ANY_LANGUAGE = ("entity",)  # where entities are found by a pipeline of the lang
 EntityFinder = Callable[[str], Sequence[Span]]
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 
-_PRONOUNS = dict(
-    pair.split("/")
-    for pair in (
-        "he/she she/he him/her his/her hers/his himself/herself herself/himself they/we them/us their/our theirs/ours "
-        "we/they us/them our/their it/he its/his itself/himself my/your you/they your/their themselves/ourselves"
-    ).split()
-)
+_WORDS: Mapping[str, Any] = packaged_yaml(__file__, "separation.yaml")
+_PRONOUNS: Mapping[str, str] = _WORDS["pronouns"]
 _OBJECT = {"it": "him", "you": "them"}
 _EMPTY = frozenset("mean means take takes possible common necessary important true".split())  # does it take
 _IN = frozenset("across in near outside throughout within".split())
@@ -174,18 +171,7 @@ def entities_by_kind(contexts: Sequence[str], find: EntityFinder) -> dict[str, l
     return {kind: list(texts) for kind, texts in entities.items()}
 
 
-KINDS: Mapping[str, str] = {
-    "other_answer": "another answer's question of the same passage",
-    "wrong_entity": "the question with another name",
-    "wrong_attribute": "a question about something else of the same subject",
-    "other_passage": "another passage's question",
-    "shuffled": "its words in random order",
-    "fragment": "its first half",
-    "repeated": "with its second half repeated",
-    "other_word": "one of its words, no name, replaced",
-    "copied": "the passage's sentence with the answer, as a question",
-    "template": "a question that fits every passage",
-}
+KINDS: Mapping[str, str] = _WORDS["kinds"]
 """The kinds of wrong questions, with what they are in words."""
 ANSWER_KINDS = ("other_answer", "wrong_entity", "wrong_attribute")
 TEMPLATE = "What does the passage say?"
