@@ -70,7 +70,7 @@ def test_the_best_trial_on_synthetic_questions_is_trained_on_all(
     assert all(call["validation"] != gold and call["settings"].seeds == [3] for call in searched)
     assert last["train"] == synthetic and last["validation"] == gold and last["settings"].seeds == [3, 4]
     used = last["settings"]
-    assert (used.epochs, used.batch_size, used.max_steps) == (best.epochs, best.batch_size, -1)
+    assert (used.epochs, used.batch_size, used.max_steps) == (best["epochs"], best["batch_size"], -1)
     assert result.scores["f1"].shape == (2, 6) and result.scores["f1"].mean() == 50
     assert not list(tmp_path.rglob("*.safetensors"))
 
