@@ -80,7 +80,7 @@ def train_best_of_n(
     # 3. Cross-entropy on human questions and picks.
     note = _learn_from_picks(settings, splits, picks, reward, held_out, start, steps)
     if state.is_main_process:
-        stages.complete(settings, note | stages.reward_signatures(reward, held_out) | {"picks": picks.summary()})
+        stages.complete(settings, note, reward, held_out, picks=picks.summary())
     state.wait_for_everyone()
     return final
 

@@ -98,9 +98,9 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     # 3. Save the final model, and the note that the run is complete.
     save_model_folder(trainer, final)
     if trainer.is_world_process_zero():
-        note = {"model": final.name, "steps": trainer.state.global_step, **reward_signatures(reward, held_out)}
-        note |= unlabelled_note(settings, splits)
-        complete(settings, note | use_best_model(trainer, final, after=trainer.boundary))
+        note = {"model": final.name, "steps": trainer.state.global_step}
+        kept = use_best_model(trainer, final, after=trainer.boundary)
+        complete(settings, note, reward, held_out, splits=splits, **kept)
     trainer.accelerator.wait_for_everyone()
     return final
 
@@ -147,10 +147,19 @@ def is_complete(settings: Settings, final: Path) -> bool:
     return True
 
 
-def complete(settings: Settings, note: dict[str, Any]) -> None:
-    """Write the note that the run is complete, and publish its model; for the main process alone."""
+def complete(
+    settings: Settings, note: dict[str, Any], *rewards: Reward | None, splits: Splits | None = None, **more: Any
+) -> None:
+    """Write the note that the run is complete, with the signatures of its rewards and how many passages without
+    questions took part, and publish its model; for the main process alone.
+    """
     folder = Path(settings.output_dir)
-    write_json(folder / TRAINED, note)
+    named = zip(("reward", "held_out"), rewards, strict=True)
+    note |= {name: signature_of(metric) for name, metric in named if metric is not None}
+    if splits is not None and splits.unlabelled:
+        share = exact_share(settings.scst.unlabelled_share, len(splits.gold), len(splits.unlabelled))
+        note["unlabelled"] = {"examples": len(splits.unlabelled), "share": float(share)}
+    write_json(folder / TRAINED, note | more)
     shutil.rmtree(folder / BEST, ignore_errors=True)  # only now, so that a kill loses nothing
     publish(folder, settings.training.hub_model)
 
@@ -167,20 +176,6 @@ def use_best_model(trainer: SelfCriticalTrainer, final: Path, *, after: int, fir
     replace_folder(best, final)
     log.info("train: %s is the model of step %d, the best by %s (%.4g)", final, step, measure, value)
     return {"kept": {"measure": measure, "value": value, "step": step}}
-
-
-def reward_signatures(reward: Reward | None, held_out: Reward | None) -> dict[str, str]:
-    """The signatures of both rewards, by their names in the settings."""
-    rewards = (("reward", reward), ("held_out", held_out))
-    return {name: signature_of(metric) for name, metric in rewards if metric is not None}
-
-
-def unlabelled_note(settings: Settings, splits: Splits) -> dict[str, Any]:
-    """The number of passages without questions that took part, and their share, for the note of a complete run."""
-    if not splits.unlabelled:
-        return {}
-    share = exact_share(settings.scst.unlabelled_share, len(splits.gold), len(splits.unlabelled))
-    return {"unlabelled": {"examples": len(splits.unlabelled), "share": float(share)}}
 
 
 # --- checks

@@ -21,7 +21,6 @@ from typing import Any
 from accelerate import PartialState
 from transformers import PreTrainedModel, set_seed
 
-from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits
 from rl_qg.generation.loading import check_lora, load_causal, lora_config
 from rl_qg.generation.prompts import HIGHLIGHT, CausalPromptEncoder, add_highlight, default_separator
@@ -43,9 +42,7 @@ from rl_qg.training.stages import (
     evaluation_sample,
     is_complete,
     report_cuts,
-    reward_signatures,
     unlabelled_examples,
-    unlabelled_note,
 )
 
 log = logging.getLogger(__name__)
@@ -146,8 +143,7 @@ def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held
         if settings.stages != "ce":
             steps = CausalStage("scst", settings, splits, reward, held_out, first_step=steps).run()
     if PartialState(cpu=settings.training.use_cpu).is_main_process:
-        note = {"model": final.name, "steps": steps, **reward_signatures(reward, held_out)}
-        complete(settings, note | unlabelled_note(settings, splits))
+        complete(settings, {"model": final.name, "steps": steps}, reward, held_out, splits=splits)
     return final
 
 
@@ -218,19 +214,77 @@ class CausalStage:
         return step
 
     def _trainer(self) -> Any:
-        settings, splits = self.settings, self.splits
+        from datasets import Dataset
+
+        settings, splits, scst = self.settings, self.splits, self.settings.scst
         set_seed(settings.seed)
         model, encoder = self._load_model()
         if self.first_step == 0 and self.state.is_main_process:
             report_cuts(encoder, [*splits.gold, *splits.unlabelled], self.folder)
-        shared: dict[str, Any] = {"model": model, "processing_class": encoder.tokenizer, "peft_config": None}
+        adapters = None
         if settings.peft.method != "none":
-            highlight = encoder.tokenizer.convert_tokens_to_ids(HIGHLIGHT)
-            shared["peft_config"] = lora_config(settings.peft, model, [highlight])
+            adapters = lora_config(settings.peft, model, [encoder.tokenizer.convert_tokens_to_ids(HIGHLIGHT)])
         validation = evaluation_sample(splits, settings)
         arguments = stage_arguments(settings, self.name, str(self.checkpoints))
-        build = self._reward_trainer if self.name == "scst" else self._cross_entropy_trainer
-        return build(encoder, validation, arguments, shared)
+        choose = self._cross_entropy if self.name == "ce" else self._by_reward
+        trainer_class, options = choose(encoder, arguments)
+        trainer = trainer_class(
+            model=model,
+            processing_class=encoder.tokenizer,
+            peft_config=adapters,
+            eval_dataset=Dataset.from_dict({"prompt": [""] * len(validation), "row": range(len(validation))}),
+            **options,
+        )
+        reward_function = options.get("reward_funcs")
+        trainer.set_up(self, encoder, validation, reward_function)
+        if reward_function is not None:
+            trainer.add_callback(HackingReport(lambda: 0))
+            if scst.stop_on is not None:
+                keep = partial(save_model_folder, trainer, self.checkpoints / "best")
+                trainer.add_callback(HeldOutStopping(scst.stop_on, scst.patience, keep=keep))
+        return trainer
+
+    def _cross_entropy(self, encoder: CausalPromptEncoder, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """TRL's trainer for cross-entropy, and what it alone is given."""
+        from datasets import Dataset
+        from trl import SFTConfig
+
+        from rl_qg.training.trl_trainers import CrossEntropyTrainer
+
+        gold = self.splits.gold
+
+        def collate(rows: Sequence[dict[str, int]]) -> dict[str, Any]:
+            batch = encoder([gold[row["row"]] for row in rows])
+            del batch["examples"]
+            return batch
+
+        return CrossEntropyTrainer, {
+            "args": SFTConfig(**arguments),
+            "train_dataset": Dataset.from_dict({"row": range(len(gold))}),
+            "data_collator": collate,
+            "callbacks": early_stopping(self.settings),
+        }
+
+    def _by_reward(self, encoder: CausalPromptEncoder, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """TRL's trainer of the algorithm, and what it alone is given."""
+        from datasets import Dataset
+        from trl import GRPOConfig, RLOOConfig
+
+        from rl_qg.training.trl_trainers import GroupRelativeTrainer, LeaveOneOutTrainer, RewardFunction
+
+        # The examples: those with a question, then those without; with a share of 1 the latter alone.
+        share, gold, unlabelled = self.settings.scst.unlabelled_share, self.splits.gold, self.splits.unlabelled
+        exact_share(share, len(gold), len(unlabelled))  # raises where the share cannot be had
+        examples = unlabelled if share == 1 else [*gold, *unlabelled]
+        is_rloo = self.settings.algorithm == "rloo"
+        config, trainer_class = (RLOOConfig, LeaveOneOutTrainer) if is_rloo else (GRPOConfig, GroupRelativeTrainer)
+        args = config(**arguments)
+        self._check_update_size(len(examples), args.generation_batch_size // args.num_generations)
+        return trainer_class, {
+            "args": args,
+            "reward_funcs": RewardFunction(self, examples),
+            "train_dataset": Dataset.from_dict({"prompt": encoder.texts(examples), "row": range(len(examples))}),
+        }
 
     def _load_model(self) -> tuple[PreTrainedModel, CausalPromptEncoder]:
         settings = self.settings
@@ -255,71 +309,6 @@ class CausalStage:
             )
         prompt = prompt_of(settings, prefix=settings.model.prefix or "", separator=default_separator(model))
         return model, CausalPromptEncoder(tokenizer, prompt)
-
-    def _cross_entropy_trainer(
-        self,
-        encoder: CausalPromptEncoder,
-        validation: Sequence[QAExample],
-        arguments: dict[str, Any],
-        shared: dict[str, Any],
-    ) -> Any:
-        from datasets import Dataset
-        from trl import SFTConfig
-
-        from rl_qg.training.trl_trainers import CrossEntropyTrainer
-
-        gold = self.splits.gold
-
-        def collate(rows: Sequence[dict[str, int]]) -> dict[str, Any]:
-            batch = encoder([gold[row["row"]] for row in rows])
-            del batch["examples"]
-            return batch
-
-        trainer = CrossEntropyTrainer(
-            args=SFTConfig(**arguments),
-            train_dataset=Dataset.from_dict({"row": range(len(gold))}),
-            eval_dataset=Dataset.from_dict({"row": range(len(validation))}),
-            data_collator=collate,
-            callbacks=early_stopping(self.settings),
-            **shared,
-        )
-        trainer.set_up(self, encoder, validation)
-        return trainer
-
-    def _reward_trainer(
-        self,
-        encoder: CausalPromptEncoder,
-        validation: Sequence[QAExample],
-        arguments: dict[str, Any],
-        shared: dict[str, Any],
-    ) -> Any:
-        from datasets import Dataset
-        from trl import GRPOConfig, RLOOConfig
-
-        from rl_qg.training.trl_trainers import GroupRelativeTrainer, LeaveOneOutTrainer, RewardFunction
-
-        # The examples: those with a question, then those without; with a share of 1 the latter alone.
-        scst, gold, unlabelled = self.settings.scst, self.splits.gold, self.splits.unlabelled
-        exact_share(scst.unlabelled_share, len(gold), len(unlabelled))  # raises where the share cannot be had
-        examples = unlabelled if scst.unlabelled_share == 1 else [*gold, *unlabelled]
-        reward_function = RewardFunction(self, examples)
-        is_rloo = self.settings.algorithm == "rloo"
-        config, trainer_class = (RLOOConfig, LeaveOneOutTrainer) if is_rloo else (GRPOConfig, GroupRelativeTrainer)
-        args = config(**arguments)
-        self._check_update_size(len(examples), args.generation_batch_size // args.num_generations)
-        trainer = trainer_class(
-            args=args,
-            reward_funcs=reward_function,
-            train_dataset=Dataset.from_dict({"prompt": encoder.texts(examples), "row": range(len(examples))}),
-            eval_dataset=Dataset.from_dict({"prompt": [""] * len(validation), "row": range(len(validation))}),
-            **shared,
-        )
-        trainer.set_up(self, encoder, validation, reward_function)
-        trainer.add_callback(HackingReport(lambda: 0))
-        if scst.stop_on is not None:
-            keep = partial(save_model_folder, trainer, self.checkpoints / "best")
-            trainer.add_callback(HeldOutStopping(scst.stop_on, scst.patience, keep=keep))
-        return trainer
 
     def _check_update_size(self, examples: int, contexts: int) -> None:
         """Check that there are enough examples for one update; log how many a partial update would have."""
