@@ -2,10 +2,8 @@
 
     rl-qg train-answers data.train=train.json data.validation=dev.json output_dir=RUN/answers
 
-It learns from the human answers of the training data and is evaluated on those of the validation data.
-
-Source of the task: Du and Cardie, "Harvesting Paragraph-Level Question-Answer Pairs from Wikipedia" (2018), who tag
-the answers of a passage before they generate questions.
+It learns from human answers. Source of the task: Du and Cardie, "Harvesting Paragraph-Level Question-Answer Pairs from
+Wikipedia" (2018), who tag the answers of a passage before they generate questions.
 """
 
 import logging
@@ -26,6 +24,7 @@ from rl_qg.readers.fine_tuning import (
     IGNORED,
     FineTuning,
     TokenLabelCollator,
+    check_examples,
     load_model,
     load_tokenizer,
     longest_window,
@@ -112,13 +111,8 @@ def human_spans(examples: Sequence[QAExample]) -> dict[str, list[tuple[int, int]
 
 
 class ExtractorAnswers:
-    """Proposes what a model trained by `rl-qg train-answers` tags.
-
-    Args:
-        path: its folder.
-        limit: maximum number of spans of a passage (None: all).
-        min_probability: spans are proposed if the probability of B of their first word is at least this.
-        device: where the model runs.
+    """Proposes what a model trained by `rl-qg train-answers` (folder `path`) tags: at most `limit` spans of a passage
+    (None: all), for whose first word the probability of B is at least `min_probability`.
     """
 
     def __init__(self, path: str, limit: int | None, *, min_probability: float, device: torch.device) -> None:
@@ -207,19 +201,14 @@ def _is_apart(text: str, start: int, before: int) -> bool:
 
 
 def train_extractor(train: Sequence[QAExample], validation: Sequence[QAExample], tuning: FineTuning) -> dict[str, Any]:
-    """Train and evaluate the model as `train_answers` says, and return the content of `answers_metrics.json`: the
-    scores of `score_proposals` on `validation` for several numbers of proposals.
-
-    The folder gets the model and its tokenizer. A second call returns the result, or continues from the last
-    checkpoint. Every process calls this.
+    """Train and evaluate the model (`FineTuning.result`), return the content of `answers_metrics.json`: the scores of
+    `score_proposals` on `validation` for several numbers of proposals.
     """
     settings: Any = tuning.settings
     window = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
 
     def make_trainer() -> Resumable:
-        for name, examples in (("train", train), ("validation", validation)):
-            if not examples:
-                raise InputError(f"data.{name}: no examples for the extractor; check the source and its limits")
+        check_examples("extractor", train=train, validation=validation)
         tokenizer = load_tokenizer(settings.model.path, TRAIN_KEY, settings.max_length)
         if settings.doc_stride >= settings.max_length - tokenizer.num_special_tokens_to_add():
             raise InputError(
@@ -255,8 +244,7 @@ def train_extractor(train: Sequence[QAExample], validation: Sequence[QAExample],
     best = metrics["proposals"]["10"]
     log.info(
         "10 answers for each passage: %.1f %% of the human answers are among them, %.1f %% of them are human answers",
-        100 * best["recall"],
-        100 * best["precision"],
+        *(100 * best[name] for name in ("recall", "precision")),
     )
     return metrics
 

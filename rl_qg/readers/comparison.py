@@ -1,7 +1,5 @@
-"""Readers compared question by question, and the number of updates that makes such a comparison fair.
-
-A reader on more data makes more updates in as many epochs. Where all readers make the same number of updates, their
-difference is that of the data, and not of longer training.
+"""Readers compared question by question, and the number of updates that makes such a comparison fair: a reader on more
+data makes more updates in as many epochs, and would differ by longer training too.
 """
 
 import dataclasses
@@ -46,11 +44,8 @@ def compare_readers(folders: Mapping[str, Path], output: Path) -> dict[str, Any]
     `differences` has each later reader minus each earlier one ("ce - gold", "scst - gold", "scst - ce") in percent
     points, with its 95 % interval by the paired bootstrap over passages; a question's score is its mean over the
     seeds. `baseline`, `augmented` and `difference` are the first reader, the last one, and the last minus the first.
-    Folders of earlier versions do not name the passages: each question is then drawn by itself, and `resampled` says
-    so.
-
-    `folders` has the name and folder of each reader, the baseline first. Readers that were scored on different
-    questions are an `InputError`.
+    Where folders of earlier versions do not name the passages each question is drawn by itself (`resampled`). Readers
+    that were scored on different questions are an `InputError`.
     """
     if len(folders) < 2:
         raise InputError(f"{output}: a comparison needs two readers, got {len(folders)}")

@@ -1,8 +1,6 @@
-"""Fine-tuning of encoders, once for all of them: arguments, training from the last checkpoint, evaluation, one file
-last.
-
-The readers (`rl_qg.readers.train_reader`), the answer extractor (`answer_extractor`), the keyphrase predictor (`kpqa`)
-and the classifiers of sentences (`train_sentences`) are trained by it. Below it: encoders that label tokens.
+"""Fine-tuning of encoders, once for the readers (`rl_qg.readers.train_reader`), the answer extractor
+(`answer_extractor`), the keyphrase predictor (`kpqa`) and the classifiers of sentences (`train_sentences`): arguments,
+training from the last checkpoint, evaluation, one file last. Below it: encoders that label tokens.
 """
 
 import shutil
@@ -26,6 +24,7 @@ from transformers import (
 
 from rewards.frozen import TOKEN_HEAD, token_classifier
 from rewards.pretrained import check_tokenizer, check_weights
+from rl_qg.data.examples import QAExample
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
 from rl_qg.runtime.processes import from_main, load_unsharded, loading
@@ -99,6 +98,12 @@ class FineTuning:
         return evaluated
 
 
+def check_examples(what: str, **data: Sequence[QAExample]) -> None:
+    for name, examples in data.items():
+        if not examples:
+            raise InputError(f"data.{name}: no examples for the {what}; check the source and its limits")
+
+
 def delete_checkpoints(folder: Path) -> None:
     for checkpoint in folder.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
@@ -162,11 +167,8 @@ def load_tokenizer(
     length_key: str = "",
 ) -> PreTrainedTokenizerBase:
     """The tokenizer of an encoder; `key` is the setting that names `path`, such as `train_kpqa.model.path`,
-    `length_key` that of `max_length` ("": `train_kpqa.max_length`), `kind` one of `UNFIT`.
-
-    Raises:
-        InputError: there is no such model, it is none of `models`, its tokenizer gives no character offsets, or it
-            cannot read `max_length` tokens.
+    `length_key` that of `max_length` ("": `train_kpqa.max_length`), `kind` one of `UNFIT`. `InputError` for one that
+    is none of `models`, whose tokenizer gives no character offsets, or that cannot read `max_length` tokens.
     """
     setting = f"{key}={path}"
     with loading(path, key, kind) as name:

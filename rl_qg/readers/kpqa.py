@@ -134,13 +134,10 @@ log = logging.getLogger(__name__)
 
 
 def train_predictor(train: Sequence[QAExample], validation: Sequence[QAExample], tuning: FineTuning) -> dict[str, Any]:
-    """Train and evaluate as `train_kpqa` says, and return what `kpqa_metrics.json` holds: precision, recall and F1 of
+    """Train and evaluate (`FineTuning.result`), and return what `kpqa_metrics.json` holds: precision, recall and F1 of
     the validation tokens whose weight is at least one half, together and by data set, their counts, and the numbers of
-    examples used and left out.
-
-    The folder gets the model and its tokenizer. With several repetitions it gets those of the first seed, each seed
-    has a folder `seed-<number>`, and the measures are means over the seeds beside their standard deviations. A second
-    call returns the result, or goes on from the last checkpoint. Every process calls this.
+    examples used and left out. With several repetitions each seed has a folder `seed-<number>`, the model is that of
+    the first, and the measures are means over the seeds beside their standard deviations.
     """
     settings: Any = tuning.settings
     items = cache(partial(_checked, train, validation, settings))

@@ -272,21 +272,13 @@ PARTS = 4  # of a batch: padding would be most of it, since sentences differ in 
 
 @dataclass(frozen=True)
 class SentenceOptions:
-    """What a folder says of its classifier, beside the configuration of its encoder.
+    """What a folder says of its classifier, beside the configuration of its encoder."""
 
-    Args:
-        kind: `worthiness`, `hierarchical` or `types`.
-        pooling: the vector of a sentence: that of its first token (`cls`), or the `mean` of all its tokens.
-        max_length: sentences were cut at this many tokens.
-        weights: of the positive sentences of each label in the loss.
-        thresholds: a sentence has a label whose probability is at least this.
-    """
-
-    kind: str
-    pooling: str
-    max_length: int
-    weights: tuple[float, ...]
-    thresholds: tuple[float, ...]
+    kind: str  # `worthiness`, `hierarchical` or `types`
+    pooling: str  # the vector of a sentence: that of its first token (`cls`), or the `mean` of all its tokens
+    max_length: int  # sentences were cut at this many tokens
+    weights: tuple[float, ...]  # of the positive sentences of each label in the loss
+    thresholds: tuple[float, ...]  # a sentence has a label whose probability is at least this
 
 
 class SentenceLabeller(PreTrainedModel):
@@ -316,15 +308,10 @@ class SentenceLabeller(PreTrainedModel):
         self.post_init()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
-        """Return `logits` (passages, sentences, labels), 0 where there is no sentence, and with `labels` the `loss`.
-
-        The loss is the mean binary cross-entropy over sentences and labels, where positive ones count by their weight.
-        Padding takes no part in it (in the released code of HC it has the target -1).
-
-        Args:
-            input_ids: (passages, sentences, tokens).
-            attention_mask: the same shape; a sentence that is not there has no token.
-            labels: float (passages, sentences, labels).
+        """Return `logits` (passages, sentences, labels), 0 where there is no sentence, and with float `labels` of that
+        shape the `loss`: the mean binary cross-entropy over sentences and labels, where positive ones count by their
+        weight. Padding takes no part in it (in the released code of HC it has the target -1). Inputs are (passages,
+        sentences, tokens); a sentence that is not there has no token in the mask.
         """
         real = attention_mask.any(dim=-1)
         vectors = self._sentence_vectors(input_ids[real], attention_mask[real])
@@ -400,12 +387,8 @@ SENTENCES_AT_ONCE = 64
 
 
 class SentenceClassifier:
-    """A trained classifier of the sentences of passages.
-
-    Attributes:
-        kind: `worthiness` (each sentence alone), `hierarchical` (with the others of its passage) or `types`.
-        labels: what the columns of probabilities stand for: `worthy`, or the nine types of questions.
-        thresholds: one for each label.
+    """A trained classifier of sentences, of a `kind`: `worthiness` (each sentence alone), `hierarchical` (with the
+    others of its passage) or `types`. Each of its `labels`, `worthy` or the nine types, has a threshold.
     """
 
     def __init__(self, model: SentenceLabeller, tokenizer: PreTrainedTokenizerBase, device: torch.device) -> None:

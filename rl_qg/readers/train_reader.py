@@ -29,7 +29,7 @@ from rewards.relevance.reading import SPAN_HEAD, span_scores
 from rewards.words import split_question_mark
 from rl_qg.data.examples import QAExample, examples_hash, passage_hash
 from rl_qg.data.splits import take_passages
-from rl_qg.readers.fine_tuning import FineTuning, delete_checkpoints
+from rl_qg.readers.fine_tuning import FineTuning, check_examples, delete_checkpoints
 from rl_qg.readers.reader import (
     HEADS,
     QATrainer,
@@ -67,11 +67,7 @@ def with_unanswerable(examples: Sequence[QAExample], share: float, seed: int) ->
     ones a reader answers "When was Ada founded?" and "Which prize did Ada honoured with?" like right questions.
     A question that a rule leaves as it was gives no example; so do many questions in scripts without spaces, which
     are one word here. Names of the same passage are not exchanged: the passage may answer the new question too.
-
-    Args:
-        examples: answerable ones, of at least two passages when `share` is above 0.
-        share: probability, for each example, that an unanswerable one is added: 0 to 1.
-        seed: of the choices; they depend on the order of the examples too.
+    The choices depend on the seed and on the order of the examples; `share` is a probability for each example.
     """
     if not share:
         return list(examples)
@@ -180,8 +176,7 @@ class _Job:
     def check(self) -> None:
         settings = self.settings
         for name, examples in (("train", self.train), ("validation", self.validation)):
-            if not examples:
-                raise InputError(f"data.{name}: no examples for the reader; check the source and its limits")
+            check_examples("reader", **{name: examples})
             if unasked := next((example.id for example in examples if not example.question.strip()), None):
                 raise InputError(f"data.{name}: example {unasked} has no question; the reader needs one for each")
         if len({example.id for example in self.validation}) < len(self.validation):

@@ -72,11 +72,8 @@ def epochs_without_gain(state: TrainerState) -> int:
 
 
 def train_sentences(train: Sequence[QAExample], validation: Sequence[QAExample], tuning: FineTuning) -> dict[str, Any]:
-    """Train and evaluate a classifier as `train_sentences` says, and return the content of `sentence_metrics.json`:
+    """Train and evaluate a classifier (`FineTuning.result`), and return the content of `sentence_metrics.json`:
     precision, recall, F1 and accuracy on `validation`, beside those of the baselines, and the thresholds.
-
-    The folder gets the model and its tokenizer (`SentenceClassifier.from_pretrained`). A second call returns the
-    result, or continues from the last checkpoint. Every process calls this.
     """
     settings: Any = tuning.settings
     output_dir = tuning.output_dir

@@ -1,8 +1,6 @@
-"""Measures of questions that no reward sees, and the rule that compares the optimised reward with them.
-
-A generator that learns by a metric also learns the metric's weaknesses: the reward keeps rising while the questions
-become long, all alike, or copies of the passage. None of the measures needs a model, so every evaluation can afford
-them.
+"""Measures of questions that no reward sees, and the rule that compares the optimised reward with them: a generator
+that learns by a metric also learns its weaknesses, and questions become long, all alike, or copies of the passage.
+None of the measures needs a model.
 """
 
 import math
@@ -168,11 +166,9 @@ def diverges(
 ) -> bool:
     """Return whether the optimised reward went up while another measure clearly got worse.
 
-    Both are series of one self-critical stage, from the last evaluation before it on; start and end are medians of
-    three evaluations, which one noisy value cannot move. The reward went up when it grew by more than 1 % of its
-    start. The other measure got worse when it lost more than `tolerance` of its start, and more than `least` in its
-    own unit; with `direction` 0 both ways are worse, and 2.5 times the tolerance is allowed. Series of fewer than four
-    finite values never count as diverging.
+    Both are series of one self-critical stage, from the last evaluation before it on. The other measure got worse when
+    it lost more than `tolerance` of its start, and more than `least` in its own unit; with `direction` 0 both ways are
+    worse, and 2.5 times the tolerance is allowed. Series of fewer than four finite values never count as diverging.
     """
     change = SeriesChange.of(other)
     if change is None or not rises(reward):

@@ -1,9 +1,8 @@
 """Scores of metrics kept in files, so that none is computed twice, and the bootstrap draws behind them.
 
 The first line of `scores/<label>.jsonl` is a note of what the scores are of (the metric's signature and a hash of
-the texts it reads); each further line holds the scores of one batch of rows. A kill loses one batch at most. Scores
-with another note are computed again, and so are those of a metric without a signature, because nothing tells what
-they are of.
+the texts it reads); each further line holds the scores of one batch of rows. Scores with another note are computed
+again, and so are those of a metric without a signature.
 """
 
 import hashlib
@@ -179,9 +178,8 @@ def texts_hash(texts: Iterable[object]) -> str:
     return digest.hexdigest()[:16]
 
 
-# The bootstrap draws behind scores, so that results of two commands can be tested in pairs later. Two scores of the
-# same rows have the same draws (of the passages in their order, the number of draws and the seed), so the difference
-# of their values in each draw is a paired bootstrap, whatever the metric.
+# --- the bootstrap draws behind scores, so that results of two commands can be tested in pairs later: scores of the
+# same rows have the same draws, so the differences of their values are a paired bootstrap, whatever the metric
 
 
 FILE = "draws.jsonl"

@@ -25,13 +25,9 @@ def loading_where(placement: str | float, device: torch.device) -> AbstractConte
 def place_reward(reward: Any, placement: str | float, device: torch.device) -> None:
     """Move a reward's models as `training.reward_placement` says; scores stay the same, up to rounding.
 
-    Args:
-        reward: any reward. One without frozen models of `rewards/` moves as a whole if it has a method `to`, else not
-            at all; a fraction has no effect on it, which is logged.
-        placement: ``device``, ``cpu``, or a fraction in (0, 1] of the accelerator's memory. Layers that fit into the
-            fraction stay on the accelerator, the others stay on the host and are copied for each pass. The fraction
-            is for weights only, and for each process.
-        device: the accelerator of this process, or its CPU.
+    `placement` is `device`, `cpu`, or a fraction in (0, 1] of the accelerator's memory, for weights only and for each
+    process: layers that fit into it stay there, the others stay on the host and are copied for each pass. A reward
+    without frozen models of `rewards/` moves as a whole if it has a method `to`; a fraction has no effect on it.
     """
     memory = None if isinstance(placement, str) else _memory(device)
     offloaded: list[FrozenModel] = []

@@ -3,10 +3,9 @@
     rl-qg score reward=qrelscore input=questions.jsonl output=scored.jsonl
 
 The input may have any form that `rl_qg.data.question_tables` reads. Every row is checked before the first is scored.
-Then rows are read, scored and written in batches, so memory does not grow with the file (except for SQuAD JSON, which
-is one document and is held in memory). Several processes share the batches. After a kill the same command continues
-after the last whole batch. `<output stem>.summary.json` says which metric and input the scores are of and, when they
-are complete, holds their summary.
+Then rows are read, scored and written in batches, so memory does not grow with the file (except for SQuAD JSON).
+Several processes share the batches. After a kill the same command continues after the last whole batch.
+`<output stem>.summary.json` says which metric and input the scores are of, and holds their summary when complete.
 """
 
 import json
@@ -101,11 +100,7 @@ def summarise_scores(path: Path, columns: Mapping[str, str] | None = None) -> di
     `score` holds mean, low and high (a 95 % interval over passages), n, `passages`, `interval` (how it was found),
     std, extremes and quantiles. A row without a context is a passage of its own. Up to 100,000 scores on 10,000
     passages the interval is a percentile bootstrap; beyond that the mean of any scores is normal (`normal_interval`),
-    and quantiles are those of 100,000 scores chosen at random.
-
-    Args:
-        path: JSON lines with `score` and `parts`.
-        columns: names of the fields, as `QuestionTable` takes them.
+    and quantiles are those of 100,000 scores chosen at random. `columns` names fields as for `QuestionTable`.
     """
     rows, scores, parts, passages = 0, Moments(), dict[str, Moments](), PassageSums()
     sample, sample_passages, chance = list[float](), list[int](), random.Random(0)

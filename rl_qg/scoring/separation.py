@@ -5,8 +5,7 @@
 A reward can only teach what it can tell. For every held-out example the human question is compared with wrong ones of
 several kinds (`rl_qg.scoring.wrong_questions`): the share of pairs in which the human question has the larger
 reward, ties counted half. That is the area under the ROC curve of pairs; 0.5 is chance. The intervals are bootstraps
-over passages. With `model.path=` the errors that a generator makes are compared with its right questions too
-(`rl_qg.scoring.separation`).
+over passages. With `model.path=` the errors that a generator makes are compared with its right questions too.
 """
 
 import logging
@@ -50,11 +49,8 @@ Mask = NDArray[np.bool_]
 log = logging.getLogger(__name__)
 
 
-# --- questions that a generator samples, and what is wrong with them
-#
-# Kinds of wrong questions that people thought of need not be those that a generator writes. Reinforcement compares the
-# samples of one answer with each other, so a reward teaches nothing about a frequent error that it ranks among them by
-# chance.
+# --- questions that a generator samples, and what is wrong with them: reinforcement compares the samples of one answer
+# with each other, so a reward teaches nothing about a frequent error that it ranks among them by chance
 
 
 @dataclass(frozen=True)
@@ -219,16 +215,8 @@ def separation(
     score, whose pairs are left out), and `samples`; with a `sampler` also `sampled`: that of `sampled_record`, with
     some `samples`. Intervals are None where all examples are about one passage.
 
-    Args:
-        reward: larger is better; it is taken as it is, since training raises it.
-        examples: with a question each; those without are left out.
-        pool: further examples whose questions serve as wrong ones.
-        seed: of the choice of wrong questions.
-        resamples: draws of passages.
-        sampler: samples and labels a generator's questions about the examples.
-
-    Raises:
-        InputError: no example has a question, the reward compares with the human question, or it fails on all.
+    A larger reward is better, since training raises it. Examples without a question are left out; questions of `pool`
+    serve as wrong ones too; `seed` chooses them, and passages are drawn `resamples` times.
     """
     examples = [example for example in examples if example.question]
     if not examples:

@@ -44,13 +44,8 @@ class TaskScorer(RewardScorer):
 
     The parts of a result are those of the reward (of a text of pairs their means over its valid pairs), and for
     rows of other tasks than `questions` two more: `written`, the number of pairs or answers in a text, and `valid`,
-    the share of them that is scored.
-
-    Args:
-        reward: of one question.
-        name: what it is, for the log.
-        floor: the value of a pair that is not valid; None: `floor_of` the reward.
-        answer_weight: factor on the reward of answers, beside that of questions (`multitask`).
+    the share of them that is scored. `floor` is the value of a pair that is not valid (None: `floor_of` the reward),
+    `answer_weight` a factor on the reward of answers beside that of questions (`multitask`).
     """
 
     def __init__(
