@@ -28,10 +28,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
 from rl_qg.runtime.processes import from_main, load_unsharded, loading
-from rl_qg.runtime.trainer_base import (
-    Resumable,
-    resume_training,
-)
+from rl_qg.runtime.trainer_base import Resumable, resume_training
 from rl_qg.settings import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 
 GOOD_ENCODERS = "give an encoder such as distilbert, bert or roberta"
