@@ -18,20 +18,16 @@ Ratings = Sequence[Sequence[float | None]]
 
 
 def krippendorff_alpha(ratings: Ratings, level: str, draws: PassageDraws | None = None) -> Statistic:
-    """α of units with one rating per rater, None for those who did not rate: 1 - observed / expected disagreement.
+    """α of `ratings` (units, raters), None for those who did not rate: 1 - observed / expected disagreement, with an
+    interval over the passages of the units, if `draws` are given.
 
-    Any number of raters, who need not be the same for every unit; units with fewer than two ratings have no pairs and
-    do not count. 1: perfect agreement, 0: agreement by chance, below 0: systematic disagreement. Undefined where all
-    ratings are equal.
+    Raters need not be the same for every unit; units with fewer than two ratings have no pairs and do not count. 1:
+    perfect agreement, 0: agreement by chance. Undefined where all ratings are equal. `level` is `nominal` (equal or
+    not), `ordinal` (how many ratings lie between) or `interval` (squared difference).
 
     Expected disagreement is summed over ratings, not over pairs of values: the squared differences of all pairs of n
     numbers g add up to 2 (n Σ g² - (Σ g)²), where g are the ratings (interval) or their mid-ranks (ordinal). So there
     may be any number of distinct ratings.
-
-    Args:
-        ratings: (units, raters).
-        level: `nominal` (equal or not), `ordinal` (how many ratings lie between) or `interval` (squared difference).
-        draws: of the passages of the units; None: no interval.
     """
     if level not in LEVELS:
         raise ValueError(f"level {level!r} is not one of {', '.join(LEVELS)}")

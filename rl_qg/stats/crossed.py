@@ -26,12 +26,9 @@ FEWEST_RATERS = 6  # of fewer no difference could be certain: all lean one way b
 
 @dataclass(frozen=True)
 class CrossedValues:
-    """A statistic, or several, in the data (first row) and in draws, each float64 (1 + resamples, …).
-
-    Attributes:
-        drawn: by what is drawn: `raters` (at least `FEWEST_RATERS`), `passages` (at least two), and, where both are,
-            `pairs` of them.
-        sizes: how many there are of each.
+    """A statistic, or several, in the data (first row) and in draws, each float64 (1 + resamples, …), for each that is
+    drawn: `raters` (at least `FEWEST_RATERS`), `passages` (at least two), and, where both are, `pairs` of them; and
+    how many there are of each.
     """
 
     drawn: Mapping[str, Floats]
@@ -43,11 +40,9 @@ class CrossedValues:
 
     @property
     def clusters(self) -> int:
-        """The smaller number of raters and passages, of those that are drawn."""
         return min(self.sizes.values())
 
     def map(self, change: Callable[[Floats], Floats]) -> "CrossedValues":
-        """A function of the statistics, in each draw; `change` gets and returns (1 + resamples, …)."""
         return CrossedValues({name: change(part) for name, part in self.drawn.items()}, self.sizes)
 
     def combined(self) -> Floats:
@@ -67,7 +62,6 @@ class CrossedValues:
         return np.concatenate([self.data[None], self.data + both])
 
     def estimate(self, n: int, why: str = "nobody rated it") -> Statistic:
-        """One statistic, (1 + resamples,), with its 95 % interval."""
         return estimate(self.combined(), n, passages=self._units, why=why)
 
     def p(self) -> float | None:
@@ -95,14 +89,8 @@ def _variance(deviations: Floats) -> Floats:
 
 
 class CrossedDraws:
-    """Draws of the raters and passages of rows.
-
-    Args:
-        rater, passage: of each row, (rows,).
-        resamples, seed: how many draws, and their seed.
-
-    Attributes:
-        note: what is not drawn, and so not in the intervals; empty where both are.
+    """Draws of the raters and passages of rows, both (rows,). `note` says what is not drawn, and so not in the
+    intervals; it is empty where both are.
     """
 
     def __init__(self, rater: Ints, passage: Ints, *, resamples: int, seed: int) -> None:

@@ -271,31 +271,26 @@ def mean_interval(
     return Interval(mean, *ends, present.size, passages)
 
 
-def paired_interval(
-    a: ArrayLike, b: ArrayLike, draws: PassageDraws, *, level: float = 0.95, bounds: Bounds | None = None
-) -> Interval:
+def paired_interval(a: ArrayLike, b: ArrayLike, draws: PassageDraws, *, bounds: Bounds | None = None) -> Interval:
     """Return the interval of the mean of `a - b`, question by question, over those with both values; `bounds` are
     those of a difference. Raises `InputError` when the lengths differ, and as `mean_interval` does.
     """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape:
         raise InputError(f"paired values must be about the same questions: got {first.size} and {second.size}")
-    return mean_interval(first - second, draws, level=level, bounds=bounds)
+    return mean_interval(first - second, draws, bounds=bounds)
 
 
-def seed_interval(
-    means: Floats, values: ArrayLike, draws: PassageDraws, *, level: float = 0.95, bounds: Bounds | None = None
-) -> Interval:
+def seed_interval(means: Floats, values: ArrayLike, draws: PassageDraws, *, bounds: Bounds | None = None) -> Interval:
     """The interval around the mean of `values` (seeds, questions); `means` is `draws.means_over_seeds(values)`."""
     table = np.asarray(values, dtype=np.float64)
-    degrees = draws.degrees_over_seeds(table)
-    low, high = interval_ends(means, draws.units_of(), level=level, degrees=degrees, bounds=bounds)
-    return Interval(float(table.mean()), low, high, table.shape[-1], draws.passages)
+    ends = interval_ends(means, draws.units_of(), degrees=draws.degrees_over_seeds(table), bounds=bounds)
+    return Interval(float(table.mean()), *ends, table.shape[-1], draws.passages)
 
 
-def mean_of_seeds(values: Sequence[float], level: float = 0.95) -> tuple[float, float | None, float | None]:
-    """The mean of one number for each training seed, and Student's interval for the mean of all seeds; a single seed
-    has none.
+def mean_of_seeds(values: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """The mean of one number for each training seed, and Student's 95 % interval for the mean of all seeds; a single
+    seed has none.
     """
     from scipy.stats import t
 
@@ -303,7 +298,7 @@ def mean_of_seeds(values: Sequence[float], level: float = 0.95) -> tuple[float, 
     mean = float(numbers.mean())
     if numbers.size < 2:
         return mean, None, None
-    half = float(t.ppf((1 + level) / 2, numbers.size - 1) * numbers.std(ddof=1) / np.sqrt(numbers.size))
+    half = float(t.ppf((1 + 0.95) / 2, numbers.size - 1) * numbers.std(ddof=1) / np.sqrt(numbers.size))
     return mean, mean - half, mean + half
 
 
@@ -324,9 +319,9 @@ class Statistic:
 
     def to_dict(self) -> dict[str, float | int | str | None]:
         """As plain JSON, without the fields that are empty."""
-        shown = {"value": self.value, "low": self.low, "high": self.high, "n": self.n}
         extra = {"undefined_draws": self.undefined or None, "why": self.why}
-        return {**shown, **{key: value for key, value in extra.items() if value is not None}}
+        shown: dict[str, float | int | str | None] = {key: getattr(self, key) for key in ("value", "low", "high", "n")}
+        return shown | {key: value for key, value in extra.items() if value is not None}
 
 
 def estimate(
@@ -335,7 +330,6 @@ def estimate(
     *,
     passages: float,
     why: str = "not defined for these values",
-    level: float = 0.95,
     degrees: float | None = None,
     bounds: Bounds | None = None,
 ) -> Statistic:
@@ -352,8 +346,7 @@ def estimate(
     if passages <= 1 or undefined == len(rest):
         why = "no interval: one passage alone" if passages <= 1 else "no interval: no draws in which it is defined"
         return Statistic(float(value), None, None, n, undefined, why)
-    low, high = interval_ends(values, passages, level=level, degrees=degrees, bounds=bounds)
-    return Statistic(float(value), low, high, n, undefined)
+    return Statistic(float(value), *interval_ends(values, passages, degrees=degrees, bounds=bounds), n, undefined)
 
 
 def difference(first: Floats, second: Floats) -> Floats:

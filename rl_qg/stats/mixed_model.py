@@ -6,7 +6,6 @@ lme4 (Bates et al., "Fitting linear mixed-effects models using lme4", Journal of
 the larger factor are eliminated one by one, so only a matrix of the size of the smaller one is decomposed.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,18 +46,14 @@ class MixedModel:
 def fit_mixed_model(
     scores: Floats, member: Floats, systems: tuple[str, ...], rater: Ints, item: Ints
 ) -> MixedModel | None:
-    """The model of scores (n,); NaN is left out.
+    """The model of scores (n,) of items by raters, both (n,); NaN is left out. None where there are no more scores
+    than systems, or scores do not vary within systems.
 
-    Args:
-        scores: of a question by a rater.
-        member: who asked it, (n, systems); a question of several systems is a row of each.
-        systems: their names; one without a score has the estimate NaN.
-        rater: of each score, (n,).
-        item: of each score, (n,).
-
-    Returns:
-        None where there are no more scores than systems, or scores do not vary within systems.
+    `member` (n, systems) tells who asked; a question of several systems is a row of each. A system without a score has
+    the estimate NaN.
     """
+    from scipy.optimize import minimize
+
     row, column = np.nonzero((member > 0) & ~np.isnan(scores)[:, None])
     used = np.unique(column)
     n, p = len(row), len(used)
@@ -71,44 +66,28 @@ def fit_mixed_model(
         return None
     factors = _identified(rater[row], item[row])
     likelihood = _Likelihood(x, y / scale, list(factors.values()))
-    thetas = _smallest(likelihood.deviance, len(factors))
+    thetas = np.full(len(factors), 0.7)
+    if factors:
+        options = {"xatol": 1e-5, "fatol": 1e-8}
+        found = minimize(lambda at: likelihood.fit(np.abs(at))[3], thetas, method="Nelder-Mead", options=options)
+        thetas = np.abs(found.x)
     beta, covariance, variance, deviance = likelihood.fit(thetas)
     sds = dict(zip(factors, np.sqrt(variance) * scale * thetas, strict=True))
     means, matrix = np.full(len(systems), np.nan), np.full((len(systems), len(systems)), np.nan)
     means[used], matrix[np.ix_(used, used)] = beta * scale, covariance * scale**2
-    return MixedModel(
-        systems,
-        means,
-        matrix,
-        sds.get("rater"),
-        sds.get("item"),
-        float(np.sqrt(variance) * scale),
-        n,
-        -deviance / 2 - (n - p) * float(np.log(scale)),
-    )
+    residual, likelihood_of_data = float(np.sqrt(variance) * scale), -deviance / 2 - (n - p) * float(np.log(scale))
+    return MixedModel(systems, means, matrix, sds.get("rater"), sds.get("item"), residual, n, likelihood_of_data)
 
 
 def _identified(rater: Ints, item: Ints) -> dict[str, NDArray[np.intp]]:
     """The factors, as indices of levels, that differ from the residual, from a constant and from each other."""
-    levels = {
-        name: np.unique(of, return_inverse=True)[1].reshape(-1) for name, of in (("rater", rater), ("item", item))
-    }
+    both = {"rater": rater, "item": item}
+    levels = {name: np.unique(of, return_inverse=True)[1].reshape(-1) for name, of in both.items()}
     kept = {name: of for name, of in levels.items() if 0 < of.max() < len(of) - 1}
     pairs = len({*zip(levels["rater"].tolist(), levels["item"].tolist(), strict=True)})
     if len(kept) == 2 and pairs == levels["rater"].max() + 1 == levels["item"].max() + 1:
         del kept["item"]  # each rater has one item, which no other rater has
     return kept
-
-
-def _smallest(deviance: Callable[[Floats], float], parameters: int) -> Floats:
-    from scipy.optimize import minimize
-
-    if not parameters:
-        return np.zeros(0)
-    options = {"xatol": 1e-5, "fatol": 1e-8}
-    start = np.full(parameters, 0.7)
-    found = minimize(lambda at: deviance(np.abs(at)), start, method="Nelder-Mead", options=options)
-    return np.asarray(np.abs(found.x))
 
 
 class _Likelihood:
@@ -127,12 +106,10 @@ class _Likelihood:
         self.joint = (sums[0] @ sums[1].T).tocsr() if len(sums) == 2 else None  # how often two levels meet
         self.turned = None if self.joint is None else self.joint.T.tocsr()
 
-    def deviance(self, thetas: Floats) -> float:
-        """-2 log of the restricted likelihood at relative standard deviations `thetas`."""
-        return self.fit(thetas)[3]
-
     def fit(self, thetas: Floats) -> tuple[Floats, Floats, float, float]:
-        """Coefficients (p,), their covariance, the residual variance and the deviance."""
+        """Coefficients (p,), their covariance, the residual variance and the deviance, -2 log of the restricted
+        likelihood, at relative standard deviations `thetas`.
+        """
         from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
         theta = [float(thetas[at]) for at in self.order]

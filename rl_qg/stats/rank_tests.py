@@ -48,23 +48,16 @@ def signed_rank(first: Floats, second: Floats) -> RankTest | None:
         return RankTest(1.0, 0.0, n, 2.0**-n)
     ranks = rankdata(np.abs(gaps))
     statistic = float(ranks[gaps > 0].sum())
-    if len(gaps) <= EXACT_UP_TO:
-        p = _share_at_least(ranks, statistic)
-    else:
+    if len(gaps) > EXACT_UP_TO:
         spread = np.sqrt((ranks**2).sum() / 4)
-        p = float(norm.sf((statistic - ranks.sum() / 2) / spread))
-    return RankTest(p, statistic, n, 2.0**-n)
-
-
-def _share_at_least(ranks: Floats, statistic: float) -> float:
-    """The share of all subsets of `ranks` whose sum is at least `statistic`."""
+        return RankTest(float(norm.sf((statistic - ranks.sum() / 2) / spread)), statistic, n, 2.0**-n)
     doubled = np.round(2 * ranks).astype(int)  # mid-ranks are halves
-    ways = np.zeros(doubled.sum() + 1)
+    ways = np.zeros(doubled.sum() + 1)  # the share of all subsets of the ranks with each sum
     ways[0] = 1.0
     for rank in doubled:
         ways[rank:] = (ways[rank:] + ways[:-rank]) / 2
         ways[:rank] /= 2
-    return float(min(1.0, ways[round(2 * statistic) :].sum()))
+    return RankTest(float(min(1.0, ways[round(2 * statistic) :].sum())), statistic, n, 2.0**-n)
 
 
 def rank_sum(first: Floats, second: Floats) -> RankTest | None:
