@@ -6,7 +6,7 @@ length of the question, and pairs sorted by it. What differs: errors are problem
 or its decoding are accepted but have no effect, because a server has one model and decodes by beam search.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.security import HTTPBearer
@@ -14,22 +14,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rl_qg.asking.pairs import AskRequest, QAPairs
 from rl_qg.serving.messages import TEXT, GivenAnswer, Text, Warned
-from rl_qg.serving.problems import ProblemError, problem_responses
+from rl_qg.serving.problems import problem_responses, wrong_field
 from rl_qg.serving.requests import check_text, given_answers, until_client_leaves
 from rl_qg.serving.service import AskingService
 from rl_qg.settings.web import ServeSettings
 from rl_qg.text.spans import sentence_texts
 
 LANGUAGES = {
-    "english": "en",
-    "japanese": "ja",
-    "german": "de",
-    "spanish": "es",
-    "italian": "it",
-    "korean": "ko",
-    "russian": "ru",
-    "french": "fr",
-    "chinese": "zh",
+    **{"english": "en", "japanese": "ja", "german": "de", "spanish": "es", "italian": "it"},
+    **{"korean": "ko", "russian": "ru", "french": "fr", "chinese": "zh"},
 }
 # What each type of lmqg may be done with, best first. Its "Multitask" takes pipeline models too.
 WAYS_OF_TYPE = {
@@ -135,16 +128,14 @@ def _language(name: str) -> str:
     code = LANGUAGES.get(name.strip().casefold(), name.strip().casefold())
     if not (code.isascii() and code.isalpha() and len(code) in (2, 3)):
         detail = "is no code such as en, and none of " + ", ".join(map(str.capitalize, LANGUAGES))
-        raise ProblemError(422, f"language: {detail}", errors=[{"pointer": "/language", "detail": detail}])
+        raise wrong_field("language", detail)
     return code
 
 
 def _way(kind: str, service: AskingService) -> str | None:
-    wanted: tuple[Any, ...] = WAYS_OF_TYPE[kind]
     if not service.ways:
         return None  # the model is being loaded: the service answers that
-    for way in wanted:
-        if way in service.ways:
-            return str(way)
-    detail = f"this model cannot {kind}; it can {', '.join(service.ways)}"
-    raise ProblemError(422, f"qag_type: {detail}", errors=[{"pointer": "/qag_type", "detail": detail}])
+    way = next((way for way in WAYS_OF_TYPE[kind] if way in service.ways), None)
+    if way is None:
+        raise wrong_field("qag_type", f"this model cannot {kind}; it can {', '.join(service.ways)}")
+    return way

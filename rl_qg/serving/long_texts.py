@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from rl_qg.asking.documents import TextPassage, cut_text
 from rl_qg.asking.drafts import NOT_IN_TEXT
@@ -13,8 +14,7 @@ from rl_qg.text.spans import sentences, stripped
 REPEATED = "question already asked about an earlier passage"
 
 
-@dataclass(frozen=True)
-class PassageRequest:
+class PassageRequest(NamedTuple):
     """What is asked about one passage; it begins at character `start` of the whole text."""
 
     start: int
@@ -24,19 +24,19 @@ class PassageRequest:
 def passage_requests(
     request: AskRequest, longest: int, *, by_sentence: bool = False, more: int = 0
 ) -> list[PassageRequest]:
-    """The requests for the passages of a text, in its order, of `longest` characters where no answer is longer.
+    """The requests for the passages of a text, in its order, of `longest` characters where no answer is longer; or,
+    `by_sentence`, for its sentences.
 
-    `number` is divided among the passages, in proportion to their given answers, else to their lengths. A passage
-    whose part is 0 is left out, and so are answers that do not stand in the text (`WholeText` counts them).
-
-    Args:
-        request: about the whole text.
-        longest: characters of a passage.
-        by_sentence: each sentence is a passage, and `number` is divided evenly.
-        more: pairs that each of several passages is asked for beyond its part, to choose from.
+    `number` is divided among the passages, in proportion to their given answers, else to their lengths (sentences:
+    evenly); each of several is asked for some `more`, to choose from. A passage whose part is 0 is left out, and so
+    are answers that do not stand in the text (`WholeText` counts them).
     """
     text, answers = request.text, located(request.text, request.answers or ())
-    cut = _sentences(text) if by_sentence else cut_text(text, lambda texts: [*map(len, texts)], longest)
+    if by_sentence:
+        spans = [stripped(text, start, end) for start, end in sentences(text)]
+        cut = [TextPassage(text[start:end], start) for start, end in spans if start < end]
+    else:
+        cut = cut_text(text, lambda texts: [*map(len, texts)], longest)
     passages = _joined(text, cut, answers)
     own = [[answer for answer in answers if passage.start <= answer.start < passage.end] for passage in passages]
     if request.answers is not None:
@@ -46,19 +46,14 @@ def passage_requests(
     numbers: Sequence[int | None] = shares(request.number, weights) if request.number else [None] * len(passages)
     if len(passages) > 1 and request.answers is None:
         numbers = [number + more if number else number for number in numbers]
-    return [
-        PassageRequest(
-            passage.start,
-            replace(
-                request,
-                text=passage.text,
-                number=number,
-                answers=None if request.answers is None else tuple(_moved(span, -passage.start) for span in spans),
-            ),
-        )
-        for passage, spans, number, weight in zip(passages, own, numbers, weights, strict=True)
-        if weight and number != 0
-    ]
+    requests = []
+    for passage, inside, number, weight in zip(passages, own, numbers, weights, strict=True):
+        if weight and number != 0:
+            moved = tuple(replace(span, start=span.start - passage.start) for span in inside)
+            given = None if request.answers is None else moved
+            ask = replace(request, text=passage.text, number=number, answers=given)
+            requests.append(PassageRequest(passage.start, ask))
+    return requests
 
 
 def located(text: str, answers: Iterable[str | AnswerSpan]) -> list[AnswerSpan]:
@@ -97,7 +92,7 @@ class WholeText:
         self._passages: list[QAPairs] = []
         answers = request.answers or ()
         self._lost = len(answers) - len(located(request.text, answers))
-        self.dropped: dict[str, int] = {NOT_IN_TEXT: self._lost} if self._lost else {}
+        self.dropped = Counter({NOT_IN_TEXT: self._lost} if self._lost else {})
         self._questions: set[str] = set()
 
     def add(self, start: int, found: QAPairs) -> QAPairs:
@@ -106,14 +101,13 @@ class WholeText:
         """
         new = [pair for pair in found if self._keeps_all or pair.question.casefold() not in self._questions]
         self._questions |= {pair.question.casefold() for pair in new}
-        dropped = dict(found.dropped)
+        dropped = Counter(found.dropped)
         if repeated := len(found) - len(new):
-            dropped[REPEATED] = dropped.get(REPEATED, 0) + repeated
+            dropped[REPEATED] += repeated
         moved = [replace(pair, answer_start=pair.answer_start + start) for pair in new]
         self.pairs += moved
         self._passages.append(found)
-        for reason, count in dropped.items():
-            self.dropped[reason] = self.dropped.get(reason, 0) + count
+        self.dropped.update(dropped)
         return QAPairs(moved, reason=found.reason, dropped=dropped)
 
     @property
@@ -122,19 +116,14 @@ class WholeText:
         wanted = self._request.number if self._request.answers is None else len(self._request.answers)
         if len(self._passages) == 1 and wanted is not None and len(self.pairs) < wanted and not self._lost:
             return self._passages[0].reason
-        return shortage(len(self.pairs), wanted, Counter(self.dropped))
+        return shortage(len(self.pairs), wanted, self.dropped)
 
     def result(self) -> QAPairs:
         """The best pairs, best first: of several passages those that the whole text would have given."""
         ordered = sorted(self.pairs, key=lambda pair: (-self._rank(pair), pair.answer_start, pair.question))
         if self._keeps_all or len(self._passages) < 2:
             return QAPairs(ordered, reason=self.reason, dropped=self.dropped)
-        return choose(self._request.text, ordered, self._request.number, dropped=Counter(self.dropped))
-
-
-def _sentences(text: str) -> list[TextPassage]:
-    spans = (stripped(text, start, end) for start, end in sentences(text))
-    return [TextPassage(text[start:end], start) for start, end in spans if start < end]
+        return choose(self._request.text, ordered, self._request.number, dropped=self.dropped)
 
 
 def _joined(text: str, passages: Iterable[TextPassage], answers: Sequence[AnswerSpan]) -> list[TextPassage]:
@@ -146,7 +135,3 @@ def _joined(text: str, passages: Iterable[TextPassage], answers: Sequence[Answer
             passage = TextPassage(text[first : passage.end], first)
         joined.append(passage)
     return joined
-
-
-def _moved(span: AnswerSpan, by: int) -> AnswerSpan:
-    return replace(span, start=span.start + by)

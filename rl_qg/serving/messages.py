@@ -4,7 +4,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
 from rl_qg.data.formats import is_unicode
 
 TEXT = "Ada Lovelace wrote the first program in London in 1843."
@@ -76,25 +75,13 @@ class QuestionsRequest(Message):
 class PairOut(BaseModel):
     """A question and its answer in the text."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [PAIR]})
+    model_config = ConfigDict(from_attributes=True, json_schema_extra={"examples": [PAIR]})
     question: str
     answer: str
     answer_start: int
     score: float = Field(description="from 0 to 1, higher is better")
     reason: str = Field(description="why the pair was chosen")
     scores: dict[str, float] = Field(description="each criterion")
-
-    @classmethod
-    def of(cls, pair: QAPair) -> "PairOut":
-        """A pair without what is for programs alone."""
-        return cls(
-            question=pair.question,
-            answer=pair.answer,
-            answer_start=pair.answer_start,
-            score=pair.score,
-            reason=pair.reason,
-            scores=dict(pair.scores),
-        )
 
 
 class PairsResponse(BaseModel):
@@ -105,12 +92,6 @@ class PairsResponse(BaseModel):
     dropped: dict[str, int] = Field(description="pairs that were left out, by reason")
     model: str
     warning: Warned = ""
-
-    @classmethod
-    def of(cls, pairs: QAPairs, model: str, warning: str) -> "PairsResponse":
-        return cls(
-            pairs=[*map(PairOut.of, pairs)], reason=pairs.reason, dropped=pairs.dropped, model=model, warning=warning
-        )
 
 
 class AnswersRequest(Message):
@@ -125,14 +106,11 @@ class AnswersRequest(Message):
 class AnswerOut(BaseModel):
     """An answer, and where it stands."""
 
+    model_config = ConfigDict(from_attributes=True)
     text: str
     start: int
     kind: str = Field(description="what proposed it, such as date or name")
     score: float
-
-    @classmethod
-    def of(cls, span: AnswerSpan) -> "AnswerOut":
-        return cls(text=span.text, start=span.start, kind=span.kind, score=span.score)
 
 
 class AnswersResponse(BaseModel):
@@ -186,6 +164,7 @@ class ExplainRequest(Message):
 class WeighedToken(BaseModel):
     """A part of the text, and what it has to do with the question: from -1 (against it) to 1."""
 
+    model_config = ConfigDict(from_attributes=True)
     start: int
     end: int
     weight: float

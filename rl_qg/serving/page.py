@@ -2,8 +2,8 @@
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +18,7 @@ from rl_qg.asking.documents import ENDINGS, Row, export, line_feeds, row_of
 from rl_qg.asking.pairs import AskRequest, QAPair, QAPairs
 from rl_qg.pages.results import page_environment
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import packaged_yaml
 from rl_qg.serving.gate import MOST_FIELDS
 from rl_qg.serving.messages import PairOut, PairsRequest
 from rl_qg.serving.problems import ProblemError
@@ -33,15 +34,8 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",  # with no-referrer, browsers send `Origin: null` with a form
 }
-WAY_NAMES = {"pipeline": "answers, then questions", "multitask": "one model for both", "end2end": "all pairs at once"}
-LANGUAGES = {
-    **{"ar": "Arabic", "zh": "Chinese", "en": "English", "fr": "French", "de": "German", "he": "Hebrew"},
-    **{"it": "Italian", "ja": "Japanese", "ko": "Korean", "pt": "Portuguese", "ru": "Russian", "es": "Spanish"},
-}
-FORMAT_NAMES = {
-    **{"jsonl": "JSON lines", "csv": "CSV", "json": "JSON", "squad": "SQuAD (JSON)", "anki": "Anki (text)"},
-    "gift": "Moodle GIFT",
-}
+_TEXTS: Mapping[str, Mapping[str, str]] = packaged_yaml(__file__, "page.yaml")
+LANGUAGES, FORMAT_NAMES = _TEXTS["languages"], _TEXTS["formats"]
 TEXT_ENDINGS = (".txt", ".text", ".md", ".markdown")
 MOST_EXPORTED = 50_000_000  # characters of a text, times its pairs: every row has the text
 
@@ -113,15 +107,8 @@ class _Page:
         environment = page_environment("rl_qg.serving", "page_files/page.html", "page_files/question.html")
         self._template = environment.get_template("page_files/page.html")
         self._assets = page_files("rl_qg.serving")
-        self._faults = {
-            "text": "Give a text: paste it, or open a text file.",
-            "number": f"Questions: a whole number from 1 to {settings.max_questions}.",
-            "way": "This model has no such way: choose one of the list.",
-            "language": "Language: choose one of the list.",
-            "min_score": "Minimum score: a number from 0 to 1.",
-            "key": "This server asks for a key: type a key that it knows.",
-            "about": "These words do not stand in the text like this: copy them from it.",
-        }
+        most = settings.max_questions
+        self._faults = {field: line.format(most=most) for field, line in _TEXTS["faults"].items()}
 
     async def show(self) -> Response:
         return self._rendered(FormValues())
@@ -134,11 +121,12 @@ class _Page:
 
     async def answer_form(self, request: Request) -> Response:
         """Answer the form with a whole page. What is wrong stands in it, and what was typed."""
-        check_origin(request)
+        _check_origin(request)
         values = FormValues()
         try:
             form = await self._form(request)
-            values = _typed(form)
+            typed = {field.name: form[field.name] for field in fields(FormValues) if field.name in form}
+            values = FormValues(**{name: line_feeds(one) for name, one in typed.items() if isinstance(one, str)})
             self._check_key(request)
             values = await self._with_file(form, values)
             asked = self._asked(values)
@@ -157,10 +145,17 @@ class _Page:
         except Exception as error:
             log.error("form", extra={"fields": {"error": described(error)}})
             return self._rendered(values, 500, fault="The model failed on this text: try another part of it.")
-        return self._rendered(values, status=_status(found), result=_result(asked, found))
+        told = f"{len(found)} question{'' if len(found) == 1 else 's'}."
+        # Each pair also as it is on the wire, for exports and for the script.
+        rows = [(PairOut.model_validate(pair).model_dump_json(), pair) for pair in found]
+        result = {"rows": rows, "parts": marked_parts(asked.text, found)}
+        result |= {"text": asked.text, "language": asked.language}
+        return self._rendered(
+            values, status=f"{told} {_sentence(found.reason)}" if found.reason else told, result=result
+        )
 
     async def export(self, request: Request) -> Response:
-        check_origin(request)
+        _check_origin(request)
         try:
             self._check_key(request)
         except FormFault as fault:
@@ -174,7 +169,16 @@ class _Page:
         if len(text) * len(sent) > MOST_EXPORTED:
             most = MOST_EXPORTED // len(text)
             raise ProblemError(413, f"{len(sent)} questions about so long a text; export at most {most} at a time")
-        return await run_in_threadpool(_exported, text, sent, file_format)
+        if file_format not in FORMAT_NAMES:
+            raise ProblemError(422, f"format={file_format[:40]} is not one of {', '.join(FORMAT_NAMES)}")
+        title = text.strip().partition("\n")[0][:60]
+
+        def exported() -> str:
+            return export([_row(text, title, wire, number) for number, wire in enumerate(sent, 1)], file_format)
+
+        ending = next(ending for ending, named in ENDINGS.items() if named == file_format)
+        attachment = {"Content-Disposition": f'attachment; filename="questions{ending}"'}
+        return PlainTextResponse(await run_in_threadpool(exported), headers=HEADERS | attachment)
 
     def _check_key(self, request: Request) -> None:
         if self._asks_key and not getattr(request.state, "key", None):
@@ -198,7 +202,7 @@ class _Page:
             text = (await file.read()).decode("utf-8-sig")
         except UnicodeDecodeError:
             raise FormFault("file", f"{file.filename} is not text in UTF-8: save it as UTF-8.") from None
-        return FormValues(**{**asdict(values), "text": line_feeds(text)})
+        return replace(values, text=line_feeds(text))
 
     def _asked(self, values: FormValues) -> AskRequest:
         about = values.about.strip()
@@ -231,20 +235,13 @@ class _Page:
         return ask_request(one, self._service, self._settings)
 
     def _rendered(
-        self,
-        values: FormValues,
-        status_code: int = 200,
-        *,
-        headers: Mapping[str, str] | None = None,
-        fault: str = "",
-        fault_field: str = "",
-        status: str = "",
-        result: Mapping[str, Any] | None = None,
+        self, values: FormValues, status_code: int = 200, *, headers: Mapping[str, str] | None = None, **more: Any
     ) -> Response:
+        """The page with what was typed; `more`: `fault` and `fault_field`, or `status` and `result`."""
         page = {
             "model": self._service.name or "being loaded",
             "warning": self._service.warning,
-            "ways": {way: WAY_NAMES.get(way, way) for way in self._service.ways},
+            "ways": {way: _TEXTS["ways"].get(way, way) for way in self._service.ways},
             "languages": LANGUAGES,
             "formats": FORMAT_NAMES,
             "most_characters": self._settings.max_characters,
@@ -252,23 +249,16 @@ class _Page:
             "explains": self._settings.explain,
             "asks_key": self._asks_key,
             "faults": self._faults,
-            **{"typed": values, "fault": fault, "fault_field": fault_field, "status": status, "result": result},
+            **{"typed": values, "fault": "", "fault_field": "", "status": "", "result": None, **more},
         }
         fixed = HEADERS | {"Cache-Control": "no-store"}
         return HTMLResponse(self._template.render(page=page), status_code, headers={**(headers or {}), **fixed})
 
 
-def check_origin(request: Request) -> None:
+def _check_origin(request: Request) -> None:
     """Refuse a form that another site's page has sent (cross-site request forgery)."""
     if not is_of_own_page(request.headers):
         raise ProblemError(403, "this form was sent by a page of another site; open the page of this server")
-
-
-def _typed(form: FormData) -> FormValues:
-    """What stands in the fields; those that are missing have their defaults."""
-    typed = {field.name: form[field.name] for field in fields(FormValues) if field.name in form}
-    values = {name: line_feeds(value) for name, value in typed.items() if isinstance(value, str)}
-    return FormValues(**values)
 
 
 def _number(kind: type[int] | type[float], typed: str) -> Any:
@@ -281,11 +271,6 @@ def _number(kind: type[int] | type[float], typed: str) -> Any:
 
 def _sentence(line: str) -> str:
     return line[:1].upper() + line[1:] + ("" if line.endswith((".", "!", "?")) else ".")
-
-
-def _status(found: QAPairs) -> str:
-    count = f"{len(found)} question{'' if len(found) == 1 else 's'}."
-    return f"{count} {_sentence(found.reason)}" if found.reason else count
 
 
 def _row(text: str, title: str, wire: str, number: int) -> Row:
@@ -303,19 +288,3 @@ def _row(text: str, title: str, wire: str, number: int) -> Row:
     row = row_of(pair, identity=str(number), title=title, context=text) | {"score": sent.score}
     del row["logprob"]  # the page does not know it
     return row
-
-
-def _exported(text: str, sent: Sequence[str], file_format: str) -> Response:
-    if file_format not in FORMAT_NAMES:
-        raise ProblemError(422, f"format={file_format[:40]} is not one of {', '.join(FORMAT_NAMES)}")
-    title = text.strip().partition("\n")[0][:60]
-    rows = [_row(text, title, wire, number) for number, wire in enumerate(sent, 1)]
-    ending = next(ending for ending, named in ENDINGS.items() if named == file_format)
-    attachment = {"Content-Disposition": f'attachment; filename="questions{ending}"'}
-    return PlainTextResponse(export(rows, file_format), headers=HEADERS | attachment)
-
-
-def _result(asked: AskRequest, found: QAPairs) -> dict[str, Any]:
-    """What the template shows of pairs; each also as it is on the wire, for exports and for the script."""
-    rows = [(PairOut.of(pair).model_dump_json(), pair) for pair in found]
-    return {"text": asked.text, "language": asked.language, "rows": rows, "parts": marked_parts(asked.text, found)}

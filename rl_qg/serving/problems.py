@@ -49,6 +49,11 @@ class ProblemError(Exception):
         return problem | ({"errors": self.errors} if self.errors else {})
 
 
+def wrong_field(name: str, detail: str) -> ProblemError:
+    """The problem 422 of one field of a request; of a list, `name` is such as `answers/0`."""
+    return ProblemError(422, f"{name}: {detail}", errors=[{"pointer": f"/{name}", "detail": detail}])
+
+
 class ProblemFields(BaseModel):
     """The members of a problem, for the description of the interface."""
 
@@ -91,16 +96,14 @@ def of_validation(error: RequestValidationError) -> ProblemError:
         return ProblemError(400, "send a JSON object, with Content-Type: application/json")
     if any(fault["type"] == "missing" and fault["loc"] == ("body",) for fault in found):
         return ProblemError(400, "the body is empty; send a JSON object, with Content-Type: application/json")
-    errors = [{"pointer": _pointer(fault["loc"]), "detail": _fault(fault)} for fault in found]
+    errors = []
+    for fault in found:  # a place such as ("body", "answers", 0, "text") is /answers/0/text
+        parts = [str(part).replace("~", "~0").replace("/", "~1") for part in fault["loc"][1:]]
+        pointer = "".join(f"/{part.encode(errors='replace').decode()[:80]}" for part in parts)
+        errors.append({"pointer": pointer, "detail": _fault(fault)})
     first = errors[0]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return ProblemError(422, f"{first['pointer'][1:] or 'body'}: {first['detail']}{more}", errors=errors[:20])
-
-
-def _pointer(place: Sequence[Any]) -> str:
-    """A place such as ("body", "answers", 0, "text") as /answers/0/text."""
-    parts = [str(part).replace("~", "~0").replace("/", "~1") for part in place[1:]]
-    return "".join(f"/{part.encode(errors='replace').decode()[:80]}" for part in parts)
 
 
 def _fault(fault: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from rl_qg.asking.pairs import AnswerSpan, AskRequest
 from rl_qg.data.layouts import first_place
 from rl_qg.serving.long_texts import located
 from rl_qg.serving.messages import GivenAnswer, PairsRequest, QuestionsRequest
-from rl_qg.serving.problems import ProblemError
+from rl_qg.serving.problems import ProblemError, wrong_field
 from rl_qg.serving.service import AskingService
 from rl_qg.settings.web import ServeSettings
 
@@ -45,14 +45,12 @@ def check_text(text: str, settings: ServeSettings) -> None:
 
 def check_number(number: int, name: str, settings: ServeSettings) -> None:
     if number > settings.max_questions:
-        detail = f"is {number}; this server gives at most {settings.max_questions} at a time"
-        raise ProblemError(422, f"{name}: {detail}", errors=[{"pointer": f"/{name}", "detail": detail}])
+        raise wrong_field(name, f"is {number}; this server gives at most {settings.max_questions} at a time")
 
 
 def check_way(way: str | None, service: AskingService) -> None:
     if way is not None and service.ways and way not in service.ways:
-        detail = f"this model cannot {way}; it can {', '.join(service.ways)}"
-        raise ProblemError(422, f"way: {detail}", errors=[{"pointer": "/way", "detail": detail}])
+        raise wrong_field("way", f"this model cannot {way}; it can {', '.join(service.ways)}")
 
 
 def given_answers(
@@ -60,11 +58,7 @@ def given_answers(
 ) -> tuple[AnswerSpan, ...]:
     """Given answers as spans without white space around them. Without a place: where the words stand first.
 
-    Args:
-        text: in which they stand.
-        answers: of the client.
-        settings: of the server.
-        field: of the request that has the answers; None: `answers/0` and so on.
+    `field`: of the request that has them; None: `answers/0` and so on.
     """
     check_number(len(answers), field or "answers", settings)
     spans = []
@@ -75,8 +69,7 @@ def given_answers(
             span = AnswerSpan(answer.text, place)
         if span.start < 0 or not text.startswith(span.text, span.start):
             where = "the text" if place is None else f"the text at character {place}"
-            detail = f"is not in {where}, letter by letter"
-            raise ProblemError(422, f"{name}: {detail}", errors=[{"pointer": f"/{name}", "detail": detail}])
+            raise wrong_field(name, f"is not in {where}, letter by letter")
         spans.append(span)
     return tuple(located(text, spans))
 
@@ -84,7 +77,12 @@ def given_answers(
 async def until_client_leaves(request: Request, work: Awaitable[Result], service: AskingService) -> Result:
     """Await `work`; cancel it when the client closes its connection."""
     doing = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_client_left(request))
+
+    async def left() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    watching = asyncio.ensure_future(left())
     try:
         await asyncio.wait((doing, watching), return_when=asyncio.FIRST_COMPLETED)
         if not doing.done():
@@ -99,8 +97,3 @@ async def until_client_leaves(request: Request, work: Awaitable[Result], service
 
 class ClientLeftError(Exception):
     """Nobody waits for the answer."""
-
-
-async def _client_left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

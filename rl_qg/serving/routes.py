@@ -22,6 +22,7 @@ from rl_qg.serving.messages import (
     HealthResponse,
     ModelOut,
     ModelsResponse,
+    PairOut,
     PairsRequest,
     PairsResponse,
     QuestionsRequest,
@@ -44,12 +45,8 @@ from rl_qg.text.english import CLOSED
 from rl_qg.text.spans import tokens
 from rl_qg.web.requests import described
 
-# Why a question fits a text: the words of the text that it shares, those near the answer most.
-#
-# This needs no model. The question's own words say what it asks about; where they stand near the answer, the text
-# around the answer is what the question was made from. `rl-qg explain reward=qrelscore` shows the same for a model-
-# based score.
-
+# Why a question fits a text, without a model: the words of the text that it shares, those near the answer most. They
+# say what it asks about, and the text around the answer is what it was made from.
 
 METRIC = "shared words"
 HALF = 100  # characters from the answer at which a word weighs half
@@ -81,13 +78,13 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
     async def pairs(body: PairsRequest, request: Request) -> PairsResponse:
         asked = ask_request(body, service, settings)
         found = await until_client_leaves(request, service.pairs(asked), service)
-        return PairsResponse.of(found, service.name, service.warning)
+        return _response(found, service)
 
     @router.post("/questions", summary="Questions about given answers, in their order")
     async def questions(body: QuestionsRequest, request: Request) -> PairsResponse:
         asked = questions_request(body, service, settings)
         found = await until_client_leaves(request, service.pairs(asked), service)
-        return PairsResponse.of(_in_order(found, asked), service.name, service.warning)
+        return _response(_in_order(found, asked), service)
 
     @router.post(
         "/pairs/stream",
@@ -115,7 +112,8 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
         check_number(body.number, "number", settings)
         work = service.answers(body.text, body.number, body.language)
         spans = await until_client_leaves(request, work, service)
-        return AnswersResponse(answers=[*map(AnswerOut.of, spans)], model=service.name, warning=service.warning)
+        answers = [AnswerOut.model_validate(span) for span in spans]
+        return AnswersResponse(answers=answers, model=service.name, warning=service.warning)
 
     @router.post("/score", summary="Scores of questions that you have")
     async def score(body: ScoreRequestBody, request: Request) -> ScoreResponse:
@@ -135,7 +133,7 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
             work = service.explain(body.question, body.text, answer)
             if (found := await until_client_leaves(request, work, service)) is None:
                 return ExplainResponse(tokens=shared_words(body.text, body.question, answer), metric=METRIC)
-            tokens = [WeighedToken(start=one.start, end=one.end, weight=one.weight) for one in found]
+            tokens = [WeighedToken.model_validate(one) for one in found]
             return ExplainResponse(tokens=tokens, metric=service.explains or METRIC)
 
     @router.get("/models", summary="The model of this server")
@@ -169,7 +167,7 @@ def operation_routes(service: AskingService) -> APIRouter:
 
 
 async def _events(
-    first: tuple[int, QAPairs] | None,
+    item: tuple[int, QAPairs] | None,
     rest: AsyncGenerator[tuple[int, QAPairs]],
     whole: WholeText,
     service: AskingService,
@@ -177,24 +175,13 @@ async def _events(
     """One event `pairs` for each passage, then `done` with counts, or `error` with a problem."""
     passages = 0
     try:
-        item = first
         while item is not None:
             found = whole.add(*item)
             passages += 1
-            response = PairsResponse.of(found, service.name, service.warning)
-            yield _event("pairs", {"passage": item[0], **response.model_dump()})
+            yield _event("pairs", {"passage": item[0], **_response(found, service).model_dump()})
             item = await anext(rest, None)
-        yield _event(
-            "done",
-            {
-                "passages": passages,
-                "pairs": len(whole.pairs),
-                "reason": whole.reason,
-                "dropped": whole.dropped,
-                "model": service.name,
-                "warning": service.warning,
-            },
-        )
+        counts = {"passages": passages, "pairs": len(whole.pairs), "reason": whole.reason, "dropped": whole.dropped}
+        yield _event("done", {**counts, "model": service.name, "warning": service.warning})
     except ProblemError as problem:
         yield _event("error", problem.to_dict())
     except Exception as error:  # the status is sent already
@@ -202,6 +189,13 @@ async def _events(
         yield _event("error", ProblemError(500, "the model failed on this text").to_dict())
     finally:
         await rest.aclose()  # what still waits is cancelled
+
+
+def _response(pairs: QAPairs, service: AskingService) -> PairsResponse:
+    rows = [PairOut.model_validate(pair) for pair in pairs]
+    return PairsResponse(
+        pairs=rows, reason=pairs.reason, dropped=pairs.dropped, model=service.name, warning=service.warning
+    )
 
 
 def _event(name: str, data: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from threading import Condition, Event, Thread
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
@@ -19,6 +19,9 @@ from rl_qg.runtime.processes import OutOfMemoryRetry
 from rl_qg.serving.long_texts import WholeText, passage_requests
 from rl_qg.serving.problems import ProblemError
 from rl_qg.settings.web import ServeSettings
+
+if TYPE_CHECKING:
+    from rl_qg.asking.question_generator import QuestionGenerator
 
 # --- What the server counts, for Prometheus ---
 
@@ -42,13 +45,9 @@ class ServerMetrics:
         self.pairs = Counter("rl_qg_pairs", "Pairs that were made", registry=own)
         self.failures = Counter("rl_qg_failures", "Passages on which the model failed", registry=own)
         self.cancelled = Counter("rl_qg_cancelled", "Requests whose client left", registry=own)
-        self._queue = Gauge("rl_qg_queue_length", "Passages that wait", registry=own)
-        self._ready = Gauge("rl_qg_ready", "1 when requests are taken", registry=own)
+        self.queue = Gauge("rl_qg_queue_length", "Passages that wait", registry=own)
+        self.ready = Gauge("rl_qg_ready", "1 when requests are taken", registry=own)
         ProcessCollector(registry=own)
-
-    def watch(self, queue_length: Callable[[], int], ready: Callable[[], bool]) -> None:
-        self._queue.set_function(queue_length)
-        self._ready.set_function(lambda: float(ready()))
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
@@ -169,29 +168,6 @@ MEMORY_SECONDS = 10  # after which a request that memory did not suffice for may
 GOOD_BATCHES = 100  # after memory ran out, before whole batches are tried again
 
 
-class AskingModel(Protocol):
-    """What the server needs of `rl_qg.QuestionGenerator`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def warning(self) -> str: ...
-    @property
-    def ways(self) -> tuple[str, ...]: ...
-    @property
-    def explains(self) -> str | None: ...
-    def rank(self, pair: QAPair) -> float: ...
-    def explain(self, question: str, context: str, answer: AnswerSpan) -> Sequence[WeighedSpan] | None: ...
-    def check(self, request: AskRequest) -> None: ...
-    def ask_many(self, requests: Sequence[AskRequest]) -> list[QAPairs]: ...
-    def answers(
-        self, texts: Sequence[str], *, number: int | None, language: str
-    ) -> Sequence[Sequence[AnswerSpan]]: ...
-    def score(
-        self, questions: Sequence[str], contexts: Sequence[str], answers: Sequence[str], *, language: str
-    ) -> list[dict[str, float]]: ...
-
-
 @dataclass(frozen=True)
 class ScoreRequest:
     """A question to score, with its text and its answer."""
@@ -209,12 +185,12 @@ class AskingService:
     makes the model; it is called in the thread.
     """
 
-    def __init__(self, load: Callable[[], AskingModel], settings: ServeSettings | None = None) -> None:
+    def __init__(self, load: "Callable[[], QuestionGenerator]", settings: ServeSettings | None = None) -> None:
         self.settings = settings or ServeSettings()
         self.metrics = ServerMetrics()
         self.failure: BaseException | None = None
         self._load = load
-        self._model: AskingModel | None = None
+        self._model: QuestionGenerator | None = None
         self._drained_at: float | None = None
         self._hurried = False
         self._loaded = Event()
@@ -227,7 +203,8 @@ class AskingService:
         self._retry = _retry()
         self._good_batches = 0
         self._thread = Thread(target=self._work, name="rl-qg model", daemon=True)
-        self.metrics.watch(lambda: len(self._queue), lambda: self.is_ready)
+        self.metrics.queue.set_function(lambda: len(self._queue))
+        self.metrics.ready.set_function(lambda: float(self.is_ready))
 
     # --- Its life ---
 
@@ -474,18 +451,12 @@ def unavailable(detail: str, seconds: int) -> ProblemError:
 
 
 def _scores(
-    model: AskingModel, lists: Sequence[Sequence[ScoreRequest]], language: str
+    model: "QuestionGenerator", lists: Sequence[Sequence[ScoreRequest]], language: str
 ) -> list[list[dict[str, float]]]:
     """The scores of several lists of questions, in one call."""
     flat = [request for requests in lists for request in requests]
-    scores = iter(
-        model.score(
-            [request.question for request in flat],
-            [request.text for request in flat],
-            [request.answer for request in flat],
-            language=language,
-        )
-    )
+    columns = ([getattr(request, name) for request in flat] for name in ("question", "text", "answer"))
+    scores = iter(model.score(*columns, language=language))
     return [[next(scores) for _ in requests] for requests in lists]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from rl_qg.serving.application import create_app
-from rl_qg.serving.service import AskingModel, AskingService
+from rl_qg.serving.service import AskingService
 from rl_qg.settings import ServeSettings
 from rl_qg.web.requests import APIKeys
 from tests.rl_qg.serving.fake_model import FakeModel
@@ -19,7 +19,7 @@ TEXT = "Ada Lovelace wrote the first program in London in 1843."
 
 @asynccontextmanager
 async def serving(
-    model: AskingModel | None = None, *, keys: list[str] | None = None, **settings: Any
+    model: Any | None = None, *, keys: list[str] | None = None, **settings: Any
 ) -> AsyncIterator[tuple[httpx.AsyncClient, AskingService]]:
     """A client of a ready service, which is closed at the end."""
     used = model or FakeModel()

@@ -34,7 +34,7 @@ def pairs_of(request: AskRequest) -> QAPairs:
 
 
 class FakeModel:
-    """Implements `AskingModel`.
+    """Implements what the server needs of `QuestionGenerator`.
 
     Args:
         seconds: of each call.
