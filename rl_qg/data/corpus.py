@@ -70,16 +70,12 @@ PRONOUN_RATE = 0.25
 def synthetic_examples(
     passages: int, *, seed: int, prefix: str = "world", shared_facts: float = 0.0, wordings: Wordings = "all"
 ) -> Iterator[QAExample]:
-    """Yield the questions about `passages` passages. The same arguments give the same text.
+    """Yield the questions about so many passages. The same arguments give the same text.
 
-    Args:
-        passages: how many.
-        seed: of the facts and their wording.
-        prefix: of the ids; it also changes the text, as the seed does.
-        shared_facts: the probability that the second subject of a passage has the same relations as the first, so
-            that each fact has one like it.
-        wordings: the question forms: all three of each relation, the two of `training`, or the other, `held_out`.
-            The passages are the same.
+    `prefix` begins the ids, and changes the text as the seed does. `shared_facts` is the probability that the second
+    subject of a passage has the same relations as the first, so that each fact has one like it. `wordings`: the
+    question forms, all three of each relation, the two of `training`, or the other, `held_out`, about the same
+    passages.
     """
     rng = random.Random(f"{prefix}-{seed}")
     for number in range(passages):

@@ -43,27 +43,18 @@ LONGEST_LINE = 1 << 26
 
 @dataclass(frozen=True)
 class RawRecord:
-    """A record as it is in its file.
-
-    Args:
-        answers: (text, offset) pairs; an unknown offset is -1.
-        unusable: why it cannot become an example although a table of questions may hold it, or "".
-        fault: of a malformed record, what is wrong: file, position, field.
-        multi_hop: the answer needs all sentences of the context.
-        language: of the question, as the record names it, or "".
-        extra: further fields that a table of questions shows.
-    """
+    """A record as it is in its file."""
 
     id: str
     title: str
     context: str
     question: str
-    answers: tuple[tuple[str, int], ...]
-    unusable: str = ""
-    fault: str = ""
-    multi_hop: bool = False
-    language: str = ""
-    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    answers: tuple[tuple[str, int], ...]  # (text, offset); an unknown offset is -1
+    unusable: str = ""  # why it cannot become an example although a table of questions may hold it
+    fault: str = ""  # of a malformed record, what is wrong: file, position, field
+    multi_hop: bool = False  # the answer needs all sentences of the context
+    language: str = ""  # of the question, as the record names it
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False)  # further fields for tables of questions
 
 
 def stem_and_kind(path: Path) -> tuple[str, str]:
@@ -270,9 +261,14 @@ def table_rows(path: Path, kind: str) -> Rows:
     """The rows of a `csv` or `tsv` table; for a row with too many or too few cells, what is wrong. Blank lines are
     skipped.
     """
+    if kind == "tsv":
+        texts = (text.rstrip("\r\n") for text in text_lines(path))
+        lines: Iterable[tuple[int, list[str]]] = enumerate((text.split("\t") if text else [] for text in texts), 1)
+    else:
+        lines = _csv_cells(path)
     header: list[str] = []
     number = 0
-    for line, cells in _tsv_cells(path) if kind == "tsv" else _csv_cells(path):
+    for line, cells in lines:
         where = f"{path}: line {line}"
         if not cells:
             continue
@@ -287,12 +283,6 @@ def table_rows(path: Path, kind: str) -> Rows:
             yield where, number, InputError(fault)
         else:
             yield where, number, dict(zip(header, cells, strict=True))
-
-
-def _tsv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(text_lines(path), 1):
-        text = line.rstrip("\r\n")
-        yield number, text.split("\t") if text else []
 
 
 def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -7,10 +7,10 @@ field becomes a malformed record. Parallel text files, whose layout is known by 
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from rl_qg.data.formats import (
     IMPOSSIBLE,
@@ -325,8 +325,7 @@ QUESTION, ANSWER = "question: ", ", answer: "
 MALFORMED = "malformed question-answer pair"
 
 
-@dataclass(frozen=True)
-class LmqgPairs:
+class LmqgPairs(NamedTuple):
     """The pairs of one passage, question and answer, in the order of the text, exact repetitions included; and the
     `malformed` parts that are no pair, which lmqg leaves out without a word.
     """
@@ -335,24 +334,17 @@ class LmqgPairs:
     malformed: list[str]
 
 
-def split_pairs(text: str, rule: Literal["metric", "model"] = "metric") -> LmqgPairs:
-    """Read the pairs of the text of one passage as lmqg does, which has two rules.
-
-    `metric` is that of its QAAligned score: parts are cut at ` | `, begin with `question: ` and have `, answer: `
-    exactly once; nothing is stripped. `model` is that of its models' output: parts are cut at `|`, have `question: `
-    anywhere (each is taken out) and `, answer: ` exactly once; both texts are stripped.
+def split_pairs(text: str) -> LmqgPairs:
+    """Read the pairs of the text of one passage as lmqg's QAAligned score does: parts are cut at ` | `, begin with
+    `question: ` and have `, answer: ` exactly once; nothing is stripped.
     """
-    segments = (text.split(SEPARATOR if rule == "metric" else SEPARATOR.strip())) if text.strip() else []
     pairs, malformed = list[tuple[str, str]](), list[str]()
-    for segment in segments:
+    for segment in text.split(SEPARATOR) if text.strip() else []:
         question, *answers = segment.split(ANSWER)
-        is_question = segment.startswith(QUESTION) if rule == "metric" else QUESTION in segment
-        if len(answers) != 1 or not is_question:
-            malformed.append(segment)
-        elif rule == "metric":
+        if len(answers) == 1 and segment.startswith(QUESTION):
             pairs.append((question[len(QUESTION) :], answers[0]))
         else:
-            pairs.append((question.replace(QUESTION, "").strip(), answers[0].strip()))
+            malformed.append(segment)
     return LmqgPairs(pairs, malformed)
 
 
@@ -516,8 +508,7 @@ _FILES = {
 }
 
 
-@dataclass(frozen=True)
-class ParallelFiles:
+class ParallelFiles(NamedTuple):
     """The files of one split; `tagged`: that of the answers has tags instead of texts."""
 
     name: str

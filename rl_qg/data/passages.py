@@ -64,20 +64,15 @@ class PassageCounts:
 class Passages:
     """The distinct passages of some files, in order. Each `iter` reads the files again; only hashes are in memory.
 
-    Args:
-        sources: text files (`.txt`, `.text`, `.md`, also `.gz`); SQuAD `.json`; `.jsonl` or `.parquet` with `context`
-            (or `paragraph`, or `text`) and optionally `id` and `title`. A missing id becomes `<file stem>-<number>`;
-            so does the id of QA data, where ids are those of questions.
-        form: of text files: `line` (a passage a line) or `paragraph` (blank lines between passages).
-        excluded: keys (`passage_key`) of passages that are left out, such as those of validation data.
-
-    `counts` is about the last reading.
+    `sources` are text files (`.txt`, `.text`, `.md`, also `.gz`); SQuAD `.json`; `.jsonl` or `.parquet` with `context`
+    (or `paragraph`, or `text`) and optionally `id` and `title`. A missing id becomes `<file stem>-<number>`; so does
+    the id of QA data, where ids are those of questions.
     """
 
     sources: Sequence[str]
-    form: str = "line"
-    excluded: Collection[bytes] = ()
-    counts: PassageCounts = field(default_factory=PassageCounts)
+    form: str = "line"  # of text files: `line` (a passage a line) or `paragraph` (blank lines between passages)
+    excluded: Collection[bytes] = ()  # keys (`passage_key`) that are left out, such as those of validation data
+    counts: PassageCounts = field(default_factory=PassageCounts)  # of the last reading
 
     def __post_init__(self) -> None:
         if self.form not in FORMS:

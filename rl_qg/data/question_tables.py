@@ -7,10 +7,9 @@ knows.
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rl_qg.data.formats import KINDS, existing_file, is_unicode, stem_and_kind, text_lines
 from rl_qg.data.layouts import FACTS, parallel_files, rows
@@ -23,8 +22,7 @@ ALTERNATIVES = {"context": "paragraph", "answer": "answers", "references": "refe
 """Second name under which a column is looked up if its name was not set: as in QG-Bench, SQuAD, QGEval."""
 
 
-@dataclass(frozen=True)
-class TableRow:
+class TableRow(NamedTuple):
     """One row as it is in its file, and its position, for messages."""
 
     where: str
@@ -32,12 +30,9 @@ class TableRow:
 
 
 class QuestionTable:
-    """The rows of a file, or of text files by column. Each `iter` reads them from the start.
-
-    Args:
-        source: a path; or for each column a text file with one item a line, such as `{"question": "q.txt", …}`.
-        columns: for any of question, context, answer, references and sentence, the name of the field that holds it.
-        hotpotqa_context: what the passage of a HotpotQA question is (`rl_qg.data.layouts.CONTEXTS`).
+    """The rows of a file, or of text files by column (`{"question": "q.txt", …}`, one item a line). Each `iter` reads
+    them from the start. `columns`: for any of question, context, answer, references and sentence, the name of its
+    field; `hotpotqa_context`: what the passage of a HotpotQA question is (`rl_qg.data.layouts.CONTEXTS`).
 
     Malformed records of QA data are left out; `malformed` has their faults (file, position, field), as the last
     reading found them. A row of another kind of file that cannot be read is an error.
@@ -78,7 +73,13 @@ class QuestionTable:
         path, self.malformed = self.paths[0], []
         if self._parallel or stem_and_kind(path)[1] == "json":
             return self._records(path)
-        return _file_rows(path)
+        return self._file_rows(path)
+
+    def _file_rows(self, path: Path) -> Iterator[TableRow]:
+        for where, _, row in rows(path):
+            if isinstance(row, InputError):
+                raise row
+            yield TableRow(where, row)
 
     def _records(self, path: Path) -> Iterator[TableRow]:
         """One row a record of QA data; records that could be no example (a yes or no as the answer) are rows too."""
@@ -141,10 +142,3 @@ def _parallel_rows(texts: Mapping[str, Path]) -> Iterator[TableRow]:
             raise InputError(f"{lengths}: give every column one item a line")
         fields = {name: line.rstrip("\r\n") for name, line in zip(texts, items, strict=True)}
         yield TableRow(f"{first}: line {number}", fields)
-
-
-def _file_rows(path: Path) -> Iterator[TableRow]:
-    for where, _, row in rows(path):
-        if isinstance(row, InputError):
-            raise row
-        yield TableRow(where, row)

@@ -35,13 +35,8 @@ CONVERTED = "refs/convert/parquet"
 def raw_records(
     source: str, split: str, *, unlabelled: bool = False, hotpotqa_context: str = FACTS
 ) -> Iterator[RawRecord]:
-    """The records of a file, or of one split of a Hub data set; a missing id becomes `<file stem>-<row>`.
-
-    Args:
-        source: a path, or a Hub name, with a configuration as `name:configuration`.
-        split: of a Hub data set.
-        unlabelled: as in `rl_qg.data.layouts.RecordOptions`.
-        hotpotqa_context: as there.
+    """The records of a file, or of one split of a Hub data set (`name` or `name:configuration`); a missing id becomes
+    `<file stem>-<row>`. Options are those of `rl_qg.data.layouts.RecordOptions`.
     """
     options = RecordOptions(unlabelled, hotpotqa_context)
     if is_hub_name(source):
@@ -114,18 +109,14 @@ def read_examples(
     allow_unlabelled: bool = False,
     hotpotqa_context: str = FACTS,
 ) -> QAData:
-    """Read QA examples from one source or several, in order.
+    """Read QA examples from one source or several, in order: files (SQuAD v1.1 or v2, HotpotQA or MS MARCO `.json`;
+    flat or QG-Bench columns in `.jsonl` or `.parquet`; JSON also as `.gz`; parallel text files) or Hub data sets, of
+    which the split `role` is read.
 
-    Args:
-        sources: files (SQuAD v1.1 or v2, HotpotQA or MS MARCO `.json`; flat or QG-Bench columns in `.jsonl` or
-            `.parquet`; JSON also as `.gz`; parallel text files) or names of Hub data sets.
-        role: the split of a Hub data set that is read.
-        allow_unlabelled: keep records without a question.
-        hotpotqa_context: what the passage of a HotpotQA question is (`rl_qg.data.layouts.CONTEXTS`).
-
-    An answer that is not at its offset is moved when its text occurs once in the context. Records that cannot be used
-    are dropped and counted. Raises `InputError` where a file is missing or cannot be parsed, or a source has no usable
-    record.
+    `allow_unlabelled` keeps records without a question. `hotpotqa_context` is what the passage of a HotpotQA question
+    is (`rl_qg.data.layouts.CONTEXTS`). An answer that is not at its offset is moved when its text occurs once in the
+    context. Records that cannot be used are dropped and counted. Raises `InputError` where a file is missing or cannot
+    be parsed, or a source has no usable record.
     """
     names = source_names(sources)
     if not names:
@@ -184,11 +175,8 @@ def _no_good_record(source: Any, read: int, fault: str) -> str:
 
 
 class RecordChecker:
-    """Turns records into examples, and counts what it repairs and drops.
-
-    Args:
-        new_ids: the ids that an earlier checker of the same records gave to duplicates, by position among the kept
-            records. This checker then uses them instead of remembering all ids itself.
+    """Turns records into examples, and counts what it repairs and drops. With the `new_ids` that an earlier checker of
+    the same records gave to duplicates, by position among the kept records, it need not remember all ids itself.
     """
 
     def __init__(self, new_ids: Mapping[int, str] | None = None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rl_qg.data.corpus import Wordings, synthetic_examples
 from rl_qg.data.examples import QAExample, Role, check_limit, examples_hash, passage_hash, report_limit, seeded_rank
@@ -36,31 +36,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Splits:
-    """The examples of one run.
+    """The examples of one run. Keys of passages are those of `passage_key`."""
 
-    Args:
-        gold: training examples whose questions are known; CE, SCST and the gold reader learn from these.
-        unlabelled: training passages with answers but no questions (see `data.labelled_fraction` and
-            `data.unlabelled`); the self-critical stage and generation read them, cross-entropy does not.
-        validation: held-out examples; nothing learns from them.
-        held_out: the keys (`passage_key`) of all validation passages, sampled or not.
-        leakage: the check that no training passage is a validation passage.
-        hashes: SHA-256 of each data file.
-        report: what the readers counted.
-        choosing: the keys of the validation passages that evaluations during training read alone, where these choose
-            a model; empty: they read all.
-        choice: what chooses, and on which passages; None where nothing does (`rl_qg.commands.runs`).
-    """
-
-    gold: list[QAExample]
+    gold: list[QAExample]  # training examples whose questions are known; CE, SCST and the gold reader learn from these
+    # Training passages with answers but no questions (`data.labelled_fraction`, `data.unlabelled`): the self-critical
+    # stage and generation read them, cross-entropy does not.
     unlabelled: list[QAExample]
-    validation: list[QAExample]
-    held_out: frozenset[bytes] = frozenset()
-    leakage: Mapping[str, Any] = field(default_factory=dict)
-    hashes: Mapping[str, str] = field(default_factory=dict)
-    report: Mapping[str, Any] = field(default_factory=dict)
+    validation: list[QAExample]  # held-out examples; nothing learns from them
+    held_out: frozenset[bytes] = frozenset()  # the keys of all validation passages, sampled or not
+    leakage: Mapping[str, Any] = field(default_factory=dict)  # the check that no training passage is one of those
+    hashes: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of each data file
+    report: Mapping[str, Any] = field(default_factory=dict)  # what the readers counted
+    # The keys of the validation passages that evaluations during training read alone, where these choose a model.
     choosing: frozenset[bytes] = frozenset()
-    choice: Mapping[str, Any] | None = None
+    choice: Mapping[str, Any] | None = None  # what chooses, and on which passages (`rl_qg.commands.runs`)
 
     @property
     def validation_in_training(self) -> list[QAExample]:
@@ -74,10 +63,8 @@ class Splits:
 
 
 def load_splits(settings: DataSettings, *, development: float = 0.0, whole_passages: bool = False) -> Splits:
-    """Read both roles, drop training passages that are also validation passages, and select the unlabelled ones.
-
-    With `whole_passages` the limits `data.max_train` and `data.max_validation` keep or leave out all questions of a
-    passage.
+    """Read both roles, drop training passages that are also validation passages, and select the unlabelled ones. With
+    `whole_passages` the limits of both keep or leave out all questions of a passage.
 
     Without `data.train` there are no gold examples, if `data.unlabelled` names passages. Without `data.validation` the
     fraction `development` of the training passages, if it is not 0, is set aside as validation data.
@@ -138,10 +125,13 @@ def _without_leakage(
 ) -> tuple[list[QAExample], dict[str, int]]:
     """The training examples about passages that are not in the validation data, and the counts of the check."""
     found = leakage(train, validation)
-    leaked = set(found.shared_hashes)
-    clean = [example for example in train if passage_hash(example.context) not in leaked]
-    check = {"train_passages": found.train_passages, "validation_passages": found.validation_passages}
-    check |= {"shared_passages": found.shared, "train_examples_dropped": len(train) - len(clean)}
+    clean = [example for example in train if passage_hash(example.context) not in found.shared_hashes]
+    check = {
+        "train_passages": found.train_passages,
+        "validation_passages": found.validation_passages,
+        "shared_passages": found.shared,
+        "train_examples_dropped": len(train) - len(clean),
+    }
     log.info(
         "leakage check: %(train_passages)d training and %(validation_passages)d validation passages, "
         "%(shared_passages)d shared; %(train_examples_dropped)d training examples dropped",
@@ -181,7 +171,10 @@ def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = Fa
     """All examples of one role; the counts are logged."""
     source = _source(settings, role)
     if source == WORLD:
-        data = _corpus_data(settings.world, role)
+        examples = list(_corpus_examples(settings.world, role))
+        counts = {"read": len(examples), "kept": len(examples), "dropped": {}, **RecordChecker().changes}
+        report = {"role": role, "sources": [WORLD], **counts}
+        data = QAData(examples=examples, report=report, hashes={f"{WORLD} ({role})": examples_hash(examples)})
     else:
         context = settings.hotpotqa_context
         data = read_examples(source, role=role, allow_unlabelled=allow_unlabelled, hotpotqa_context=context)
@@ -209,20 +202,10 @@ def _corpus_examples(sizes: WorldSettings, role: Role) -> Iterator[QAExample]:
     )
 
 
-def _corpus_data(sizes: WorldSettings, role: Role) -> QAData:
-    examples = list(_corpus_examples(sizes, role))
-    none = {"count": 0, "ids": []}
-    counts = {"read": len(examples), "kept": len(examples), "dropped": {}}
-    changes = {"repaired": none, "answers_dropped": none, "duplicate_ids": none}
-    report = {"role": role, "sources": [WORLD], **counts, **changes}
-    return QAData(examples=examples, report=report, hashes={f"{WORLD} ({role})": examples_hash(examples)})
-
-
 # --- leakage and samples
 
 
-@dataclass(frozen=True)
-class Leakage:
+class Leakage(NamedTuple):
     """Passages that are in both sets, compared by `passage_hash`."""
 
     train_passages: int
@@ -317,6 +300,12 @@ def with_additional_spans(
     Passages of `held_out` (keys of `passage_key`) are left out of the files and counted; questions in the files are
     not used. Raises `InputError` where a file has no usable record, or passages of `held_out` alone.
     """
+
+    def added_records(name: str) -> Iterator[RawRecord]:
+        for record in raw_records(name, "train", unlabelled=True):
+            if not _is_held_out(record, held_out):
+                yield replace(record, question="")
+
     for name in files:
         out = [_is_held_out(record, held_out) for record in raw_records(name, "train", unlabelled=True)]
         left_out = sum(out)
@@ -325,18 +314,12 @@ def with_additional_spans(
         if left_out:
             log.info("%s: %d records are about passages of data.validation and are left out", name, left_out)
     training = [RecordSource("data.train", lambda: map(as_raw_record, known))] if known else []
-    added = [RecordSource(name, partial(_added_records, name, held_out), Path(name).expanduser()) for name in files]
+    added = [RecordSource(name, partial(added_records, name), Path(name).expanduser()) for name in files]
     stream = ExampleStream([*training, *added], role="train", allow_unlabelled=True, spans=True)
     if faults := stream.report.get("malformed"):
         log.warning("%s", malformed_line(", ".join(files), faults))
     log.info("%d distinct answers to ask about, %d of them in the training data", len(stream), len(known))
     return stream
-
-
-def _added_records(name: str, held_out: Collection[bytes]) -> Iterator[RawRecord]:
-    for record in raw_records(name, "train", unlabelled=True):
-        if not _is_held_out(record, held_out):
-            yield replace(record, question="")
 
 
 def _is_held_out(record: RawRecord, held_out: Collection[bytes]) -> bool:

@@ -3,10 +3,9 @@
 import hashlib
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rl_qg.data.examples import QAExample, Role, check_limit, examples_hash, passage_hash, seeded_rank
 from rl_qg.data.formats import RawRecord, existing_file, is_hub_name
@@ -24,8 +23,7 @@ class Examples(Protocol):
     def __iter__(self) -> Iterator[QAExample]: ...
 
 
-@dataclass(frozen=True)
-class RecordSource:
+class RecordSource(NamedTuple):
     """A name for messages, and a function that reads the records from the start; `path` of a source that is a file."""
 
     name: str
@@ -40,12 +38,9 @@ class ExampleStream:
     in memory is one byte for each record and the new ids of duplicates. Each `iter` reads the sources again, one
     record at a time; only a SQuAD JSON file, which is a single document, is held whole while it is read.
 
-    Args:
-        sources: where the records are.
-        role: for the report.
-        allow_unlabelled: keep records without a question.
-        limit: select a sample of at most this size (None: all), the same as `take` selects with `seed`.
-        spans: of the examples with the same answer span select only the first, as `answer_spans` does.
+    `allow_unlabelled` keeps records without a question; `limit` selects a sample of at most this size (None: all), the
+    same as `take` selects with `seed`; `spans` selects of the examples with the same answer span only the first, as
+    `answer_spans` does.
 
     `report` and `hashes` are those of `rl_qg.data.reading.QAData`. Errors are those of `read_examples`; while
     iterating, a source that has another number of records than before is one.
@@ -75,10 +70,8 @@ class ExampleStream:
     def hashes(self) -> dict[str, str]:
         """SHA-256 of each source: of the file, or of the examples when it is not a file."""
         return {
-            source.name: examples_hash(self._usable(RecordChecker(), [source]))
-            if source.path is None
-            else file_hash(source.path)
-            for source in self._sources
+            one.name: file_hash(one.path) if one.path else examples_hash(self._usable(RecordChecker(), [one]))
+            for one in self._sources
         }
 
     def __len__(self) -> int:
