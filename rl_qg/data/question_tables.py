@@ -7,9 +7,10 @@ knows.
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rl_qg.data.formats import KINDS, existing_file, is_unicode, stem_and_kind, text_lines
 from rl_qg.data.layouts import FACTS, parallel_files, rows
@@ -22,7 +23,8 @@ ALTERNATIVES = {"context": "paragraph", "answer": "answers", "references": "refe
 """Second name under which a column is looked up if its name was not set: as in QG-Bench, SQuAD, QGEval."""
 
 
-class TableRow(NamedTuple):
+@dataclass(frozen=True)
+class TableRow:
     """One row as it is in its file, and its position, for messages."""
 
     where: str
