@@ -1,16 +1,15 @@
 """What all metrics share: input is checked in one place, and there is one kind of result and one signature."""
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 import torch
 
 from rewards.contract import COLUMN, check_row_by_row
 from rewards.errors import MetricInputError
-from rewards.frozen import FrozenModel
+from rewards.frozen import CountsCuts, FrozenModel
 from rewards.signature import format_signature
 
 ROWS_AT_ONCE = 4096
@@ -36,8 +35,7 @@ class Inputs:
     references: list[tuple[str, ...]]
     rows: list[int]
     """The index of each row in the caller's lists, for messages."""
-    titles: list[str] = dataclasses.field(default_factory=list)
-    """For metrics that need them; else blank or none."""
+    titles: list[str] = field(default_factory=list)
 
     def rows_from(self, start: int, end: int) -> "Inputs":
         return Inputs(*(getattr(self, one.name)[start:end] for one in fields(self)))
@@ -79,6 +77,11 @@ class Metric(ABC):
         """The name under which TRL logs this reward."""
         return self.name
 
+    @property
+    def truncated(self) -> int:
+        """How many texts were cut at the length of a model so far."""
+        return sum(part.truncated for part in vars(self).values() if isinstance(part, CountsCuts))
+
     def reset_cache(self) -> None:  # noqa: B027  (most metrics cache nothing)
         """Drop what is cached from earlier calls; the next scores are bitwise those of a new object."""
 
@@ -98,16 +101,10 @@ class Metric(ABC):
         references: Sequence[Sequence[str]] | None = None,
         titles: Sequence[str] | None = None,
     ) -> MetricResult:
-        """Score one question per row.
+        """Score one question per row: with its passage, its answer, its gold questions (at least one) and the title
+        of its passage, of which only those in `needs` must be given.
 
         Equal rows are computed once. Scores do not depend on the order or the number of rows, up to rounding.
-
-        Args:
-            questions: the generated questions.
-            contexts: one passage per question.
-            answers: one answer text per question, for metrics with ``"answers"`` in `needs`.
-            references: the gold questions of each question, for metrics with ``"references"`` in `needs`.
-            titles: the title of each passage, for metrics with ``"titles"`` in `needs`.
         """
         given = {"contexts": contexts, "answers": answers, "references": references, "titles": titles}
         rows = self._check(questions, given)
@@ -116,8 +113,8 @@ class Metric(ABC):
         first: dict[tuple[Any, ...], int] = {}
         for index, row in enumerate(rows):
             first.setdefault(row, index)
-        columns = [list(column) for column in zip(*first, strict=True)]
-        inputs = Inputs(columns[0], columns[1], columns[2], columns[3], list(first.values()), columns[4])
+        *columns, titles = (list(column) for column in zip(*first, strict=True))
+        inputs = Inputs(*columns, list(first.values()), titles)
         scores: list[float] = []
         parts: dict[str, list[Any]] = {}
         for start in range(0, len(first), ROWS_AT_ONCE):
@@ -145,20 +142,11 @@ class Metric(ABC):
         log_metric: Callable[[str, float], None] | None = None,
         **unused: Any,
     ) -> list[float | None]:
-        """Score completions the way TRL's trainers call a reward function.
+        """Score completions the way TRL's trainers call a reward function: texts, or conversations whose last message
+        counts. ``context`` to ``title`` are columns of the data set; prompts and other columns are not used. TRL's
+        ``log_metric`` receives the mean of every numeric part as ``<name>/<part>``.
 
-        Args:
-            prompts: not used; the passage and the answer come from their own columns.
-            completions: the generated questions, as text or as conversations (the last message counts).
-            context: data set column of passages.
-            answer: data set column of answer texts.
-            references: data set column of lists of gold questions.
-            title: data set column of the passages' titles.
-            log_metric: TRL's logger; receives the mean of every numeric part as ``<name>/<part>``.
-            unused: the other columns and TRL's own arguments.
-
-        Returns:
-            One score per completion; None where a column that is needed holds None (reward not applicable).
+        Returns one score per completion; None where a column that is needed holds None (reward not applicable).
         """
         check_row_by_row(self)
         columns = {"contexts": context, "answers": answer, "references": references, "titles": title}
@@ -167,9 +155,7 @@ class Metric(ABC):
                 raise MetricInputError(
                     f"{self.name}: the data set has no column {COLUMN[need]!r}, which the metric needs"
                 )
-        questions = [
-            text if isinstance(text, str) else text[-1]["content"] for text in completions
-        ]  # or a conversation
+        questions = [text if isinstance(text, str) else text[-1]["content"] for text in completions]
         needed = {need: column for need, column in columns.items() if need in self.needs and column is not None}
         skipped = {row for column in needed.values() for row, value in enumerate(column) if value is None}
         kept: dict[str, Any] = {need: _without(column, skipped) for need, column in needed.items()}
@@ -188,20 +174,20 @@ class Metric(ABC):
         self._check_texts("questions", questions)
         blank: dict[str, Any] = {"contexts": "", "answers": "", "references": (), "titles": ""}
         columns: list[Sequence[Any]] = [questions]
-        for field, values in optional.items():
+        for name, values in optional.items():
             if values is not None and len(values) != len(questions):
                 raise MetricInputError(
-                    f"{self.name}: {len(questions)} questions but {len(values)} {field}; give one of each per row"
+                    f"{self.name}: {len(questions)} questions but {len(values)} {name}; give one of each per row"
                 )
-            if field not in self.needs:
-                columns.append([blank[field]] * len(questions))
+            if name not in self.needs:
+                columns.append([blank[name]] * len(questions))
                 continue
             if values is None:
-                raise MetricInputError(f"{self.name} needs {field}; pass {field}=[...], one entry per question")
-            if field == "references":
+                raise MetricInputError(f"{self.name} needs {name}; pass {name}=[...], one entry per question")
+            if name == "references":
                 columns.append(self._check_references(values))
             else:
-                self._check_texts(field, values)
+                self._check_texts(name, values)
                 columns.append(values)
         return list(zip(*columns, strict=True))
 

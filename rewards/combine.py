@@ -15,7 +15,7 @@ from torch import Tensor
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.contract import COLUMN, WITHOUT_NEEDS, WrongReward, check_reward, check_row_by_row, scored
 from rewards.errors import MetricInputError
-from rewards.loading import load
+from rewards.loading import load_for
 
 _UNBOUNDED = (-math.inf, math.inf)
 _LABEL = re.compile(r"[\w.-]+")
@@ -37,12 +37,6 @@ class Part:
     def needs(self) -> frozenset[str]:
         """What the metric reads; a metric without the attribute is assumed to read everything."""
         return frozenset(getattr(self.metric, "needs", WITHOUT_NEEDS))
-
-    @property
-    def extremes(self) -> Tensor:
-        """The smallest, the largest and the value nearest to 0, [3]; powers of all other values lie between theirs."""
-        low, high = self.values(getattr(self.metric, "bounds", _UNBOUNDED)).sort().values
-        return torch.stack([low, high, torch.zeros_like(low).clamp(low, high)])
 
     def values(self, raw: Sequence[float]) -> Tensor:
         """Return raw scores clipped and scaled, [rows] (float64); NaN stays NaN."""
@@ -118,16 +112,20 @@ class Combined(Metric):
         return MetricResult(reduce(type(self).operation, contributions).tolist(), parts)
 
     def _bounds(self) -> tuple[float, float]:
-        """Combine the bounds of the parts; infinite where nothing is known."""
+        """Combine the bounds of the parts; infinite where nothing is known.
+
+        Of each part the smallest, the largest and the value nearest to 0: powers of all others lie between theirs.
+        """
         bounds: Tensor | None = None
         for label, part in self.parts.items():
-            extremes = self.contribution(label, part.extremes)
+            low, high = part.values(getattr(part.metric, "bounds", _UNBOUNDED)).sort().values
+            extremes = self.contribution(label, torch.stack([low, high, torch.zeros_like(low).clamp(low, high)]))
             corners = extremes if bounds is None else type(self).operation(bounds[:, None], extremes)
             corners = corners.nan_to_num(0.0, math.inf, -math.inf)  # 0 * inf, a limit of zeros; inf - inf, between
             bounds = torch.stack([corners.min(), corners.max()])
         assert bounds is not None
-        low, high = bounds.tolist()
-        return low, high
+        least, most = bounds.tolist()
+        return least, most
 
 
 class Weighted(Combined):
@@ -138,7 +136,7 @@ class Weighted(Combined):
             "qa": {"metric": "qascore", "weight": 0.3, "clip": [-20, 0], "scale": 0.05, "model": "roberta-base"},
         })
 
-    Arguments, parts and errors as `Combined`.
+    Arguments and parts as `Combined`.
     """
 
     name = "weighted"
@@ -158,7 +156,7 @@ class Product(Combined):
     power that does not exist (of a negative value with a fractional weight, of 0 with a negative weight) raises when
     the metric is built if a part's bounds allow it, rather than in the middle of a run.
 
-    Arguments, parts and errors as `Combined`.
+    Arguments and parts as `Combined`.
     """
 
     name = "product"
@@ -186,18 +184,9 @@ def _part(where: str, label: str, given: Any) -> Part:
     clip = _range(where, options.pop("clip", None))
     if scale == 0:
         raise MetricInputError(f"{where}: scale is 0; weight: 0 shows a part without using it")
-    metric = _metric(where, options.pop("metric", label), options)
-    if not getattr(metric, "higher_is_better", True) and weight * scale > 0:
-        raise MetricInputError(f"{where}: the metric is better when lower; give it a negative weight")
-    return Part(metric, weight, clip, scale)
-
-
-def _metric(where: str, metric: Any, options: Mapping[str, Any]) -> Any:
+    metric = options.pop("metric", label)
     if isinstance(metric, str):
-        try:
-            metric = load(metric, **options)
-        except (MetricInputError, TypeError) as error:
-            raise MetricInputError(f"{where}: {error}") from error
+        metric = load_for(where, metric, options)
     elif options:
         raise MetricInputError(f"{where}: {', '.join(options)} cannot be set on a metric that is built already")
     try:
@@ -205,7 +194,9 @@ def _metric(where: str, metric: Any, options: Mapping[str, Any]) -> Any:
         check_row_by_row(metric)
     except MetricInputError as error:
         raise MetricInputError(f"{where}: {error}") from None
-    return metric
+    if not getattr(metric, "higher_is_better", True) and weight * scale > 0:
+        raise MetricInputError(f"{where}: the metric is better when lower; give it a negative weight")
+    return Part(metric, weight, clip, scale)
 
 
 def _number(where: str, key: str, value: Any) -> float:

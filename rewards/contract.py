@@ -46,11 +46,7 @@ def is_set_reward(reward: Any) -> bool:
 
 
 def check_reward(reward: Any) -> None:
-    """Check what can be seen before a question is scored; a reward of sets is left to `check_row_by_row`.
-
-    Raises:
-        WrongReward: there is no method `score`, it does not take these arguments, or ``needs`` names something else.
-    """
+    """Check what can be seen before a question is scored; a reward of sets is left to `check_row_by_row`."""
     if is_set_reward(reward):
         return
     score = getattr(reward, "score", None)
@@ -93,18 +89,12 @@ def scored(
 ) -> Result:
     """Score questions with any reward, and bring its result into one form. Titles are for rewards that need them.
 
-    Raises:
-        WrongReward: the result is of another form, or not for as many questions.
-        Exception: whatever the reward raises; a RuntimeError where it would end the program.
+    Raises `WrongReward` for a result of another form or length, and whatever the reward raises; a RuntimeError where
+    it would end the program.
     """
+    titled = {"titles": titles} if "titles" in getattr(reward, "needs", ()) else {}
     with cannot_end_the_program():
-        given = reward.score(
-            questions,
-            contexts,
-            answers=answers,
-            references=references,
-            **({"titles": titles} if "titles" in getattr(reward, "needs", ()) else {}),
-        )
+        given = reward.score(questions, contexts, answers=answers, references=references, **titled)
     return _result(reward, given, len(questions))
 
 
@@ -141,41 +131,34 @@ def failure(error: BaseException, reward: Any) -> str:
 
 
 def _result(reward: Any, given: Any, count: int) -> Result:
+    def wrong(fault: str) -> WrongReward:
+        return WrongReward(f"reward {name_of(reward)}: {fault}")
+
+    def number(value: Any) -> float | None:
+        if value is None:
+            return None
+        with suppress(TypeError, ValueError):
+            if not isinstance(value, str | bytes | bytearray):
+                return float(value)
+        raise wrong(f"score returned {value!r:.60} for a question; return a number or None")
+
     scores = _plain(getattr(given, "scores", given))
     if not isinstance(scores, list | tuple):
-        raise WrongReward(
-            f"reward {name_of(reward)}: score returned {given!r:.60}; return one number for each question: a list, or "
-            "an object whose scores holds them"
+        raise wrong(
+            f"score returned {given!r:.60}; return one number for each question: a list, or an object whose scores "
+            "holds them"
         )
     if len(scores) != count:
-        raise WrongReward(
-            f"reward {name_of(reward)}: score returned {len(scores)} scores for {count} questions; return one for each"
-        )
+        raise wrong(f"score returned {len(scores)} scores for {count} questions; return one for each")
     parts = getattr(given, "parts", None)
     parts = {} if parts is None else parts
     if not isinstance(parts, Mapping):
-        raise WrongReward(f"reward {name_of(reward)}: parts is {parts!r:.60}; give a mapping of names to lists")
+        raise wrong(f"parts is {parts!r:.60}; give a mapping of names to lists")
     parts = {str(name): _plain(values) for name, values in parts.items()}
     for name, values in parts.items():
         if not isinstance(values, list | tuple) or len(values) != count:
-            raise WrongReward(
-                f"reward {name_of(reward)}: parts[{name!r}] is {values!r:.60}; give a list with one entry for each of "
-                f"{count} questions"
-            )
-    return Result([_number(reward, value) for value in scores], parts)
-
-
-def _number(reward: Any, value: Any) -> float | None:
-    if value is None:
-        return None
-    try:
-        if not isinstance(value, str | bytes | bytearray):
-            return float(value)
-    except (TypeError, ValueError):
-        pass
-    raise WrongReward(
-        f"reward {name_of(reward)}: score returned {value!r:.60} for a question; return a number or None"
-    )
+            raise wrong(f"parts[{name!r}] is {values!r:.60}; give a list with one entry for each of {count} questions")
+    return Result([number(value) for value in scores], parts)
 
 
 def _plain(values: Any) -> Any:

@@ -69,17 +69,11 @@ def batch_of(metric: str, size: object) -> int:
     return int(number(metric, "batch_size", size, low=1, whole=True))
 
 
-# Libraries that only some metrics need: imported on first use, with one clear line where one is missing.
+# Libraries that only some metrics need: imported on first use.
 
 
 def library(name: str, needed_by: str, install: str) -> Any:
-    """Import a module that only some metrics need.
-
-    Args:
-        name: dotted name of the module.
-        needed_by: what needs it, for the message.
-        install: what to give to ``pip install``.
-    """
+    """Import a module by its dotted name; ``install`` is what the message gives to ``pip install``."""
     try:
         return import_module(name)
     except ImportError as error:

@@ -1,5 +1,6 @@
 """Frozen models: loaded once, never trained, run in batches of similar length."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,6 +18,8 @@ from rewards.arithmetic import can_pack, pack, unpack, warn_if_slow
 from rewards.errors import MetricInputError, UnreachableModel
 from rewards.pretrained import ModelFault, check_tokenizer, check_weights, explained, load_weights
 from rewards.signature import model_identity
+
+logger = logging.getLogger(__name__)
 
 # Token classifiers whose head has a tanh layer before its linear one, as the predictor of the KPQA paper: Lee et al.,
 # NAACL 2021, appendix C.1 (BERT with one fully-connected layer of 768 units and tanh, then a softmax layer).
@@ -91,6 +94,19 @@ _device: ContextVar[torch.device | None] = ContextVar("device", default=None)
 
 _FOLDER_PARTS = {"config.json": "config.json", "safetensors weights": "*.safetensors"}
 """What a local folder must contain."""
+
+
+class CountsCuts:
+    """What reads texts that may be too long for a model."""
+
+    truncated = 0
+    """How many were cut so far."""
+
+    def note_cut(self, count: int, warning: str, *values: object) -> None:
+        """Count texts that are cut, and log the first time that some are."""
+        if count and not self.truncated:
+            logger.warning(warning, *values)
+        self.truncated += count
 
 
 class FrozenModel:

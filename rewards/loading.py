@@ -9,6 +9,11 @@ from typing import Any
 from rewards.contract import cannot_end_the_program, check_reward, failure
 from rewards.errors import MetricInputError
 
+ORDERS = (1, 2, 3, 4)
+_BLEU, _ROUGE_L, _KPQA = "rewards.overlap.bleu:Bleu", "rewards.overlap.rouge:RougeL", "rewards.embedding.kpqa:KPQA"
+_Q_METRIC = "rewards.overlap.answerability:QMetric"
+_FREE = {"against": "context_as_reference", "weights": "qrelscore"}
+
 METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "qrelscore": "rewards.relevance.qrelscore:QRelScore",
     "qascore": "rewards.relevance.qascore:QAScore",
@@ -16,45 +21,32 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "reader": "rewards.relevance.reader:ReaderScore",
     "form": "rewards.form:QuestionForm",
     "faithfulness": "rewards.faithfulness:EntityFaithfulness",
-    **{f"bleu{order}": ("rewards.overlap.bleu:Bleu", {"order": order}) for order in range(1, 5)},
-    **{
-        f"coco_bleu{order}": ("rewards.overlap.bleu:Bleu", {"order": order, "variant": "coco"})
-        for order in range(1, 5)
-    },
-    "rouge_l": "rewards.overlap.rouge:RougeL",
-    "rougeL": "rewards.overlap.rouge:RougeL",
-    "coco_rouge_l": ("rewards.overlap.rouge:RougeL", {"variant": "coco"}),
+    **{f"bleu{order}": (_BLEU, {"order": order}) for order in ORDERS},
+    **{f"coco_bleu{order}": (_BLEU, {"order": order, "variant": "coco"}) for order in ORDERS},
+    "rouge_l": _ROUGE_L,
+    "rougeL": _ROUGE_L,
+    "coco_rouge_l": (_ROUGE_L, {"variant": "coco"}),
     "meteor": "rewards.overlap.meteor:Meteor",
     "meteor15": "rewards.overlap.meteor:Meteor15",
-    **{f"lmqg_bleu{order}": ("rewards.overlap.published_lmqg:LmqgBleu", {"order": order}) for order in range(1, 5)},
+    **{f"lmqg_bleu{order}": ("rewards.overlap.published_lmqg:LmqgBleu", {"order": order}) for order in ORDERS},
     "lmqg_rouge_l": "rewards.overlap.published_lmqg:LmqgRougeL",
     "lmqg_meteor": "rewards.overlap.published_lmqg:LmqgMeteor",
     "gleu": "rewards.overlap.bleu:Gleu",
     "chrf": "rewards.overlap.chrf:Chrf",
     "cider": "rewards.overlap.cider:Cider",
     "answerability": "rewards.overlap.answerability:Answerability",
+    **{f"q_bleu{order}": (_Q_METRIC, {"ngram": f"bleu{order}"}) for order in ORDERS},
+    **{f"q_bleu{order}_truecased": ("rewards.overlap.truecased:TruecasedQBleu", {"order": order}) for order in ORDERS},
+    "q_rouge_l": (_Q_METRIC, {"ngram": "rouge_l"}),
+    "q_rouge": (_Q_METRIC, {"ngram": "rouge_l"}),
+    "q_meteor": (_Q_METRIC, {"ngram": "meteor"}),
     **{
-        f"q_bleu{order}": ("rewards.overlap.answerability:QMetric", {"ngram": f"bleu{order}"}) for order in range(1, 5)
-    },
-    **{
-        f"q_bleu{order}_truecased": ("rewards.overlap.truecased:TruecasedQBleu", {"order": order})
-        for order in range(1, 5)
-    },
-    **{name: ("rewards.overlap.answerability:QMetric", {"ngram": "rouge_l"}) for name in ("q_rouge_l", "q_rouge")},
-    "q_meteor": ("rewards.overlap.answerability:QMetric", {"ngram": "meteor"}),
-    **{
-        f"q_{ngram}_free": (
-            "rewards.overlap.answerability:QMetric",
-            {"ngram": ngram, "against": "context_as_reference", "weights": "qrelscore"},
-        )
-        for ngram in ("bleu1", "bleu2", "bleu3", "bleu4", "rouge_l", "meteor")
+        f"q_{ngram}_free": (_Q_METRIC, {"ngram": ngram, **_FREE})
+        for ngram in (*(f"bleu{order}" for order in ORDERS), "rouge_l", "meteor")
     },
     "bertscore": "rewards.embedding.bertscore:BERTScore",
     "moverscore": "rewards.embedding.moverscore:MoverScore",
-    **{
-        f"{metric}_kpqa": ("rewards.embedding.kpqa:KPQA", {"metric": metric})
-        for metric in ("bleu1", "rouge_l", "bertscore")
-    },
+    **{f"{metric}_kpqa": (_KPQA, {"metric": metric}) for metric in ("bleu1", "rouge_l", "bertscore")},
     "bleurt": "rewards.learned:BLEURT",
     "comet": "rewards.learned:COMET",
     "rquge": "rewards.learned:RQUGE",
@@ -119,10 +111,35 @@ def load(name: str, /, **options: Any) -> Any:
         raise MetricInputError(
             f"unknown metric {name!r}; known are {', '.join(METRICS)}, or give a dotted path like my_package.MyReward"
         )
-    target = _imported(name, module, attribute)
+    try:
+        with cannot_end_the_program():
+            target = getattr(import_module(module), attribute)
+    except Exception as error:
+        at = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
+        raise MetricInputError(f"cannot load the metric {name!r}: {at}{error}") from error
     if module.split(".")[0] == __package__:
         return target(**{**implied, **options})
-    return _built(name, target, options)
+    if not callable(target):
+        raise MetricInputError(f"cannot load the metric {name!r}: it is {target!r:.60}, not a class or a function")
+    try:
+        with cannot_end_the_program():
+            reward = target(**options)
+    except (MetricInputError, TypeError, MemoryError):
+        raise
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":
+            raise  # torch's, which is not loaded here
+        raise MetricInputError(f"cannot build the metric {name!r}: {failure(error, target)}") from error
+    check_reward(reward)
+    return reward
+
+
+def load_for(where: str, name: str, options: Mapping[str, Any]) -> Any:
+    """`load` a part of another reward; ``where`` begins the message of an error."""
+    try:
+        return load(name, **options)
+    except (MetricInputError, TypeError) as error:
+        raise MetricInputError(f"{where}: {error}") from error
 
 
 def has_models(name: str, /) -> bool:
@@ -165,28 +182,3 @@ def check_allowed(name: str) -> None:
             f"{name!r} is not a part of this package, and the study that names it may import nothing else; if you "
             "trust it, add --allow-imports"
         )
-
-
-def _imported(name: str, module: str, attribute: str) -> Any:
-    try:
-        with cannot_end_the_program():
-            return getattr(import_module(module), attribute)
-    except Exception as error:
-        at = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
-        raise MetricInputError(f"cannot load the metric {name!r}: {at}{error}") from error
-
-
-def _built(name: str, target: Any, options: Mapping[str, Any]) -> Any:
-    if not callable(target):
-        raise MetricInputError(f"cannot load the metric {name!r}: it is {target!r:.60}, not a class or a function")
-    try:
-        with cannot_end_the_program():
-            reward = target(**options)
-    except (MetricInputError, TypeError, MemoryError):
-        raise
-    except Exception as error:
-        if type(error).__name__ == "OutOfMemoryError":
-            raise  # torch's, which is not loaded here
-        raise MetricInputError(f"cannot build the metric {name!r}: {failure(error, target)}") from error
-    check_reward(reward)
-    return reward

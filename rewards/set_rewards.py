@@ -20,9 +20,9 @@ import torch
 
 from rewards.contract import check_row_by_row, scored
 from rewards.errors import MetricInputError, number
-from rewards.loading import load
+from rewards.loading import load_for
 from rewards.overlap.answerability import FUNCTION_WORDS, QUESTION_WORDS
-from rewards.sets import Multi, Sets, self_bleu, self_bleu_signature
+from rewards.sets import Multi, Sets, check_texts, is_list, self_bleu, self_bleu_signature
 from rewards.signature import format_signature
 from rewards.words import ptb, sentence_texts
 
@@ -82,14 +82,14 @@ class SetReward(ABC):
         return format_signature(self.name, self.choices())
 
     def score_sets(self, predictions: Sets, *given: Any, **options: Any) -> list[float]:
-        """Return R of each set; arguments and errors as `result`."""
+        """Return R of each set; arguments as `result`."""
         return self.result(predictions, *given, **options).scores
 
     def marginals(self, predictions: Sets, *given: Any, **options: Any) -> list[tuple[float, list[float]]]:
         """Return R(Q) of each set Q, and for each of its questions R(Q) − R(Q without it).
 
         Source: difference rewards (Wolpert and Tumer, "Optimal Payoff Functions for Members of Collectives", 2001).
-        Arguments and errors as `result`.
+        Arguments as `result`.
         """
         result = self.result(predictions, *given, **options, credit="marginal")
         return list(zip(result.scores, result.credits, strict=True))
@@ -103,16 +103,11 @@ class SetReward(ABC):
         sentences: Sets | None = None,
         credit: str = "whole",
     ) -> SetResult:
-        """Score the questions of each document.
+        """Score the questions of each document, of which none may be left out: empty ones count. Those of a set are to
+        cover ``sentences``; None for all of the context.
 
-        Args:
-            predictions: the questions of each document, none of them left out: empty ones count.
-            contexts: the documents' texts.
-            references: the gold questions of each document.
-            sentences: the sentences of each document that its questions are to cover; None for all of the context.
-            credit: what to compute for each question q_j of a set Q, one of `CREDITS`: nothing (``whole``), its
-                ``marginal`` R(Q) − R(Q without q_j), or ``to_go``, R(Q) − R(the questions before q_j): what the set
-                gains from q_j on.
+        ``credit`` is what to compute for each question q_j of a set Q: nothing (``whole``), its ``marginal``
+        R(Q) − R(Q without q_j), or ``to_go``, R(Q) − R(the questions before q_j): what the set gains from q_j on.
         """
         if credit not in CREDITS:
             raise MetricInputError(f"{self.name}: credit {credit!r} is not one of {', '.join(CREDITS)}")
@@ -124,6 +119,11 @@ class SetReward(ABC):
             documents = self.values(inputs) if inputs.predictions else []
         for questions, values in zip(inputs.predictions, documents, strict=True):
             every = range(len(questions))
+            compared: list[list[int]] = []  # for each question those with whose reward the whole set is compared
+            if credit == "marginal":
+                compared = [[other for other in every if other != at] for at in every]
+            elif credit == "to_go":
+                compared = [list(range(at)) for at in every]
             whole = values(every)
             scores.append(whole["reward"])
             for name in self.part_names:
@@ -131,7 +131,7 @@ class SetReward(ABC):
             parts["written"].append(float(len(questions)))
             valid = len(live(questions, every))
             parts["valid"].append(valid / len(questions) if questions else float("nan"))
-            credits.append([whole["reward"] - values(rest)["reward"] for rest in _compared(len(questions), credit)])
+            credits.append([whole["reward"] - values(rest)["reward"] for rest in compared])
         return SetResult(scores, parts, credits)
 
     def to(self, device: str | torch.device) -> Self:
@@ -148,41 +148,33 @@ class SetReward(ABC):
     def _checked(
         self, predictions: Sets, contexts: Sequence[str] | None, references: Sets | None, sentences: Sets | None
     ) -> SetInputs:
-        count = len(self._groups("predictions", predictions, None))
+        def groups(name: str, given: Sets | None) -> list[list[str]]:
+            if given is None:
+                return [[] for _ in predictions]
+            try:
+                check_texts(name, given)
+            except MetricInputError as error:
+                raise MetricInputError(f"{self.name}: {error}") from None
+            if len(given) != len(predictions):
+                raise MetricInputError(
+                    f"{self.name}: {len(predictions)} sets but {len(given)} {name}; give one list for each"
+                )
+            return [list(group) for group in given]
+
+        asked = groups("predictions", predictions)
         for need, given in (("contexts", contexts), ("references", references)):
             if need in self.needs and given is None:
                 raise MetricInputError(f"{self.name} needs {need}; pass {need}=[...], one entry for each set")
-        if contexts is not None and (isinstance(contexts, str) or len(contexts) != count):
-            raise MetricInputError(f"{self.name}: {count} sets but contexts are not as many texts")
+        if contexts is not None and (isinstance(contexts, str) or len(contexts) != len(asked)):
+            raise MetricInputError(f"{self.name}: {len(asked)} sets but contexts are not as many texts")
         if contexts is not None and (wrong := [text for text in contexts if not isinstance(text, str)]):
             raise MetricInputError(f"{self.name}: contexts has {wrong[0]!r:.60}, which is no text")
-        gold = [[] for _ in range(count)] if references is None else self._groups("references", references, count)
+        gold = groups("references", references)
         if "references" in self.needs and not all(gold):
             row = next(row for row, group in enumerate(gold) if not group)
             raise MetricInputError(f"{self.name}: references[{row}] is empty; give at least one gold question")
-        return SetInputs(
-            [list(group) for group in predictions],
-            [""] * count if contexts is None else list(contexts),
-            gold,
-            [[] for _ in range(count)] if sentences is None else self._groups("sentences", sentences, count),
-        )
-
-    def _groups(self, name: str, groups: Any, count: int | None) -> list[list[str]]:
-        if isinstance(groups, str) or not isinstance(groups, Sequence):
-            raise MetricInputError(f"{self.name}: {name} is {groups!r:.60}; give one list of texts for each document")
-        if count is not None and len(groups) != count:
-            raise MetricInputError(f"{self.name}: {count} sets but {len(groups)} {name}; give one list for each")
-        for row, group in enumerate(groups):
-            if isinstance(group, str) or not isinstance(group, Sequence) or not all(isinstance(t, str) for t in group):
-                raise MetricInputError(f"{self.name}: {name}[{row}] is {group!r:.60}; give a list of texts")
-        return [list(group) for group in groups]
-
-
-def _compared(count: int, credit: str) -> list[list[int]]:
-    """For each of ``count`` questions the places of those with whose reward the whole set is compared."""
-    if credit == "marginal":
-        return [[other for other in range(count) if other != at] for at in range(count)]
-    return [list(range(at)) for at in range(count)] if credit == "to_go" else []
+        texts = [""] * len(asked) if contexts is None else list(contexts)
+        return SetInputs(asked, texts, gold, groups("sentences", sentences))
 
 
 def live(questions: Sequence[str], kept: Sequence[int]) -> list[int]:
@@ -261,10 +253,7 @@ def metric_of(where: str, option: str, given: Any) -> Any:
         options = dict(given)
         if not isinstance(name := options.pop("metric", None), str):
             raise MetricInputError(f"{where}: {option} {given!r:.60} names no metric; give {{metric: rouge_l}}")
-        try:
-            given = load(name, **options)
-        except (MetricInputError, TypeError) as error:
-            raise MetricInputError(f"{where}: {option}: {error}") from error
+        given = load_for(f"{where}: {option}", name, options)
     if not callable(getattr(given, "score", None)):
         raise MetricInputError(f"{where}: {option} is {given!r:.60}; give a name or a metric of single questions")
     check_row_by_row(given)
@@ -282,9 +271,9 @@ class CoverageSetReward(SetReward):
 
     - ``quality``: the mean over the m questions of a metric from 0 to 1; empty and repeated ones have 0.
     - ``coverage``: each question belongs to the sentence of the context with which it shares the most content words
-      (words that are neither function words nor question words), in equal shares where several have as many, to none
-      where no word is shared. The coverage of a sentence is the largest share that a question has of it; coverage is
-      the mean over the sentences to cover. So m questions cover m sentences at most.
+      (words that are neither function words nor question words), in equal shares where several have as many. The
+      coverage of a sentence is the largest share that a question has of it; coverage is the mean over the sentences to
+      cover. So m questions cover m sentences at most.
     - ``distinct``: 1 − Self-BLEU2 of the questions that count, 1 where that is one question.
     - ``count``: max(0, 1 − β |m − m̂| / m̂), with m̂ the number of references, or with ``per_sentence`` that many for
       each sentence to cover, without rounding.
@@ -394,7 +383,7 @@ class CoverageSetReward(SetReward):
                     "give quality_range=[low,high], which become 0 and 1 (high below low: better when lower)"
                 )
             return 0.0, 1.0
-        if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != 2:
+        if not is_list(given) or len(given) != 2:
             raise MetricInputError(f"question_set: quality_range {given!r:.40} is not [low, high]")
         low, high = (number(self.name, "quality_range", value) for value in given)
         if low == high:

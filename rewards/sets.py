@@ -11,17 +11,14 @@ For systems that are given a document and no answer. A question is good if it re
 good if it covers the references without repetition; so predictions and references are paired one to one. Source: Ray
 Chowdhury, Mahata, Caragea, "On the Evaluation of Answer-Agnostic Paragraph-level Multi-Question Generation", 2022
 (arXiv 2203.04464), and its released code JRC1995/QuestionGenerationPub (Multi-BLEU and so on), whose numbers the tests
-reproduce. Of its two kinds of score ``f1`` is the conservative one: a reference counts once, while ``averaged``, as
-usual for single questions, counts it for every prediction.
+reproduce.
 
 Pairs: Ushio, Alva-Manchego, Camacho-Collados, "An Empirical Comparison of LM-based Question and Answer Generation
 Methods", Findings of ACL 2023 (QAAligned), and its released code (lmqg, `qa_aligned_f1_score.py`).
-
-These are scores of whole sets, not rewards of single questions.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -36,15 +33,35 @@ from rewards.signature import format_signature
 from rewards.words import libraries, tokenizer
 
 Sets = Sequence[Sequence[str]]
+Pair = tuple[str, str]
+"""A question and its answer."""
+Pairs = Sequence[Sequence[Pair]]
+Compared = tuple[int, str, list[str]]
+"""The place of a document, one of its predictions, and the references that it is compared with."""
 
 _BELOW_ZERO = (
     "and a pair that is left out counts as 0; use a metric from 0 up, or clip=True to count scores below 0 as 0"
 )
 
 
+class _Columns:
+    """One value of each part for each document, in the order given."""
+
+    @classmethod
+    def parts(cls) -> tuple[str, ...]:
+        return tuple(field.name for field in fields(cls) if field.name != "signature")  # type: ignore[arg-type]
+
+    def columns(self) -> dict[str, list[float]]:
+        return {part: getattr(self, part) for part in self.parts()}
+
+    def mean(self) -> dict[str, float]:
+        """Return the mean over documents of each part; the F of a corpus is the mean of F, not the F of means."""
+        return {part: math.fsum(values) / max(len(values), 1) for part, values in self.columns().items()}
+
+
 @dataclass(frozen=True)
-class SetScores:
-    """One value for each document, in the order given."""
+class SetScores(_Columns):
+    """What `Multi` returns. ``f1`` is the conservative score: a reference counts once."""
 
     precision: list[float]
     """Sum of the scores of the pairs over the number of predictions."""
@@ -57,24 +74,14 @@ class SetScores:
     asks one good question five times has the best ``averaged`` there is; ``recall`` is a fifth of that."""
     signature: str
 
-    def mean(self) -> dict[str, float]:
-        """Return the mean over documents of each; the F of a corpus is the mean of F, not the F of means."""
-        return _means({part: getattr(self, part) for part in ("precision", "recall", "f1", "averaged")})
-
-
-def _means(columns: Mapping[str, list[float]]) -> dict[str, float]:
-    return {part: math.fsum(values) / max(len(values), 1) for part, values in columns.items()}
-
 
 class Multi:
     """Multi-M: any reference-based metric M for sets of questions, by optimal one-to-one assignment.
 
     For each document, M of every prediction with every reference; then the min(m, n) pairs with the largest total
-    S (`scipy.optimize.linear_sum_assignment`); precision S/m, recall S/n, F. Neither the order of the predictions nor
-    that of the references matters.
-
-    Empty sets: without predictions or without references all values are 0; without both, all are 1. Equal predictions
-    count as one: exact copies, and texts with the same words after tokenising.
+    S (`scipy.optimize.linear_sum_assignment`); precision S/m, recall S/n, F. Without predictions or without references
+    all values are 0; without both, all are 1. Equal predictions count as one: exact copies, and texts with the same
+    words after tokenising.
 
     Differences from the released code: there a repetition in other case or punctuation removes one *arbitrary*
     prediction (10 to 40 of 2,429 documents; file means change by a few 1e-4), here it removes the repetition. There an
@@ -119,13 +126,12 @@ class Multi:
     @property
     def signature(self) -> str:
         choices = {
-            **_equality_choices(self.tokenize),
             "empty": _emptiness(self.placeholder),
             "decimals": "all" if self.decimals is None else self.decimals,
             **({"clip": 0} if self.clip else {}),
             "metric": self.metric.signature,
         }
-        return "|".join(["multi", *(f"{key}:{value}" for key, value in choices.items())])
+        return _signature("multi", self.tokenize, choices)
 
     def score(
         self,
@@ -135,79 +141,38 @@ class Multi:
         *,
         answers: Sequence[str] | None = None,
     ) -> SetScores:
-        """Score each document's predictions.
-
-        Args:
-            predictions: the questions of each document.
-            references: the gold questions of each document.
-            contexts: the document's text, for metrics that need it.
-            answers: a text for each document, for metrics that need it.
-        """
-        _check_sets(predictions, references)
-        self._check_texts(len(predictions), {"contexts": contexts, "answers": answers})
+        """Score the questions of each document; a text and an answer for each, for metrics that need them."""
+        columns = {"contexts": contexts, "answers": answers}
+        self._check(predictions, references, columns)
         questions = distinct(predictions, tokenize=self.tokenize, placeholder=self.placeholder)
         documents = [at for at, group in enumerate(questions) if group and len(references[at])]
         whole = [(at, text, list(references[at])) for at in documents for text in questions[at]]
-        values = iter(self._scores(whole, contexts, answers))
-        matrices = self._matrices(questions, references, contexts, answers)
+        values = iter(self._scores(whole, columns))
         rows: list[tuple[float, float, float, float]] = []
+        matrices = compared(questions, references, lambda pairs: self._scores(pairs, columns))
         for group, gold, matrix in zip(questions, references, matrices, strict=True):
-            if not group or not gold:
+            if group and gold:
+                averaged = math.fsum(next(values) for _ in group) / len(group)
+                rows.append((*self.assigned(matrix), averaged))
+            else:
                 rows.append((0.0,) * 4 if group or gold else (1.0,) * 4)
-                continue
-            averaged = math.fsum(next(values) for _ in group) / len(group)
-            rows.append((*self.assigned(matrix), averaged))
         precisions, recalls, f1s, means = ([row[at] for row in rows] for at in range(4))
         return SetScores(precisions, recalls, f1s, means, self.signature)
 
     def matrices(self, predictions: Sets, references: Sets, contexts: Sequence[str] | None = None) -> list[np.ndarray]:
         """Return M of every question with every reference of its document, (questions, references) each; repeated
         questions have equal rows.
-
-        Arguments and errors as `score`.
         """
-        _check_sets(predictions, references)
-        self._check_texts(len(predictions), {"contexts": contexts})
-        return self._matrices(predictions, references, contexts, None)
-
-    def _matrices(
-        self,
-        predictions: Sets,
-        references: Sets,
-        contexts: Sequence[str] | None,
-        answers: Sequence[str] | None,
-    ) -> list[np.ndarray]:
-        sizes = [(len(group), len(gold)) for group, gold in zip(predictions, references, strict=True)]
-        pairs = [
-            (at, text, [other])
-            for at, (group, gold) in enumerate(zip(predictions, references, strict=True))
-            for text in group
-            for other in gold
-        ]
-        entries = np.array(self._scores(pairs, contexts, answers))
-        ends = np.cumsum([rows * columns for rows, columns in sizes])
-        parts = np.split(entries, ends[:-1]) if sizes else []
-        return [part.reshape(size) for part, size in zip(parts, sizes, strict=True)]
-
-    def _check_texts(self, documents: int, columns: Mapping[str, Sequence[str] | None]) -> None:
-        """Raise for a column that the metric needs and that is not one text for each document."""
-        for name, column in columns.items():
-            if name not in self.metric.needs:
-                continue
-            if column is None:
-                raise MetricInputError(f"multi: {self.metric.name} needs {name}; pass one text per document")
-            if not _is_list(column) or not all(isinstance(text, str) for text in column):
-                raise MetricInputError(f"multi: {name} is {column!r:.60}; give a list of one text per document")
-            if len(column) != documents:
-                raise MetricInputError(f"multi: {documents} documents but {len(column)} {name}; give one per document")
+        columns = {"contexts": contexts}
+        self._check(predictions, references, columns)
+        return compared(predictions, references, lambda pairs: self._scores(pairs, columns))
 
     def assigned(self, matrix: np.ndarray) -> tuple[float, float, float]:
         """Return precision, recall and F of one document from its scores, (predictions, references), neither empty.
 
         Both are parts of the largest sum of entries of which no two share a row or a column.
         """
-        chosen = matrix if self.decimals is None else np.round(matrix, self.decimals)
-        total = math.fsum(matrix[self._assign(chosen, maximize=True)])
+        total = math.fsum(matrix[self._best(matrix)])
         precision, recall = total / matrix.shape[0], total / matrix.shape[1]
         return precision, recall, 2 * precision * recall / (precision + recall) if total else 0.0
 
@@ -216,42 +181,49 @@ class Multi:
     ) -> list[list[tuple[int, int, float]]]:
         """Return the pairs of each document: the place of a prediction, that of a reference, and their score. Of equal
         predictions the first is paired.
-
-        Arguments and errors as `score`.
         """
         found = []
+        split: Callable[[str], object] = tokenizer(self.tokenize)
         for group, matrix in zip(predictions, self.matrices(predictions, references, contexts), strict=True):
-            split: Callable[[str], object] = tokenizer(self.tokenize)
             keys = [split(text) for text in group]
             first = [at for at, key in enumerate(keys) if key not in keys[:at]]
-            chosen = matrix[first] if self.decimals is None else np.round(matrix[first], self.decimals)
-            rows, columns = self._assign(chosen, maximize=True) if chosen.size else ((), ())
-            found.append(
-                [
-                    (first[row], int(column), float(matrix[first[row], column]))
-                    for row, column in zip(rows, columns, strict=True)
-                ]
-            )
+            chosen = zip(*self._best(matrix[first]), strict=True) if matrix.size else ()
+            found.append([(first[row], int(to), float(matrix[first[row], to])) for row, to in chosen])
         return found
 
-    def _scores(
-        self,
-        rows: list[tuple[int, str, list[str]]],
-        contexts: Sequence[str] | None,
-        answers: Sequence[str] | None,
-    ) -> list[float]:
-        needed: dict[str, list[str]] = {}
-        for name, column in (("contexts", contexts), ("answers", answers)):
-            if name in self.metric.needs and column is not None:
-                needed[name] = [column[at] for at, _, _ in rows]
-        scores = self.metric.score(
-            [text for _, text, _ in rows], references=[gold for _, _, gold in rows], **needed
-        ).scores
+    def _best(self, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows and columns of the entries with the largest sum."""
+        rows, columns = self._assign(
+            matrix if self.decimals is None else np.round(matrix, self.decimals), maximize=True
+        )
+        return rows, columns
+
+    def _check(self, predictions: Sets, references: Sets, columns: Mapping[str, Sequence[str] | None]) -> None:
+        _check_sets(predictions, references)
+        for name, column in columns.items():
+            if name not in self.metric.needs:
+                continue
+            if column is None:
+                raise MetricInputError(f"multi: {self.metric.name} needs {name}; pass one text per document")
+            if not is_list(column) or not all(isinstance(text, str) for text in column):
+                raise MetricInputError(f"multi: {name} is {column!r:.60}; give a list of one text per document")
+            if len(column) != len(predictions):
+                raise MetricInputError(
+                    f"multi: {len(predictions)} documents but {len(column)} {name}; give one per document"
+                )
+
+    def _scores(self, rows: Sequence[Compared], columns: Mapping[str, Sequence[str] | None]) -> list[float]:
+        needed: dict[str, Any] = {
+            name: [column[at] for at, _, _ in rows]
+            for name, column in columns.items()
+            if name in self.metric.needs and column is not None
+        }
+        scores = self.metric.score([text for _, text, _ in rows], references=[gold for *_, gold in rows], **needed)
         if self.clip:
-            return [max(score, 0.0) for score in scores]
-        if rows and min(scores) < 0:
-            raise MetricInputError(f"multi: {self.metric.name} scores {min(scores):.3g} for a pair, {_BELOW_ZERO}")
-        return scores
+            return [max(score, 0.0) for score in scores.scores]
+        if rows and (least := min(scores.scores)) < 0:
+            raise MetricInputError(f"multi: {self.metric.name} scores {least:.3g} for a pair, {_BELOW_ZERO}")
+        return scores.scores
 
 
 def match_sets(
@@ -260,13 +232,23 @@ def match_sets(
     return Multi(metric).score(predictions, references, contexts)
 
 
+def compared(
+    predictions: Sets, references: Sets, score: Callable[[list[Compared]], Sequence[float]]
+) -> list[np.ndarray]:
+    """Return the score of each prediction with each reference of its document, (predictions, references) each."""
+    documents = list(zip(predictions, references, strict=True))
+    rows = [(at, text, [other]) for at, (group, gold) in enumerate(documents) for text in group for other in gold]
+    entries = np.array(score(rows), dtype=np.float64)
+    ends = np.cumsum([len(group) * len(gold) for group, gold in documents])
+    parts = np.split(entries, ends[:-1]) if documents else []
+    return [part.reshape(len(group), len(gold)) for part, (group, gold) in zip(parts, documents, strict=True)]
+
+
 def distinct(sets: Sets, *, tokenize: str = "ptb", placeholder: str | None = None) -> list[list[str]]:
     """Return each set without equal questions: of those with the same words the first in the order of characters
-    stays.
-
-    An empty set becomes ``[placeholder]`` if one is given.
+    stays. An empty set becomes ``[placeholder]`` if one is given.
     """
-    _check("predictions", sets)
+    check_texts("predictions", sets)
     split: Callable[[str], object] = tokenizer(tokenize)
     sets_of_distinct = []
     for group in sets:
@@ -297,8 +279,7 @@ def self_bleu(predictions: Sets, order: int = 2, *, tokenize: str = "ptb") -> li
 
 
 def self_bleu_signature(order: int = 2, *, tokenize: str = "ptb") -> str:
-    choices = {**_equality_choices(tokenize), "metric": Bleu(order, "coco", tokenize=tokenize).signature}
-    return "|".join(["self_bleu", *(f"{key}:{value}" for key, value in choices.items())])
+    return _signature("self_bleu", tokenize, {"metric": Bleu(order, "coco", tokenize=tokenize).signature})
 
 
 def cardinality_difference(
@@ -311,13 +292,14 @@ def cardinality_difference(
 
 
 def cardinality_signature(*, tokenize: str = "ptb", placeholder: str | None = None) -> str:
-    return format_signature(
-        "cardinality_difference", {**_equality_choices(tokenize), "empty": _emptiness(placeholder)}
-    )
+    choices = {"same": tokenize, **libraries(tokenize), "empty": _emptiness(placeholder)}
+    return format_signature("cardinality_difference", choices)
 
 
-def _equality_choices(tokenize: str) -> dict[str, object]:
-    return {"same": tokenize, **libraries(tokenize)}
+def _signature(name: str, tokenize: str, choices: Mapping[str, object]) -> str:
+    """A signature that ends in that of a metric, with its version."""
+    fields = {"same": tokenize, **libraries(tokenize), **choices}
+    return "|".join([name, *(f"{key}:{value}" for key, value in fields.items())])
 
 
 def _emptiness(placeholder: str | None) -> str:
@@ -325,29 +307,25 @@ def _emptiness(placeholder: str | None) -> str:
 
 
 def _check_sets(predictions: Sets, references: Sets) -> None:
-    _check("predictions", predictions)
-    _check("references", references)
+    check_texts("predictions", predictions)
+    check_texts("references", references)
     if len(predictions) != len(references):
         raise MetricInputError(
             f"{len(predictions)} sets of predictions but {len(references)} of references; one of each per document"
         )
 
 
-def _check(name: str, sets: Sets) -> None:
-    if not _is_list(sets):
+def check_texts(name: str, sets: Any) -> None:
+    if not is_list(sets):
         raise MetricInputError(f"{name} is {sets!r:.60}; give one list of texts per document")
     for at, group in enumerate(sets):
-        if not _is_list(group) or not all(isinstance(text, str) for text in group):
+        if not is_list(group) or not all(isinstance(text, str) for text in group):
             raise MetricInputError(f"{name}[{at}] is {group!r:.60}; give a list of texts")
 
 
-def _is_list(value: object) -> bool:
+def is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
-
-Pair = tuple[str, str]
-"""A question and its answer."""
-Pairs = Sequence[Sequence[Pair]]
 
 EPSILON = 1e-6
 """In the denominator of F1, as in the released code: a system without a fault has 0.9999995."""
@@ -363,13 +341,13 @@ OTHER_LANGUAGES = ("bert-base-multilingual-cased", 9)
 
 
 @dataclass(frozen=True)
-class PairScores:
-    """One value for each passage, in the order given."""
+class PairScores(_Columns):
+    """What `QAAligned` returns: its own three parts, then those of the one-to-one assignment."""
 
     precision: list[float]
-    """QAAligned: the mean over the predicted pairs of the best score with any human pair."""
+    """The mean over the predicted pairs of the best score with any human pair."""
     recall: list[float]
-    """QAAligned: the mean over the human pairs of the best score with any predicted pair."""
+    """The mean over the human pairs of the best score with any predicted pair."""
     f1: list[float]
     one_to_one_precision: list[float]
     """The largest sum of scores of which each pair is part of one at most, over the number of predicted pairs."""
@@ -377,19 +355,6 @@ class PairScores:
     """The same sum over the number of human pairs."""
     one_to_one_f1: list[float]
     signature: str
-
-    def mean(self) -> dict[str, float]:
-        """Return the mean over passages of each; the F1 of a corpus is the mean of F1, not the F1 of means."""
-        return _means(self.columns())
-
-    def columns(self) -> dict[str, list[float]]:
-        """Return the values of the passages by the name of the part."""
-        return {part: getattr(self, part) for part in self.parts()}
-
-    @classmethod
-    def parts(cls) -> tuple[str, ...]:
-        """Return the names of the parts: those of QAAligned, then those of the one-to-one assignment."""
-        return tuple(field.name for field in fields(cls) if field.name != "signature")
 
 
 class QAAligned:
@@ -407,8 +372,8 @@ class QAAligned:
     There M is BERTScore, of which the code takes *precision* (not F), or MoverScore: `published_base`.
 
     Matching is many to one: repeating a good pair in other words costs nothing. So ``one_to_one_…`` pair both sides
-    one to one, from the same scores, as `rewards.sets.Multi` does: a pair counts once, scores below 0 count
-    as 0, predictions with the same words after tokenising are one.
+    one to one, from the same scores, as `Multi` does: a pair counts once, scores below 0 count as 0, predictions with
+    the same words after tokenising are one.
 
     Differences from the released code: it splits one text into pairs at `` | `` and leaves out those without exactly
     one ``, answer: ``; here pairs are given as pairs, and texts with these signs in them stay (that form is read by
@@ -433,13 +398,8 @@ class QAAligned:
         return f"qa_aligned|repetitions:once|epsilon:{EPSILON:g}|empty:zero|one_to_one:{self._one_to_one.signature}"
 
     def score(self, predictions: Pairs, references: Pairs) -> PairScores:
-        """Score the predicted pairs of each passage.
-
-        Args:
-            predictions: for each passage its pairs of question and answer; may be empty.
-            references: for each passage the human pairs, at least one.
-        """
-        texts, gold = _texts("predictions", predictions), _texts("references", references)
+        """Score the predicted pairs of each passage, which may have none, with its human pairs, at least one."""
+        texts, gold = _pair_texts("predictions", predictions), _pair_texts("references", references)
         if len(texts) != len(gold):
             raise MetricInputError(
                 f"{len(texts)} sets of predictions but {len(gold)} of references; one of each per passage"
@@ -449,7 +409,7 @@ class QAAligned:
         texts = [list(dict.fromkeys(group)) for group in texts]
         counted = distinct(texts, tokenize=self.tokenize)
         rows: list[tuple[float, ...]] = []
-        for predicted, once, matrix in zip(texts, counted, self._matrices(texts, gold), strict=True):
+        for predicted, once, matrix in zip(texts, counted, compared(texts, gold, self._scores), strict=True):
             if not predicted:
                 rows.append((0.0,) * 6)
                 continue
@@ -460,17 +420,8 @@ class QAAligned:
         columns = {part: [row[at] for row in rows] for at, part in enumerate(PairScores.parts())}
         return PairScores(**columns, signature=self.signature)
 
-    def _matrices(self, texts: Sequence[Sequence[str]], gold: Sequence[Sequence[str]]) -> Iterator[np.ndarray]:
-        """Yield s(h, g) of each passage, (predictions, references)."""
-        pairs = [
-            (text, [human]) for group, people in zip(texts, gold, strict=True) for text in group for human in people
-        ]
-        result = self.metric.score([text for text, _ in pairs], references=[people for _, people in pairs])
-        scores, at = np.array(result.scores, dtype=np.float64), 0
-        for group, people in zip(texts, gold, strict=True):
-            size = len(group) * len(people)
-            yield scores[at : at + size].reshape(len(group), len(people))
-            at += size
+    def _scores(self, pairs: Sequence[Compared]) -> list[float]:
+        return self.metric.score([text for _, text, _ in pairs], references=[gold for *_, gold in pairs]).scores
 
 
 def pair_text(question: str, answer: str) -> str:
@@ -478,16 +429,12 @@ def pair_text(question: str, answer: str) -> str:
 
 
 def published_base(name: str, language: str = "en", **options: Any) -> Metric:
-    """Return the metric under QAAligned as the released code computes it for a language.
+    """Return the metric under QAAligned, ``bertscore`` or ``moverscore``, as the released code computes it for a
+    language (ISO 639-1); ``options`` of the metric take the place of these, such as ``model="folder"``.
 
     BERTScore: precision, without idf and rescaling, roberta-large (layer 17) for English, bert-base-chinese (8) for
     Chinese, bert-base-multilingual-cased (9) otherwise. MoverScore: version 2, distilbert-base-uncased for English,
     otherwise bert-base-multilingual-cased.
-
-    Args:
-        name: ``bertscore`` or ``moverscore``.
-        language: an ISO 639-1 code.
-        options: of the metric, in place of these, such as ``model="folder"``.
     """
     if name not in PUBLISHED_ENCODERS:
         raise MetricInputError(f"{name!r} was not published under QAAligned; use {' or '.join(PUBLISHED_ENCODERS)}")
@@ -499,15 +446,15 @@ def published_base(name: str, language: str = "en", **options: Any) -> Metric:
     return metric
 
 
-def _texts(name: str, sets: Pairs) -> list[list[str]]:
-    if not _is_list(sets):
+def _pair_texts(name: str, sets: Pairs) -> list[list[str]]:
+    if not is_list(sets):
         raise MetricInputError(f"{name} is {sets!r:.60}; give one list of pairs per passage")
     texts = []
     for at, group in enumerate(sets):
-        if not _is_list(group):
+        if not is_list(group):
             raise MetricInputError(f"{name}[{at}] is {group!r:.60}; give a list of (question, answer)")
         for number, pair in enumerate(group):
-            if not _is_list(pair) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+            if not is_list(pair) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
                 raise MetricInputError(f"{name}[{at}][{number}] is {pair!r:.60}; give (question, answer), two texts")
         texts.append([pair_text(*pair) for pair in group])
     return texts

@@ -39,14 +39,9 @@ def folder_hash(folder: Path) -> str:
     Without safetensors: the weights in the older format, and the tokenizer's model.
     """
     digest = hashlib.sha256()
-    weights = _names(folder, "*.safetensors") or [*_names(folder, "*.bin"), *_names(folder, "*.model")]
-    for name in [*_HASHED, *weights]:
-        path = folder / name
+    weights = sorted(folder.glob("*.safetensors")) or [*sorted(folder.glob("*.bin")), *sorted(folder.glob("*.model"))]
+    for path in [*(folder / name for name in _HASHED), *weights]:
         if path.is_file():
             with path.open("rb") as file:
-                digest.update(name.encode() + hashlib.file_digest(file, "sha256").digest())
+                digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:8]
-
-
-def _names(folder: Path, pattern: str) -> list[str]:
-    return sorted(path.name for path in folder.glob(pattern))

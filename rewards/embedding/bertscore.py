@@ -99,10 +99,6 @@ class BERTScore(Metric):
         self._baseline = _baseline(rescale, self.layer)
         self.bounds = (-1.0, 1.0) if rescale is None else (float("-inf"), 1.0)
 
-    @property
-    def truncated(self) -> int:
-        return self._embed.truncated
-
     def choices(self) -> Mapping[str, object]:
         baseline = "none" if self._baseline is None else ",".join(f"{value:.6g}" for value in self._baseline.tolist())
         return {

@@ -5,7 +5,6 @@ Weights", NAACL 2021, section 3 (keyphrase weights; equations 1 to 8: BLEU-1-KPQ
 its released code (hwanheelee1993/KPQA, `compute_KPQA.py`), which computes the first two in another way.
 """
 
-import logging
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from rewards.base import Inputs, Metric, MetricResult
 from rewards.embedding.bertscore import greedy_match
 from rewards.embedding.token_embeddings import Embedded, Pair, TextEncoder, pairs_of
 from rewards.errors import MetricInputError, batch_of, number
-from rewards.frozen import FrozenModel, batches_by_length
+from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
 
 # Keyphrase weights (section 3, and `kpw.py` of the released code).
 
@@ -30,10 +29,13 @@ READS_QUESTION = "reads_question"
 """Key of such a predictor's configuration: whether it was trained with questions; others do not have it."""
 
 _NAMES = ("keyphrase", "k")
-logger = logging.getLogger(__name__)
+_CUT = (
+    "kpqa: a text with its condition is longer than the predictor's %d tokens and is cut, the condition first (logged "
+    "once; the count is in `truncated`)"
+)
 
 
-class KeyphraseWeights:
+class KeyphraseWeights(CountsCuts):
     """Weights of a text's tokens, given the question or passage that it belongs to.
 
     The predictor reads ``<cls> condition <sep> text <sep>``, or ``<cls> text <sep>`` without a condition (the paper's
@@ -62,8 +64,6 @@ class KeyphraseWeights:
             raise MetricInputError(f"kpqa: {model.name!r} has no special tokens around a text; use BERT or RoBERTa")
         self.model = model
         self.batch_size = batch_size
-        self.truncated = 0
-        """How many inputs were cut at the predictor's length so far."""
         self._class = 0 if unnamed else named[0]
 
     def check(self, *, conditioned: bool) -> None:
@@ -95,7 +95,9 @@ class KeyphraseWeights:
         condition_ids = [None] * len(texts) if conditions is None else self.model.ids(conditions)
         for condition, ids in zip(condition_ids, self.model.ids(texts), strict=True):
             row, segments, kept = predictor_input(self.model.tokenizer, condition, ids, self.model.max_tokens)
-            self._note(len(row) < len(ids) + (2 if condition is None else len(condition) + 3))
+            self.note_cut(
+                len(row) < len(ids) + (2 if condition is None else len(condition) + 3), _CUT, self.model.max_tokens
+            )
             rows.append(row)
             types.append(segments)
             lengths.append(kept)
@@ -111,15 +113,6 @@ class KeyphraseWeights:
         """Return the probability of the class at each position, [rows, longest] (float64, on the CPU)."""
         logits = self.model.model(**self.model.batch(rows, types)).logits
         return logits.float().softmax(-1)[..., self._class].cpu().double()
-
-    def _note(self, is_cut: bool) -> None:
-        if is_cut and not self.truncated:
-            logger.warning(
-                "kpqa: a text with its condition is longer than the predictor's %d tokens and is cut, the condition "
-                "first (logged once; the count is in `truncated`)",
-                self.model.max_tokens,
-            )
-        self.truncated += is_cut
 
 
 def predictor_input(
@@ -259,10 +252,6 @@ class KPQA(Metric):
             self.encoder = FrozenModel(encoder or model, "encoder", device=device, dtype=dtype)
             _check_vocabularies(self.predictor, self.encoder)
             self._embed = TextEncoder(self.encoder, [layer], batch_size=batch_size, name=self.name)
-
-    @property
-    def truncated(self) -> int:
-        return self._weigh.truncated
 
     def weights(self, texts: Sequence[str], conditions: Sequence[str] | None = None) -> list[list[tuple[str, float]]]:
         """Return the tokens of each text, as the tokenizer writes them, with their weights in [0, 1].

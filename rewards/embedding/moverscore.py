@@ -102,10 +102,6 @@ class MoverScore(Metric):
         self._weights = WordWeights(idf, self._embed, marks=1.0, name=self.name)
         self._embed.truncated = 0  # counts the texts that are scored, not those of idf
 
-    @property
-    def truncated(self) -> int:
-        return self._embed.truncated
-
     def choices(self) -> Mapping[str, object]:
         layers = self._embed.layers
         return {

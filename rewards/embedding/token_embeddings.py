@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rewards.base import Inputs
 from rewards.errors import MetricInputError, one_of
-from rewards.frozen import FrozenModel, batches_by_length
+from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
 
 NUMBERS_AT_ONCE = 1 << 26
 """Numbers in the embeddings held at a time (256 MiB in float32); a text that is needed again later is encoded again.
@@ -46,7 +46,7 @@ class Embedded:
     """Hidden states [layers, tokens with special tokens, width] in float32, on the encoder's device."""
 
 
-class TextEncoder:
+class TextEncoder(CountsCuts):
     """Embeds each distinct text in one forward pass: ``<cls> text <sep>``, cut at the encoder's length with both
     special tokens kept.
 
@@ -73,8 +73,6 @@ class TextEncoder:
         self.encoder = encoder
         self.layers = tuple(layers)
         self.batch_size = batch_size
-        self.truncated = 0
-        """How many texts were cut at the encoder's length so far."""
         backend = getattr(encoder.tokenizer, "backend_tokenizer", None)
         self._lead = " " if "ByteLevel" in repr(getattr(backend, "pre_tokenizer", None)) else ""
         self._is_last = len(layers) == 1 and layers[0] > 0 and _remove_above(encoder, layers[0])

@@ -3,7 +3,6 @@
 Source: Wang et al., "QRelScore", EMNLP 2022, equations 2 to 4, and its released code.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from rewards.errors import MetricInputError
-from rewards.frozen import FrozenModel, batches_by_length
-
-logger = logging.getLogger(__name__)
+from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
 
 Pair = tuple[list[int], list[int]]
 """Token ids of a question and of a piece of its context."""
@@ -32,7 +29,7 @@ class Spans:
     """[batch, longest sequence], True where compared."""
 
 
-class LocalRelevance:
+class LocalRelevance(CountsCuts):
     """LRM of pairs of question and context.
 
     Args:
@@ -54,8 +51,6 @@ class LocalRelevance:
         self.attention, self.long_context, self.batch_size = attention, long_context, batch_size
         self.skipped = 1 if last_tokens == "skip" else 0
         """How many tokens at the end of question and context are not compared."""
-        self.truncated = 0
-        """How many contexts were cut at the encoder's length so far."""
         self.layers = list(range(1, encoder.model.config.num_hidden_layers + 1))
         self._blocks = _readable_blocks(encoder)
 
@@ -95,13 +90,12 @@ class LocalRelevance:
             usable = [(question, piece) for piece in pieces if min(len(question), len(piece)) > self.skipped]
             pairs += usable
             owners += [row] * len(usable)
-        if truncated and not self.truncated:
-            logger.warning(
-                "qrelscore: a context is longer than the encoder's %d tokens and is cut at its end (logged once; the "
-                "count is in `truncated`); long_context='chunk' reads all of it",
-                self.encoder.max_tokens,
-            )
-        self.truncated += truncated
+        self.note_cut(
+            truncated,
+            "qrelscore: a context is longer than the encoder's %d tokens and is cut at its end (logged once; the "
+            "count is in `truncated`); long_context='chunk' reads all of it",
+            self.encoder.max_tokens,
+        )
         return pairs, owners
 
     def layer_scores(self, pairs: Sequence[Pair]) -> Tensor:

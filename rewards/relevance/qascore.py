@@ -4,16 +4,13 @@ Source: Ji, Lyu, Jones, Zhou, Graham, "QAScore: An Unsupervised Unreferenced Met
 Evaluation", Entropy 2022, and its released code (TianboJi/QAScore).
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 
 import torch
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError, batch_of, one_of
-from rewards.frozen import FrozenModel, batches_by_length, target_logprobs
-
-logger = logging.getLogger(__name__)
+from rewards.frozen import CountsCuts, FrozenModel, batches_by_length, target_logprobs
 
 SPACE_MARKERS = ("Ġ", "▁")
 """How byte-level BPE and SentencePiece mark a token that follows a space."""
@@ -23,9 +20,10 @@ class QAScore(Metric):
     """Log-probability of the answer's tokens under a masked language model that sees all other tokens.
 
     The input is ``context </s> question </s> answer``, the three tokenised on their own, without ``<s>`` at the
-    beginning or ``</s>`` at the end. When it is too long for the model, the beginning of the context is
-    cut (``truncation="beginning"``, the released code), or a window around the answer's first occurrence is kept
-    (``truncation="answer"``; where the answer does not occur, the beginning is cut).
+    beginning or ``</s>`` at the end. When it is too long for the model, the beginning of the context is cut
+    (``truncation="beginning"``, the released code), or a window around the answer's first occurrence is kept
+    (``truncation="answer"``; where the answer does not occur, the beginning is cut). Of an answer that alone is too
+    long only the last tokens that fit are scored.
 
     ``variant="paper"``: score = sum over the answer's tokens (``unit="token"``) of log p(token | all other tokens),
     the token replaced by ``<mask>``; with ``unit="word"`` all tokens of a white-space word are masked together.
@@ -36,8 +34,6 @@ class QAScore(Metric):
     is the log-probability of the whole unmasked sequence averaged over all its positions, of which the masked one is
     one in hundreds; score = mean over the answer's tokens. (The released corpus function fails unless all answers have
     the same number of tokens.)
-
-    In both, of an answer that alone is too long for the model only the last tokens that fit are scored.
 
     Cost: one encoder pass over the whole input for each masked unit; the vocabulary head at the masked positions alone
     (paper) or at all (official).
@@ -70,16 +66,19 @@ class QAScore(Metric):
         self.variant = one_of(self.name, "variant", variant, ("paper", "official"))
         if unit not in ("token", "word") or (variant == "official" and unit == "word"):
             raise MetricInputError(f"qascore: unit {unit!r} does not exist for variant {variant!r}; use token")
-        self.unit = unit
         self.truncation = one_of(self.name, "truncation", truncation, ("beginning", "answer"))
-        self.truncated = 0
-        self.batch_size = batch_of(self.name, batch_size)
-        self.dtype = dtype
+        self.unit, self.dtype, self.batch_size = unit, dtype, batch_of(self.name, batch_size)
         self.model = FrozenModel(model, "masked", device=device, dtype=dtype)
         self._sep = self.model.tokenizer.sep_token_id
         if self.model.tokenizer.mask_token_id is None or self._sep is None:
             raise MetricInputError(f"qascore: the tokenizer of {model!r} lacks a mask or separator token; use RoBERTa")
-        self._starts_word = _word_starts(self.model) if unit == "word" else None
+        vocabulary = self.model.tokenizer.get_vocab().items()
+        self._starts_word = {at for piece, at in vocabulary if piece.startswith(SPACE_MARKERS)}
+        if unit == "word" and not self._starts_word:
+            raise MetricInputError(
+                f"qascore: the tokens of {self.model.name!r} do not mark spaces; unit='word' needs a RoBERTa"
+            )
+        self._cuts = CountsCuts()
 
     def choices(self) -> Mapping[str, object]:
         return {
@@ -93,26 +92,27 @@ class QAScore(Metric):
     def compute(self, inputs: Inputs) -> MetricResult:
         sequences, owners, masks = [], [], []
         texts = (inputs.contexts, inputs.questions, inputs.answers)
-        truncated = self.truncated
+        cut = 0
         for row, (context, question, answer) in enumerate(zip(*map(self.model.ids, texts), strict=True)):
             if not answer:  # its score, an empty sum, would be the best possible
                 raise MetricInputError(
                     f"qascore: answers[{inputs.rows[row]}] is empty; the metric scores the tokens of the answer"
                 )
             after = [self._sep, *question, self._sep, *answer]
-            ids = [*self._cut(inputs.contexts[row], context, inputs.answers[row], len(after)), *after]
-            ids = ids[-self.model.max_tokens :]
+            kept = self._cut(inputs.contexts[row], context, inputs.answers[row], len(after))
+            cut += len(kept) < len(context)
+            ids = [*kept, *after][-self.model.max_tokens :]
             answer = answer[-len(ids) :]
             for unit in self._units(answer):
                 sequences.append(ids)
                 masks.append([len(ids) - len(answer) + at for at in unit])
                 owners.append(row)
-        if self.truncated and not truncated:
-            logger.warning(
-                "qascore: an input is longer than the model's %d tokens and its context is cut (logged once; the "
-                "count is in `truncated`); truncation='answer' keeps the text around the answer",
-                self.model.max_tokens,
-            )
+        self._cuts.note_cut(
+            cut,
+            "qascore: an input is longer than the model's %d tokens and its context is cut (logged once; the count is "
+            "in `truncated`); truncation='answer' keeps the text around the answer",
+            self.model.max_tokens,
+        )
         token_logprobs: list[list[float]] = [[] for _ in inputs.questions]
         for row, value in zip(owners, self._unit_scores(sequences, masks), strict=True):
             token_logprobs[row].append(value)
@@ -124,7 +124,6 @@ class QAScore(Metric):
         room = max(0, self.model.max_tokens - others)
         if len(context) <= room:
             return context
-        self.truncated += 1
         at = text.find(answer) if self.truncation == "answer" else -1
         if at < 0:
             return context[len(context) - room :]
@@ -133,11 +132,9 @@ class QAScore(Metric):
         return context[start : start + room]
 
     def _units(self, answer: list[int]) -> list[list[int]]:
-        if self._starts_word is None:
-            return [[at] for at in range(len(answer))]
         units: list[list[int]] = []
         for at, token in enumerate(answer):
-            if at == 0 or token in self._starts_word:
+            if self.unit == "token" or at == 0 or token in self._starts_word:
                 units.append([])
             units[-1].append(at)
         return units
@@ -158,13 +155,3 @@ class QAScore(Metric):
             for at, values in zip(batch, logprobs.split(read.sum(1).tolist()), strict=True):
                 scores[at] = float(values.sum() if self.variant == "paper" else values.mean())
         return scores
-
-
-def _word_starts(model: FrozenModel) -> frozenset[int]:
-    vocabulary = model.tokenizer.get_vocab()
-    starts = frozenset(at for piece, at in vocabulary.items() if piece.startswith(SPACE_MARKERS))
-    if not starts:
-        raise MetricInputError(
-            f"qascore: the tokens of {model.name!r} do not mark spaces; unit='word' needs a RoBERTa"
-        )
-    return starts

@@ -162,10 +162,6 @@ class QRelScore(Metric):
                 *(baselines, attention, confidence),
             )
 
-    @property
-    def truncated(self) -> int:
-        return self.local.truncated
-
     def choices(self) -> Mapping[str, object]:
         of_local = ("attention", "aggregation", "layers", "power", "last_tokens", "long_context")
         of_global = ("confidence", "scope", "gain", "clip_gain")

@@ -1,13 +1,12 @@
 """A reader as a metric: whether the answer is found by a model that reads the question and the passage."""
 
-import logging
 from collections.abc import Mapping, Sequence
 
 import torch
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError, batch_of, number
-from rewards.frozen import FrozenModel, batches_by_length
+from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
 from rewards.relevance.reading import (
     PairFormat,
     SpanLogprobs,
@@ -18,8 +17,6 @@ from rewards.relevance.reading import (
     window_starts,
 )
 from rewards.words import answer_exact_match, answer_f1
-
-logger = logging.getLogger(__name__)
 
 MEASURES = ("probability", "log_probability", "f1", "exact_match")
 
@@ -105,8 +102,7 @@ class ReaderScore(Metric):
         self.max_length = int(number(self.name, "max_length", max_length, low=1, whole=True))
         self.stride = int(number(self.name, "stride", stride, low=0, high=self.max_length - 1, whole=True))
         self.batch_size = batch_of(self.name, batch_size)
-        self.truncated = 0
-        """How many questions were cut so far."""
+        self._cuts = CountsCuts()
         self.model = FrozenModel(model, "reader", device=device, dtype=dtype)
         self.abstain = bool(getattr(self.model.model.config, "abstains", False)) if abstain is None else abstain
         head = getattr(self.model.model, "qa_outputs", None)
@@ -177,14 +173,11 @@ class ReaderScore(Metric):
 
     def _questions(self, texts: Sequence[str]) -> list[list[int]]:
         questions = self.model.ids(texts)
-        cut = sum(len(ids) > self._question_limit for ids in questions)
-        if cut and not self.truncated:
-            logger.warning(
-                "reader: a question has more than %d tokens and its end is cut (logged once; the count is in "
-                "`truncated`)",
-                self._question_limit,
-            )
-        self.truncated += cut
+        self._cuts.note_cut(
+            sum(len(ids) > self._question_limit for ids in questions),
+            "reader: a question has more than %d tokens and its end is cut (logged once; the count is in `truncated`)",
+            self._question_limit,
+        )
         return [ids[: self._question_limit] for ids in questions]
 
     def _spans(self, questions: Sequence[list[int]], passages: Sequence[TokenizedPassage]) -> SpanLogprobs:

@@ -164,7 +164,7 @@ def test_degenerate_inputs_of_the_released_code_score_zero(official, question, c
 
 def test_truncation_is_counted_and_logged_once(folders, rows, caplog):
     metric = QRelScore(folders["bert"], folders["gpt2"])
-    with caplog.at_level(logging.WARNING, logger="rewards.relevance.local_relevance"):
+    with caplog.at_level(logging.WARNING, logger="rewards.frozen"):
         metric.score(rows["questions"], rows["contexts"])
         metric.score(rows["questions"][:1], rows["contexts"][2:3])
     assert metric.truncated >= 3
