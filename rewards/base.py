@@ -6,11 +6,15 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 import torch
+from torch import Tensor
 
 from rewards.contract import COLUMN, check_row_by_row
 from rewards.errors import MetricInputError
 from rewards.frozen import CountsCuts, FrozenModel
 from rewards.signature import format_signature
+
+Pair = tuple[str, str]
+"""A question and what it is compared with."""
 
 ROWS_AT_ONCE = 4096
 """How many rows a metric computes at a time: enough to sort by length, few enough to bound the token ids in memory."""
@@ -37,8 +41,25 @@ class Inputs:
     """The index of each row in the caller's lists, for messages."""
     titles: list[str] = field(default_factory=list)
 
+    def pairs(self, against: str) -> tuple[list[Pair], list[int]]:
+        """Return each question with each of its references (``against="references"``), else with its context, and the
+        row that each pair belongs to.
+        """
+        if against != "references":
+            return list(zip(self.questions, self.contexts, strict=True)), list(range(len(self.questions)))
+        rows = list(enumerate(zip(self.questions, self.references, strict=True)))
+        pairs = [(question, reference) for _, (question, group) in rows for reference in group]
+        return pairs, [row for row, (_, group) in rows for _ in group]
+
     def rows_from(self, start: int, end: int) -> "Inputs":
         return Inputs(*(getattr(self, one.name)[start:end] for one in fields(self)))
+
+
+def best_of_rows(values: Tensor, owners: Sequence[int], rows: int) -> Tensor:
+    """Return the largest value among the pairs of each row, [rows, …], from values of pairs, [pairs, …]."""
+    best = torch.full((rows, *values.shape[1:]), float("-inf"), dtype=values.dtype)
+    index = torch.tensor(owners).view(-1, *[1] * (values.dim() - 1)).expand_as(values)
+    return best.scatter_reduce_(0, index, values, "amax")
 
 
 class Metric(ABC):

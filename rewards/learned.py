@@ -6,8 +6,8 @@ from typing import Any, Literal, Self
 
 import torch
 
-from rewards.base import Inputs, Metric, MetricResult
-from rewards.embedding.token_embeddings import Pair, needs_of, pairs_of
+from rewards.base import Inputs, Metric, MetricResult, Pair, best_of_rows
+from rewards.embedding.token_embeddings import needs_of
 from rewards.errors import MetricInputError, batch_of, installed_version, library, one_of
 from rewards.frozen import FrozenModel, batches_by_length
 from rewards.signature import file_hash, model_identity
@@ -31,10 +31,8 @@ def check_single_output(metric: str, model: FrozenModel) -> None:
 
 def _best(values: Iterable[float], owners: Sequence[int], inputs: Inputs) -> MetricResult:
     """The largest value over the references of each question."""
-    best = [float("-inf")] * len(inputs.questions)
-    for row, value in zip(owners, values, strict=True):
-        best[row] = max(best[row], value)
-    return MetricResult(best, {})
+    best = best_of_rows(torch.tensor([*values], dtype=torch.float64), owners, len(inputs.questions))
+    return MetricResult(best.tolist(), {})
 
 
 def _device(device: str | torch.device | None) -> str | torch.device:
@@ -105,7 +103,7 @@ class BLEURT(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        pairs, owners = pairs_of(inputs, "references")
+        pairs, owners = inputs.pairs("references")
         score = self._model or self._plain
         return _best(score(pairs, self.batch_size), owners, inputs)
 
@@ -210,7 +208,7 @@ class COMET(Metric):
         return {"model": self.identity, "against": self.against, "unbabel-comet": installed_version("unbabel-comet")}
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        pairs, owners = pairs_of(inputs, self.against)
+        pairs, owners = inputs.pairs(self.against)
         samples = [
             {"src": inputs.contexts[row], "mt": question} for row, (question, _) in zip(owners, pairs, strict=True)
         ]

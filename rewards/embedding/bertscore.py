@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.nn.utils.rnn import pad_sequence
 
-from rewards.base import Inputs, Metric, MetricResult
-from rewards.embedding.token_embeddings import Embedded, TextEncoder, WordWeights, best_of_rows, needs_of, pairs_of
+from rewards.base import Inputs, Metric, MetricResult, best_of_rows
+from rewards.embedding.token_embeddings import Embedded, TextEncoder, WordWeights, needs_of
 from rewards.errors import MetricInputError, batch_of, number
 from rewards.frozen import FrozenModel, batches_by_length
 
@@ -112,7 +112,7 @@ class BERTScore(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        pairs, owners = pairs_of(inputs, self.against)
+        pairs, owners = inputs.pairs(self.against)
         values = torch.zeros(len(pairs), 3, dtype=torch.float64)
         for positions, embedded in self._embed.blocks(pairs):
             weights = {text: self._weights(item.tokens) for text, item in embedded.items()}

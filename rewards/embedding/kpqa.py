@@ -14,9 +14,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from rewards.base import Inputs, Metric, MetricResult
+from rewards.base import Inputs, Metric, MetricResult, Pair
 from rewards.embedding.bertscore import greedy_match
-from rewards.embedding.token_embeddings import Embedded, Pair, TextEncoder, pairs_of
+from rewards.embedding.token_embeddings import Embedded, TextEncoder
 from rewards.errors import MetricInputError, batch_of, number
 from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
 
@@ -286,7 +286,7 @@ class KPQA(Metric):
         return {**chosen, "dtype": self.dtype}
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        pairs, owners = pairs_of(inputs, "references")
+        pairs, owners = inputs.pairs("references")
         weighted = self._weighted(inputs, pairs, owners)
         values = self._values(pairs, weighted)
         best: dict[int, tuple[float, float, float]] = {}

@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from rewards.base import Inputs, Metric, MetricResult
+from rewards.base import Inputs, Metric, MetricResult, best_of_rows
 from rewards.embedding.token_embeddings import (
     Embedded,
     TextEncoder,
     WordWeights,
-    best_of_rows,
     needs_of,
-    pairs_of,
 )
 from rewards.errors import MetricInputError, batch_of, library, one_of
 from rewards.frozen import FrozenModel
@@ -116,7 +114,7 @@ class MoverScore(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        pairs, owners = pairs_of(inputs, self.against)
+        pairs, owners = inputs.pairs(self.against)
         values = torch.zeros(len(pairs), dtype=torch.float64)
         for positions, embedded in self._embed.blocks(pairs):
             grams = {text: self._grams(item) for text, item in embedded.items()}

@@ -11,16 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rewards.base import Inputs
+from rewards.base import Pair
 from rewards.errors import MetricInputError, one_of
 from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
 
 NUMBERS_AT_ONCE = 1 << 26
 """Numbers in the embeddings held at a time (256 MiB in float32); a text that is needed again later is encoded again.
 """
-
-Pair = tuple[str, str]
-"""A candidate and what it is compared with."""
 
 
 @dataclass(frozen=True)
@@ -198,24 +195,6 @@ class WordWeights:
             return even
         weights = [math.log((self._texts + 1) / (self._counts[token] + 1)) for token in tokens.ids]
         return torch.tensor(weights) if any(weights) else even
-
-
-def pairs_of(inputs: Inputs, against: str) -> tuple[list[Pair], list[int]]:
-    """Return each question with each of its references, or with its context, and the row that the pair belongs to."""
-    if against == "context":
-        return list(zip(inputs.questions, inputs.contexts, strict=True)), list(range(len(inputs.questions)))
-    pairs, owners = [], []
-    for row, (question, group) in enumerate(zip(inputs.questions, inputs.references, strict=True)):
-        pairs += [(question, reference) for reference in group]
-        owners += [row] * len(group)
-    return pairs, owners
-
-
-def best_of_rows(values: Tensor, owners: Sequence[int], rows: int) -> Tensor:
-    """Return the largest value among the pairs of each row, [rows, …], from values of pairs, [pairs, …]."""
-    best = torch.full((rows, *values.shape[1:]), float("-inf"), dtype=values.dtype)
-    index = torch.tensor(owners).view(-1, *[1] * (values.dim() - 1)).expand_as(values)
-    return best.scatter_reduce_(0, index, values, "amax")
 
 
 def needs_of(against: str, name: str) -> frozenset[str]:

@@ -22,12 +22,7 @@ from rewards.frozen import FrozenModel, batches_by_length, target_logprobs
 from rewards.relevance.baselines import MaxMin, read_max_min
 from rewards.signature import file_hash
 
-_DIRECTIONS = {
-    "faithfulness": ("faithfulness",),
-    "precision": ("precision",),
-    "recall": ("recall",),
-    "f": ("precision", "recall"),
-}
+_DIRECTIONS = {**{name: (name,) for name in ("faithfulness", "precision", "recall")}, "f": ("precision", "recall")}
 
 
 class BARTScore(Metric):
@@ -47,8 +42,8 @@ class BARTScore(Metric):
     of BART-large-CNN after fine-tuning on ParaBank2, max-min normalised.
 
     Differences from the released code: batches are sorted by length, and a source shared by several targets is
-    encoded once, keys and values for the decoder included. That changes scores by rounding only. Any encoder-decoder
-    may be used; text is put between the special tokens of its tokenizer (T5: ``text </s>``).
+    encoded once, which changes scores by rounding only. Any encoder-decoder may be used; text is put between the
+    special tokens of its tokenizer (T5: ``text </s>``).
 
     Cost: one encoder pass for each distinct source, one decoder pass for each pair.
 
@@ -57,8 +52,7 @@ class BARTScore(Metric):
         weights: a torch file of weights for this model, such as the authors' checkpoint after fine-tuning on ParaBank2
             (``bart_score.pth``, for facebook/bart-large-cnn); None leaves those of ``model``.
         max_min: what to map to 0 and 1: ``[low, high]``, or the ``.summary.json`` that ``rl-qg score`` wrote of a set
-            of candidates, with its smallest and largest score (`rewards.relevance.baselines`); None leaves the
-            logarithms. Scores beyond the limits are below 0 or above 1.
+            of candidates; None leaves the logarithms. Scores beyond the limits are below 0 or above 1.
         direction: ``"faithfulness"``, ``"precision"``, ``"recall"`` or ``"f"``.
 
     Parts: the direction, or ``precision`` and ``recall`` for ``"f"``, in nats whether or not the score is normalised.
@@ -85,8 +79,7 @@ class BARTScore(Metric):
         self.direction = direction
         self.part_names = _DIRECTIONS[direction]
         self.needs = frozenset({"contexts" if direction == "faithfulness" else "references"})
-        self.batch_size = batch_of(self.name, batch_size)
-        self.dtype = dtype
+        self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         path = None if weights is None else path_of(self.name, "weights", weights)
         self.model = FrozenModel(model, "seq2seq", device=device, dtype=dtype, weights=path)
         self._weights = None if path is None else f"{path.name}@{file_hash(path)}"
@@ -118,13 +111,10 @@ class BARTScore(Metric):
         """Return one value per question: the mean over its references, or that of its context."""
         if part == "faithfulness":
             return self._pair_scores(inputs.contexts, inputs.questions)
-        questions: list[str] = []
-        references: list[str] = []
-        for question, group in zip(inputs.questions, inputs.references, strict=True):
-            questions += [question] * len(group)
-            references += group
-        pair = (references, questions) if part == "precision" else (questions, references)
-        values = iter(self._pair_scores(*pair))
+        pairs, _ = inputs.pairs("references")
+        questions, references = map(list, zip(*pairs, strict=True))
+        ends = (references, questions) if part == "precision" else (questions, references)
+        values = iter(self._pair_scores(*ends))
         return [sum(next(values) for _ in group) / len(group) for group in inputs.references]
 
     def _pair_scores(self, sources: list[str], targets: list[str]) -> list[float]:
@@ -172,26 +162,28 @@ class BARTScore(Metric):
         model = self.model.model
         labels, lengths = self.model.pad(targets, self.model.tokenizer.pad_token_id)
         read = torch.arange(labels.shape[1], device=labels.device) < lengths[:, None]
+        cross = DynamicCache()
+        cross.layers = encoded.layers
         with _head_input(model) as hidden:
             model(
                 encoder_outputs=BaseModelOutput(last_hidden_state=encoded.states),
                 attention_mask=encoded.mask,
                 decoder_input_ids=model.prepare_decoder_input_ids_from_labels(labels=labels),
-                past_key_values=encoded.cache(),
+                past_key_values=EncoderDecoderCache(DynamicCache(), cross),
                 use_cache=True,
             )
-        logprobs = target_logprobs(self._logits, hidden[0][read], labels[read], vocabulary=self.model.vocabulary)
+        head, bias = model.get_output_embeddings(), getattr(model, "final_logits_bias", None)
+
+        def logits(states: Tensor) -> Tensor:
+            return head(states) if bias is None else head(states) + bias
+
+        logprobs = target_logprobs(logits, hidden[0][read], labels[read], vocabulary=self.model.vocabulary)
         return logprobs.cpu().double().split([len(target) for target in targets])
 
     def _delimited(self, texts: list[str]) -> list[list[int]]:
         """Return the tokens of each text between the model's special tokens, cut at its length with these kept."""
         room = self.model.max_tokens - len(self._before) - len(self._after)
         return [[*self._before, *ids[:room], *self._after] for ids in self.model.ids(texts)]
-
-    def _logits(self, hidden: Tensor) -> Tensor:
-        logits = self.model.model.get_output_embeddings()(hidden)
-        bias = getattr(self.model.model, "final_logits_bias", None)
-        return logits if bias is None else logits + bias
 
 
 @dataclass(frozen=True)
@@ -208,11 +200,6 @@ class _EncodedSources:
         for layer in layers:
             layer.keys, layer.values = layer.keys[at], layer.values[at]
         return _EncodedSources(self.states[at], self.mask[at], layers)
-
-    def cache(self) -> EncoderDecoderCache:
-        cross = DynamicCache()
-        cross.layers = self.layers
-        return EncoderDecoderCache(DynamicCache(), cross)
 
 
 @contextmanager

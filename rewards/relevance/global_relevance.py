@@ -12,11 +12,8 @@ from torch import Tensor
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel, causal_logprobs
 
-CACHED_CONTEXTS = 1 << 15
-"""How many base confidences are cached; one float and a reference to the context's text each."""
-
-WHOLE = -1
-"""The end of a context that is scored in one piece."""
+CACHED_CONTEXTS = 1 << 15  # base confidences, one float and a reference to the context's text each
+WHOLE = -1  # the end of a context that is scored in one piece
 
 Piece = tuple[str, int, int]
 """A context's text and the range of its tokens."""
@@ -36,11 +33,8 @@ class Comparison:
 class GlobalRelevance:
     """GRG of pairs of question and context. The base confidence of a context is computed once and cached.
 
-    Args:
-        decoder: any causal language model.
-        confidence: ``"probability"`` (mean over tokens) or ``"log_likelihood"`` (sum of log p).
-        scope: ``"sequence"`` counts question, context and end token, ``"context"`` the context's tokens alone.
-        batch_size: sequences per forward pass.
+    ``confidence`` is ``"probability"`` (mean over tokens) or ``"log_likelihood"`` (sum of log p); ``scope`` is
+    ``"sequence"``, which counts question, context and end token, or ``"context"``, the context's tokens alone.
     """
 
     exact = False
@@ -50,7 +44,12 @@ class GlobalRelevance:
         self.decoder, self.batch_size = decoder, batch_size
         self.logarithmic = confidence == "log_likelihood"
         self.counts_all = scope == "sequence"
-        self._bos, self._eos = _boundary_tokens(decoder)
+        bos, eos = decoder.tokenizer.bos_token_id, decoder.tokenizer.eos_token_id
+        if bos is None and eos is None:
+            raise MetricInputError(
+                f"qrelscore: the tokenizer of {decoder.name!r} has neither bos nor eos token; use a GPT-2-like one"
+            )
+        self._bos, self._eos = (eos if bos is None else bos), (bos if eos is None else eos)  # one is both, as in GPT-2
         self._base: OrderedDict[Piece, float] = OrderedDict()
         # Byte-level BPE never merges across the space before a word, so "q c" is the tokens of "q" and of " c".
         probe = decoder.ids(["a b", "a", " b"])
@@ -92,7 +91,9 @@ class GlobalRelevance:
         comparisons = []
         for row, question in enumerate(self.decoder.ids(questions)):
             if whole:
-                joined = self._joined(questions[row], contexts[row], question + spaced[row])
+                joined = question + spaced[row]
+                if not self._splits_at_spaces or questions[row][-1:].isspace() or contexts[row][:1].isspace():
+                    joined = self.decoder.ids([f"{questions[row]} {contexts[row]}"])[0]
                 if max(len(joined), len(plain[row])) + 2 <= self.decoder.max_tokens:
                     base, prompt = [self._bos, *plain[row], *end], [self._bos, *joined, *end]
                     comparisons.append(Comparison(row, (contexts[row], 0, WHOLE), base, prompt, start=1))
@@ -105,12 +106,6 @@ class GlobalRelevance:
                 comparisons.append(Comparison(row, key, base, prompt, start=1 if whole else 1 + len(question)))
         return comparisons
 
-    def _joined(self, question: str, context: str, concatenated: list[int]) -> list[int]:
-        """Return the tokens of "question context" as one text, without tokenising the context again if possible."""
-        if self._splits_at_spaces and not question[-1:].isspace() and not context[:1].isspace():
-            return concatenated
-        return self.decoder.ids([f"{question} {context}"])[0]
-
     def confidence(self, logprobs: Tensor) -> float:
         """Return the confidence in a text whose tokens have these log-probabilities, [tokens]."""
         return float(logprobs.sum() if self.logarithmic else logprobs.exp().mean())
@@ -118,13 +113,3 @@ class GlobalRelevance:
     def gain(self, base: float, prompt: float) -> float:
         """Return the relative gain, at least 0, from the confidence in a context alone to that after the question."""
         return max(0.0, (prompt - base) / abs(base)) if base else 0.0
-
-
-def _boundary_tokens(decoder: FrozenModel) -> tuple[int, int]:
-    """Return the tokens before and after a text; a tokenizer with one of them uses it for both, as GPT-2 does."""
-    bos, eos = decoder.tokenizer.bos_token_id, decoder.tokenizer.eos_token_id
-    if bos is None and eos is None:
-        raise MetricInputError(
-            f"qrelscore: the tokenizer of {decoder.name!r} has neither bos nor eos token; use a GPT-2-like one"
-        )
-    return (eos if bos is None else bos), (bos if eos is None else eos)

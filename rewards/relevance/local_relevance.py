@@ -24,21 +24,18 @@ class Spans:
     """Which tokens of a batch are compared."""
 
     question: Tensor
-    """[batch, longest question], True where compared; column m is position m + 1 of the sequence."""
+    """[batch, longest question]; column m is position m + 1 of the sequence."""
     context: Tensor
-    """[batch, longest sequence], True where compared."""
+    """[batch, longest sequence]."""
 
 
 class LocalRelevance(CountsCuts):
     """LRM of pairs of question and context.
 
-    Args:
-        encoder: any encoder whose attention can be read.
-        attention: the weight of a context token, ``"hard"`` (1 for the one with the highest attention, 0 for the
-            others) or ``"weighted"`` (the attention normalised over the context).
-        last_tokens: whether the last token of question and context is compared (``"keep"``) or not (``"skip"``).
-        long_context: ``"truncate"`` or ``"chunk"``, for a context longer than the encoder.
-        batch_size: pairs per forward pass.
+    ``attention`` decides the weight of a context token: ``"hard"`` (1 for the one with the highest attention, 0 for
+    the others) or ``"weighted"`` (the attention normalised over the context). ``last_tokens`` of question and context
+    are compared (``"keep"``) or not (``"skip"``). ``long_context``, longer than the encoder, is cut (``"truncate"``)
+    or read in pieces (``"chunk"``).
     """
 
     notes: tuple[str, ...] = ()
@@ -112,11 +109,10 @@ class LocalRelevance(CountsCuts):
 
         ``weight`` and ``cosine`` are [pairs, longest question, longest sequence]; the weight is 0 outside the context.
         """
-        cls, sep = self.encoder.tokenizer.cls_token_id, self.encoder.tokenizer.sep_token_id
-        ids, lengths = self.encoder.pad(
-            [[cls, *question, sep, *context, sep] for question, context in pairs],
-            self.encoder.tokenizer.pad_token_id or 0,
-        )
+        tokenizer = self.encoder.tokenizer
+        cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+        rows = [[cls, *question, sep, *context, sep] for question, context in pairs]
+        ids, lengths = self.encoder.pad(rows, tokenizer.pad_token_id or 0)
         words = torch.tensor([len(question) for question, _ in pairs], device=ids.device)[:, None]
         longest = max(len(question) for question, _ in pairs)
         position = torch.arange(ids.shape[1], device=ids.device)
@@ -178,6 +174,7 @@ def mean_of_words(matched: Tensor, spans: Spans) -> Tensor:
     return matched.masked_fill(~spans.question, 0).sum(1) / spans.question.sum(1)
 
 
+@torch.inference_mode()
 def _readable_blocks(encoder: FrozenModel) -> list[Any] | None:
     """Return the encoder's layers if a hook can read their attention, None if the library has to collect it for all
     heads of all layers (which takes more memory).
@@ -195,23 +192,18 @@ def _readable_blocks(encoder: FrozenModel) -> list[Any] | None:
     return None
 
 
-def _probe(encoder: FrozenModel) -> dict[str, Tensor]:
-    return {"input_ids": torch.arange(2, device=encoder.device)[None]}
-
-
-@torch.inference_mode()
 def _blocks_agree(encoder: FrozenModel, blocks: list[Any]) -> bool:
     try:
         with _reading(blocks, slice(0, 2), lambda attention, hidden: attention.shape) as shapes:
-            encoder.model(**_probe(encoder))
+            encoder.model(input_ids=torch.arange(2, device=encoder.device)[None])
     except (TypeError, IndexError, AttributeError):
         return False
     return shapes == [(1, 2, 2)] * len(blocks)
 
 
-@torch.inference_mode()
 def _collects_attention(encoder: FrozenModel) -> bool:
-    out = encoder.model(**_probe(encoder), output_attentions=True, output_hidden_states=True)
+    ids = torch.arange(2, device=encoder.device)[None]
+    out = encoder.model(input_ids=ids, output_attentions=True, output_hidden_states=True)
     attentions = getattr(out, "attentions", None) or ()
     return len(attentions) == encoder.model.config.num_hidden_layers and all(a is not None for a in attentions)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from rewards.base import Inputs, Metric, MetricResult
+from rewards.base import Inputs, Metric, MetricResult, best_of_rows
 from rewards.errors import batch_of, flag, one_of
 from rewards.frozen import FrozenModel
 from rewards.relevance.baselines import PARTS, PUBLISHED, Baselines, read_baselines
@@ -66,18 +66,17 @@ class QRelScore(Metric):
     - conf = sum of log p over the context tokens alone, after ``<bos>`` (base) or ``<bos> question`` (prompt).
     - ``grg`` = max(0, (conf_prompt - conf_base) / |conf_base|). score = 2 lrm grg / (lrm + grg), 0 if lrm + grg <= 0.
 
-    Where the released code crashes or gives NaN, ``official`` differs from it: a question of zero or one token, a
-    context of zero or one token, or a question that fills the encoder has ``lrm`` 0, so score 0. A text too long for
-    the decoder is scored as the paper says, in pieces: the context is cut into the largest pieces that fit after the
-    question, each piece is scored as a separate context, and the gains are averaged; where no piece fits, ``grg`` is
-    0.
+    Where the released code crashes or gives NaN, ``official`` differs from it: a question or a context of zero or one
+    token, or a question that fills the encoder, has ``lrm`` 0, so score 0. A text too long for the decoder is scored
+    as the paper says: the context is cut into the largest pieces that fit after the question, each is scored as a
+    context of its own, and the gains are averaged; where no piece fits, ``grg`` is 0.
 
-    The score has no unit. Both formulas stay below 2 and above 0 while ``lrm`` is positive, as with every trained
+    The score has no unit. Both formulas stay below 2, and above 0 while ``lrm`` is positive, as with every trained
     BERT. For a negative ``lrm``, or for parts rescaled without ``clip_rescaled``, the formula has no bound, so no
     bounds are declared.
 
-    Cost: one encoder pass over question and context and one decoder pass over them for each pair, one decoder pass
-    for each distinct context.
+    Cost: one encoder pass and one decoder pass over question and context for each pair, one decoder pass for each
+    distinct context.
 
     Args:
         encoder: encoder whose attention can be read (BERT, RoBERTa, …), a local folder or a Hub name.
@@ -89,8 +88,7 @@ class QRelScore(Metric):
             ``"hotpotqa"`` (Table 9 of the paper, for its models), ``"released"``, a file from ``rl-qg baselines``, or
             ``{"lrm": 0.26, "grg": 0.01}``.
         clip_rescaled: whether a part below its baseline counts as 0 (official), or is negative (paper: equation 5 is
-            linear). The harmonic mean of a negative and a larger positive part is negative, without a bound where
-            they nearly cancel; a reward is better clipped.
+            linear), and with it the harmonic mean. A reward is better clipped.
         references: whether to score against references too (Ref-QRelScore, equation 10): the arithmetic mean of
             QRelScore and of the best QRelScore among the references, each used as the context.
 
@@ -134,8 +132,14 @@ class QRelScore(Metric):
                 official=variant == "official" and self.formula == _VARIANTS["official"],
                 clip=clip,
             )
-            if isinstance(baselines, str) and baselines in PUBLISHED:
-                self._warn_if_far_below(baselines)
+            chosen = self.formula["attention"], self.formula["confidence"]
+            if isinstance(baselines, str) and baselines in PUBLISHED and chosen != ("hard", "probability"):
+                logger.warning(
+                    "qrelscore: baselines=%s (Table 9) are 0.3 to 0.7, but with attention=%s and confidence=%s the "
+                    "parts are far smaller, so that rescaled ones lie below 0; rl-qg baselines estimates baselines of "
+                    "these options",
+                    *(baselines, *chosen),
+                )
 
     def _formula(self, variant: str, long_context: str | None) -> dict[str, str]:
         formula = dict(_VARIANTS[one_of(self.name, "variant", variant, list(_VARIANTS))])
@@ -150,17 +154,6 @@ class QRelScore(Metric):
             LocalRelevance(self.encoder, **of_local, batch_size=self.batch_size),
             GlobalRelevance(self.decoder, **of_global, batch_size=self.batch_size),
         )
-
-    def _warn_if_far_below(self, baselines: str) -> None:
-        """Warn where the parts are of another size than the baselines of Table 9."""
-        attention, confidence = self.formula["attention"], self.formula["confidence"]
-        if attention != "hard" or confidence != "probability":
-            logger.warning(
-                "qrelscore: baselines=%s (Table 9) are 0.3 to 0.7, but with attention=%s and confidence=%s the parts "
-                "are far smaller, so that rescaled ones lie below 0; rl-qg baselines estimates baselines of these "
-                "options",
-                *(baselines, attention, confidence),
-            )
 
     def choices(self) -> Mapping[str, object]:
         of_local = ("attention", "aggregation", "layers", "power", "last_tokens", "long_context")
@@ -180,11 +173,10 @@ class QRelScore(Metric):
             scores, parts = self._pair_scores(inputs.questions, inputs.contexts)
             return MetricResult(scores, dict(parts))
         count = len(inputs.questions)
-        repeated = [q for q, group in zip(inputs.questions, inputs.references, strict=True) for _ in group]
-        sources = [reference for group in inputs.references for reference in group]
+        pairs, owners = inputs.pairs("references")
+        repeated, sources = zip(*pairs, strict=True)
         scores, parts = self._pair_scores([*inputs.questions, *repeated], [*inputs.contexts, *sources])
-        against = iter(scores[count:])
-        best = [max(next(against) for _ in group) for group in inputs.references]
+        best = best_of_rows(torch.tensor(scores[count:], dtype=torch.float64), owners, count).tolist()
         both = [(a + b) / 2 for a, b in zip(scores[:count], best, strict=True)]
         return MetricResult(both, {**{part: values[:count] for part, values in parts.items()}, "reference": best})
 
