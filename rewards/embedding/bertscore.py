@@ -58,8 +58,7 @@ class BERTScore(Metric):
         layer: the layer whose output is compared (0: embeddings); None takes the published one of a known model, else
             the last.
         idf: texts, or a file with one per line, whose document frequencies weight the tokens; None for no idf. The
-            released code counts in the references of the call: give those. Taking them from each call would make a
-            score depend on the other rows.
+            released code counts in the references of the call, by which a score depends on the other rows.
         rescale: ``(value - b) / (1 - b)`` with a baseline b: a number for all three parts, or a file of baselines as
             bert-score ships them (columns LAYER, P, R, F), of which the line of ``layer`` is used; None for no
             rescaling.
@@ -92,7 +91,9 @@ class BERTScore(Metric):
         self.against = against
         self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.encoder = FrozenModel(model, "encoder", device=device, dtype=dtype)
-        self.layer = published_layer(self.encoder) if layer is None else layer
+        depth = int(self.encoder.model.config.num_hidden_layers)
+        published = PUBLISHED_LAYERS.get(Path(self.encoder.name).name, depth)
+        self.layer = min(published, depth) if layer is None else layer
         self._embed = TextEncoder(self.encoder, [self.layer], batch_size=batch_size, name=self.name)
         self._weights = WordWeights(idf, self._embed, marks=0.0, name=self.name)
         self._embed.truncated = 0  # counts the texts that are scored, not those of idf
@@ -129,14 +130,10 @@ class BERTScore(Metric):
 
 
 def greedy_match(pairs: Sequence[tuple[Embedded, Embedded]], weights: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Return precision, recall and F of each pair, [pairs, 3] (float64, on the CPU).
+    """Return precision, recall and F of each pair, a candidate and a reference, [pairs, 3] (float64, on the CPU).
 
-    Args:
-        pairs: a candidate and a reference; the first layer of their states is used.
-        weights: for each pair the weights of the tokens of both, special tokens included; a token of weight 0 can
-            still be matched.
-
-    A side whose weights add up to 0 makes all three 0.
+    The first layer of their states is used. ``weights`` are those of the tokens of both, special tokens included; a
+    token of weight 0 can still be matched. A side whose weights add up to 0 makes all three 0.
     """
     matched = torch.zeros(len(pairs), 2, dtype=torch.float64)
     lengths = [max(len(one.tokens.ids), len(other.tokens.ids)) for one, other in pairs]
@@ -153,12 +150,6 @@ def greedy_match(pairs: Sequence[tuple[Embedded, Embedded]], weights: Sequence[t
     total = precision + recall
     f = torch.where(total > 0, 2 * precision * recall / total, 0.0).clamp_min(-1)  # precision 0.5, recall -0.4: -4
     return torch.stack([precision, recall, f], 1)
-
-
-def published_layer(encoder: FrozenModel) -> int:
-    depth = int(encoder.model.config.num_hidden_layers)
-    layer = PUBLISHED_LAYERS.get(Path(encoder.name).name, depth)
-    return layer if layer <= depth else depth
 
 
 def _padded(texts: Sequence[Embedded], weights: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,10 +9,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor
 
 from rewards.base import Inputs, Metric, MetricResult, Pair
 from rewards.embedding.bertscore import greedy_match
@@ -38,17 +38,14 @@ _CUT = (
 class KeyphraseWeights(CountsCuts):
     """Weights of a text's tokens, given the question or passage that it belongs to.
 
-    The predictor reads ``<cls> condition <sep> text <sep>``, or ``<cls> text <sep>`` without a condition (the paper's
-    ablation without the question); a token's weight is the probability of the class ``keyphrase`` (label `keyphrase`
-    or `K`; of two unnamed labels the first, as released). Segments: 0 up to and including the first ``<sep>``, 1
-    after it, and 1 for ``<cls>``, as in the released code at scoring time; 0 everywhere without a condition. Where the
-    input is too long for the model, the condition is cut at its end, and so is a text that alone is too long; the
-    released code fails there. A predictor must be used as it was trained: one trained with questions needs a
-    condition, one trained without questions accepts none, and one whose configuration does not say accepts both.
-
-    Args:
-        model: a token classifier: the folder of `rl-qg train-kpqa`, or the released checkpoint as safetensors.
-        batch_size: texts per forward pass.
+    The predictor, a token classifier, reads ``<cls> condition <sep> text <sep>``, or ``<cls> text <sep>`` without a
+    condition (the paper's ablation without the question); a token's weight is the probability of the class
+    ``keyphrase`` (label `keyphrase` or `K`; of two unnamed labels the first, as released). Segments: 0 up to and
+    including the first ``<sep>``, 1 after it, and 1 for ``<cls>``, as in the released code at scoring time; 0
+    everywhere without a condition. Where the input is too long for the model, the condition is cut at its end, and so
+    is a text that alone is too long; the released code fails there. A predictor must be used as it was trained: one
+    trained with questions needs a condition, one trained without accepts none, and one whose configuration does not
+    say accepts both.
     """
 
     def __init__(self, model: FrozenModel, *, batch_size: int) -> None:
@@ -67,7 +64,6 @@ class KeyphraseWeights(CountsCuts):
         self._class = 0 if unnamed else named[0]
 
     def check(self, *, conditioned: bool) -> None:
-        """Check that the predictor was trained on texts with, or without, a condition."""
         trained_with = getattr(self.model.model.config, READS_QUESTION, None)
         if trained_with is None or trained_with == conditioned:
             return
@@ -91,28 +87,21 @@ class KeyphraseWeights(CountsCuts):
         None.
         """
         self.check(conditioned=conditions is not None)
-        rows, types, lengths = [], [], []
+        tokenizer, most = self.model.tokenizer, self.model.max_tokens
         condition_ids = [None] * len(texts) if conditions is None else self.model.ids(conditions)
-        for condition, ids in zip(condition_ids, self.model.ids(texts), strict=True):
-            row, segments, kept = predictor_input(self.model.tokenizer, condition, ids, self.model.max_tokens)
-            self.note_cut(
-                len(row) < len(ids) + (2 if condition is None else len(condition) + 3), _CUT, self.model.max_tokens
-            )
-            rows.append(row)
-            types.append(segments)
-            lengths.append(kept)
+        ids_of_both = list(zip(condition_ids, self.model.ids(texts), strict=True))
+        read = [predictor_input(tokenizer, condition, ids, most) for condition, ids in ids_of_both]
+        for (condition, ids), (row, *_) in zip(ids_of_both, read, strict=True):
+            whole = len(ids) + (2 if condition is None else len(condition) + 3)
+            self.note_cut(len(row) < whole, _CUT, most)
         weights: list[list[float]] = [[]] * len(texts)
-        for batch in batches_by_length([len(row) for row in rows], self.batch_size, self.model.tokens_at_once):
-            probabilities = self._probabilities([rows[at] for at in batch], [types[at] for at in batch])
-            for index, at in enumerate(batch):
-                end = len(rows[at]) - 1
-                weights[at] = probabilities[index, end - lengths[at] : end].tolist()
+        for batch in batches_by_length([len(row) for row, *_ in read], self.batch_size, self.model.tokens_at_once):
+            rows, types, lengths = zip(*(read[at] for at in batch), strict=True)
+            logits = self.model.model(**self.model.batch(rows, types)).logits
+            probabilities = logits.float().softmax(-1)[..., self._class].cpu().double()
+            for at, row, length, values in zip(batch, rows, lengths, probabilities, strict=True):
+                weights[at] = values[len(row) - 1 - length : len(row) - 1].tolist()
         return weights
-
-    def _probabilities(self, rows: list[list[int]], types: list[list[int]]) -> Tensor:
-        """Return the probability of the class at each position, [rows, longest] (float64, on the CPU)."""
-        logits = self.model.model(**self.model.batch(rows, types)).logits
-        return logits.float().softmax(-1)[..., self._class].cpu().double()
 
 
 def predictor_input(
@@ -143,8 +132,8 @@ Weighted = tuple[list[int], list[float]]
 class KPQA(Metric):
     """A metric of overlap or similarity in which a token counts as much as it is likely to be part of an answer.
 
-    A predictor gives each token a weight in [0, 1] from the text and a *condition*
-    (`rewards.embedding.kpqa`). The texts that are scored go into ``questions``, whatever they are:
+    A predictor gives each token a weight in [0, 1] from the text and a *condition* (`KeyphraseWeights`). The texts
+    that are scored go into ``questions``, whatever they are:
 
     - Answers to a question, for which the metric was made and validated against human ratings: ``questions`` = the
       system's answers, ``contexts`` = the questions they answer, ``references`` = gold answers.
@@ -160,8 +149,7 @@ class KPQA(Metric):
       exp(1 - |r|/|h|) where h is shorter. Reference weights are not used. In [0, 1].
     - ``metric="rouge_l"``: the longest common subsequence, each match counting the *reference* token's weight, over
       sum w_h (precision) and sum w_r (recall); F = 2pr / (p + r). A match is always used, so it is not the heaviest
-      subsequence; and since one side's weights are divided by the other's, precision and F can exceed 1, as in the
-      released code.
+      subsequence; and since one side's weights are divided by the other's, precision and F can exceed 1.
     - ``metric="bertscore"``: greedy matching (`rewards.embedding.bertscore`) of the outputs of layer 1, weighted
       by w, special tokens can be matched; no idf, no rescaling (the released code prepares idf and then replaces it).
       In [-1, 1].
@@ -172,10 +160,9 @@ class KPQA(Metric):
       clipping. As printed, its double sum counts a token once for each equal token of r, so that the value can exceed
       1; ``repeats="once"`` counts it once if r has it at all, which is a weighted precision in [0, 1].
     - ``rouge_l`` (2 to 5): the tokens of h that are in the longest common subsequence, their weights over sum w_h
-      (precision, at most 1) and over sum w_r (recall, which can exceed 1);
-      F = (1 + beta^2) p r / (r + beta^2 p). Of several subsequences of the same length the heaviest counts; the text
-      does not say which. It takes beta from Lin (2004), who has beta = p / r there (``beta="lin"``), and uses other
-      values elsewhere: 1 is the F1 of the text's name for it, 1.2 the captioning scripts'.
+      (precision, at most 1) and over sum w_r (recall, which can exceed 1); F = (1 + beta^2) p r / (r + beta^2 p). Of
+      several subsequences of the same length the heaviest counts; the text does not say which. It takes beta from Lin
+      (2004), who has beta = p / r there (``beta="lin"``), and uses other values elsewhere.
     - ``bertscore`` (6 to 8): as released, but special tokens cannot be matched; the equations have none.
 
     With several references the largest F. Tokens are the predictor's word pieces; its tokenizer decides about case.
@@ -188,7 +175,7 @@ class KPQA(Metric):
     of one layer for each distinct text.
 
     Args:
-        model: the predictor, a token classifier: a folder of `rl-qg train-kpqa`.
+        model: the predictor: a folder of `rl-qg train-kpqa`, or the released checkpoint as safetensors.
         metric: ``bleu1``, ``rouge_l`` or ``bertscore``.
         variant: ``official`` (the released code, with which scores were published) or ``paper``.
         condition: ``context``, ``answer`` or ``none``.
@@ -250,16 +237,21 @@ class KPQA(Metric):
         self.encoder: FrozenModel | None = None
         if metric == "bertscore":
             self.encoder = FrozenModel(encoder or model, "encoder", device=device, dtype=dtype)
-            _check_vocabularies(self.predictor, self.encoder)
+            if self.predictor.tokenizer.get_vocab() != self.encoder.tokenizer.get_vocab():
+                raise MetricInputError(
+                    f"kpqa: encoder {self.encoder.name!r} has another vocabulary than the predictor "
+                    f"{self.predictor.name!r}; give one with the same, or null for the predictor's own encoder"
+                )
+            if self.encoder.max_tokens < self.predictor.max_tokens:
+                raise MetricInputError(
+                    f"kpqa: encoder {self.encoder.name!r} reads {self.encoder.max_tokens} tokens, the predictor "
+                    f"{self.predictor.max_tokens}; give one that reads as many"
+                )
             self._embed = TextEncoder(self.encoder, [layer], batch_size=batch_size, name=self.name)
 
     def weights(self, texts: Sequence[str], conditions: Sequence[str] | None = None) -> list[list[tuple[str, float]]]:
-        """Return the tokens of each text, as the tokenizer writes them, with their weights in [0, 1].
-
-        Args:
-            texts: answers, or any other texts; each is cut at the length that the predictor can read.
-            conditions: for each text, the question it answers; None for weights from the text alone. `condition`,
-                which scores use, has no effect.
+        """Return the tokens of each text, as the tokenizer writes them, with their weights in [0, 1]. ``conditions`` are
+        the questions that the texts answer, one for each; None for weights from the text alone, whatever scores use.
         """
         self._check_texts("texts", texts)
         if conditions is not None:
@@ -288,7 +280,15 @@ class KPQA(Metric):
     def compute(self, inputs: Inputs) -> MetricResult:
         pairs, owners = inputs.pairs("references")
         weighted = self._weighted(inputs, pairs, owners)
-        values = self._values(pairs, weighted)
+        if self.metric == "bertscore":
+            values = self._similarity(pairs, weighted)
+        elif self.metric == "rouge_l" and self.variant == "paper":
+            values = [paper_rouge_l(text, reference, self.beta) for text, reference in weighted]
+        elif self.metric == "rouge_l":
+            values = [rouge_l_kpqa(text, reference) for text, reference in weighted]
+        else:  # BLEU has neither precision nor recall
+            bleu = partial(paper_bleu1, once=self.repeats == "once") if self.variant == "paper" else bleu1_kpqa
+            values = [(0.0, 0.0, bleu(text, reference[0])) for text, reference in weighted]
         best: dict[int, tuple[float, float, float]] = {}
         weights: dict[int, list[float]] = {}
         for row, scores, (text, _) in zip(owners, values, weighted, strict=True):
@@ -315,21 +315,6 @@ class KPQA(Metric):
             for pair, row in zip(pairs, owners, strict=True)
         ]
 
-    def _values(
-        self, pairs: Sequence[Pair], weighted: Sequence[tuple[Weighted, Weighted]]
-    ) -> list[tuple[float, float, float]]:
-        """Return precision, recall (0 in BLEU, which has none) and the score of each pair."""
-        if self.metric == "bertscore":
-            return self._similarity(pairs, weighted)
-        if self.variant == "paper":
-            if self.metric == "rouge_l":
-                return [paper_rouge_l(text, reference, self.beta) for text, reference in weighted]
-            once = self.repeats == "once"
-            return [(0.0, 0.0, paper_bleu1(text, reference[0], once=once)) for text, reference in weighted]
-        if self.metric == "rouge_l":
-            return [rouge_l_kpqa(text, reference) for text, reference in weighted]
-        return [(0.0, 0.0, bleu1_kpqa(text, reference[0])) for text, reference in weighted]
-
     def _similarity(
         self, pairs: Sequence[Pair], weighted: Sequence[tuple[Weighted, Weighted]]
     ) -> list[tuple[float, float, float]]:
@@ -338,13 +323,14 @@ class KPQA(Metric):
         Source: Lee et al. 2021, equations 6 to 8; as released (`bert_score/utils.py`, `bert_cos_score_idf`) with
         special tokens that can be matched, as printed without.
         """
-        sides = [text for pair in weighted for text in pair]
         tokens = {
             text: self._embed.marked(ids)
-            for text, (ids, _) in zip((t for pair in pairs for t in pair), sides, strict=True)
+            for pair, both in zip(pairs, weighted, strict=True)
+            for text, (ids, _) in zip(pair, both, strict=True)
         }
         values = torch.zeros(len(pairs), 3, dtype=torch.float64)
         marked = self.variant == "official"
+        ends = [0.0] if marked else []  # weights of the special tokens
         for positions, embedded in self._embed.blocks(pairs, tokens):
             if not marked:
                 positions = [at for at in positions if weighted[at][0][1] and weighted[at][1][1]]  # the others score 0
@@ -352,16 +338,9 @@ class KPQA(Metric):
                     text: Embedded(replace(one.tokens, ids=one.tokens.ids[1:-1]), one.states[:, 1:-1])
                     for text, one in embedded.items()
                 }
-            values[positions] = greedy_match(
-                [(embedded[pairs[at][0]], embedded[pairs[at][1]]) for at in positions],
-                [
-                    (one, other)
-                    for one, other in (
-                        [torch.tensor([0.0, *weights, 0.0] if marked else weights) for _, weights in weighted[at]]
-                        for at in positions
-                    )
-                ],
-            )
+            texts = [(embedded[pairs[at][0]], embedded[pairs[at][1]]) for at in positions]
+            weights = [[torch.tensor([*ends, *side[1], *ends]) for side in weighted[at]] for at in positions]
+            values[positions] = greedy_match(texts, [(first, second) for first, second in weights])
         return [(precision, recall, f) for precision, recall, f in values.tolist()]
 
 
@@ -435,17 +414,3 @@ def paper_rouge_l(text: Weighted, reference: Weighted, beta: float | None = None
     precision, recall = (common / total for total in totals)
     square = (precision / recall if beta is None else beta) ** 2
     return precision, recall, (1 + square) * precision * recall / (recall + square * precision)
-
-
-def _check_vocabularies(predictor: FrozenModel, encoder: FrozenModel) -> None:
-    """Raise for an encoder in which the predictor's token ids mean something else."""
-    if predictor.tokenizer.get_vocab() != encoder.tokenizer.get_vocab():
-        raise MetricInputError(
-            f"kpqa: encoder {encoder.name!r} has another vocabulary than the predictor {predictor.name!r}; give one "
-            "with the same, or null for the predictor's own encoder"
-        )
-    if encoder.max_tokens < predictor.max_tokens:
-        raise MetricInputError(
-            f"kpqa: encoder {encoder.name!r} reads {encoder.max_tokens} tokens, the predictor {predictor.max_tokens}; "
-            "give one that reads as many"
-        )

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,16 +45,10 @@ class Embedded:
 
 class TextEncoder(CountsCuts):
     """Embeds each distinct text in one forward pass: ``<cls> text <sep>``, cut at the encoder's length with both
-    special tokens kept.
+    special tokens kept. ``layers`` are those whose outputs are used, from 1; 0 is the embedding layer.
 
     White space at the ends of a text does not count. Byte-level vocabularies (RoBERTa) read it after a space, so that
     its first word is the same token as inside a sentence, as in bert-score.
-
-    Args:
-        encoder: any encoder with special tokens for the beginning and the end.
-        layers: numbers of the layers whose outputs are used, from 1; 0 is the embedding layer.
-        batch_size: texts per forward pass.
-        name: of the metric, for messages.
     """
 
     def __init__(self, encoder: FrozenModel, layers: Sequence[int], *, batch_size: int, name: str) -> None:
@@ -106,44 +100,39 @@ class TextEncoder(CountsCuts):
         if tokens is None:
             texts = list(dict.fromkeys(text for pair in pairs for text in pair))
             tokens = dict(zip(texts, self.tokens(texts), strict=True))
-        width = int(getattr(self.encoder.model.config, "hidden_size", 768)) * len(self.layers)
+
+        def embedded(texts: Mapping[str, Tokens]) -> dict[str, Embedded]:
+            states = self.states([item.ids for item in texts.values()])
+            return {text: Embedded(item, state) for (text, item), state in zip(texts.items(), states, strict=True)}
+
+        most = NUMBERS_AT_ONCE // (int(getattr(self.encoder.model.config, "hidden_size", 768)) * len(self.layers))
         block: list[int] = []
         pending: dict[str, Tokens] = {}
-        size = 0
+        size = 0  # tokens
         for position, pair in enumerate(pairs):
-            new = {text: tokens[text] for text in pair if text not in pending}
-            more = width * sum(len(item.ids) for item in new.values())
-            if block and size + more > NUMBERS_AT_ONCE:
-                yield block, self._embedded(pending)
+            if block and size + sum(len(tokens[text].ids) for text in {*pair} - pending.keys()) > most:
+                yield block, embedded(pending)
                 block, pending, size = [], {}, 0
-                new = {text: tokens[text] for text in pair}
-                more = width * sum(len(item.ids) for item in new.values())
+            size += sum(len(tokens[text].ids) for text in {*pair} - pending.keys())
+            pending |= {text: tokens[text] for text in pair}
             block.append(position)
-            pending |= new
-            size += more
         if block:
-            yield block, self._embedded(pending)
+            yield block, embedded(pending)
 
     def states(self, rows: Sequence[Sequence[int]]) -> list[Tensor]:
         """Return the hidden states [layers, tokens, width] of each row of token ids, float32."""
         states: list[Tensor] = [torch.empty(0)] * len(rows)
         tokens = max(1, self.encoder.tokens_at_once)
         for batch in batches_by_length([len(row) for row in rows], self.batch_size, tokens):
-            hidden = self._hidden(self.encoder.batch([rows[at] for at in batch]))
+            arguments = self.encoder.batch([rows[at] for at in batch])
+            if self._is_last:
+                hidden = self.encoder.model(**arguments).last_hidden_state.float()[None]
+            else:
+                every = self.encoder.model(**arguments, output_hidden_states=True).hidden_states
+                hidden = torch.stack([every[number] for number in self.layers]).float()
             for index, at in enumerate(batch):
                 states[at] = hidden[:, index, : len(rows[at])]
         return states
-
-    def _embedded(self, tokens: dict[str, Tokens]) -> dict[str, Embedded]:
-        states = self.states([item.ids for item in tokens.values()])
-        return {text: Embedded(item, state) for (text, item), state in zip(tokens.items(), states, strict=True)}
-
-    def _hidden(self, arguments: dict[str, Tensor]) -> Tensor:
-        """Return the states of the chosen layers, [layers, rows, tokens, width]."""
-        if self._is_last:
-            return self.encoder.model(**arguments).last_hidden_state.float()[None]
-        states = self.encoder.model(**arguments, output_hidden_states=True).hidden_states
-        return torch.stack([states[number] for number in self.layers]).float()
 
 
 class WordWeights:
@@ -171,7 +160,13 @@ class WordWeights:
         if source is None:
             return
         if isinstance(source, str | Path):
-            source = _lines(source, name)
+            try:
+                text = Path(source).expanduser().read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise MetricInputError(
+                    f"{name}: idf={str(source)!r} cannot be read ({error}); give a text file with one per line"
+                ) from None
+            source = [line for line in text.split("\n") if line.strip()]  # splitlines cuts at U+2028, form feeds
         if not isinstance(source, Sequence) or not all(isinstance(text, str) for text in source):
             raise MetricInputError(
                 f"{name}: idf={source!r:.40} is not a list of texts; give one, or a text file with one per line"
@@ -220,27 +215,13 @@ def _remove_above(encoder: FrozenModel, layer: int) -> bool:
         return agrees()
     for module in encoder.model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == depth:
-            return _shortened(module, layer, agrees)
+            dropped = list(module[layer:])
+            del module[layer:]
+            try:
+                if agrees():
+                    return True
+            except (IndexError, KeyError):  # it needs all of its layers
+                pass
+            module.extend(dropped)
+            return False
     return False
-
-
-def _shortened(blocks: nn.ModuleList, layer: int, agrees: Callable[[], bool]) -> bool:
-    dropped = list(blocks[layer:])
-    del blocks[layer:]
-    try:
-        if agrees():
-            return True
-    except (IndexError, KeyError):  # it needs all of its layers
-        pass
-    blocks.extend(dropped)
-    return False
-
-
-def _lines(path: str | Path, name: str) -> list[str]:
-    try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MetricInputError(
-            f"{name}: idf={str(path)!r} cannot be read ({error}); give a text file with one per line"
-        ) from None
-    return [line for line in text.split("\n") if line.strip()]  # splitlines cuts inside texts: U+2028, form feeds

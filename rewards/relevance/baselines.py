@@ -13,25 +13,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from rewards.base import MetricResult
+from rewards.base import Metric
 from rewards.errors import MetricInputError
 from rewards.words import words
-
-# Max-min normalisation: Wang et al., appendix F, for BARTScore, whose logarithms are negative, and the caption of
-# figure 4, by which all scores were rescaled on the candidate sets.
 
 
 @dataclass(frozen=True)
 class MaxMin:
-    """The smallest and the largest score of a set."""
+    """The smallest and the largest score of a set, which become 0 and 1.
+
+    Source: Wang et al., appendix F, for BARTScore, whose logarithms are negative, and the caption of figure 4.
+    """
 
     low: float
     high: float
 
     def rescale(self, score: float) -> float:
-        """Return ``(score - low) / (high - low)``: 0 to 1 in the set, below 0 or above 1 for scores beyond it."""
+        """Return ``(score - low) / (high - low)``, below 0 or above 1 for scores beyond the set's."""
         return (score - self.low) / (self.high - self.low)
 
     def __str__(self) -> str:
@@ -39,29 +39,21 @@ class MaxMin:
 
 
 def read_max_min(given: str | Path | Sequence[float], metric: str, signature: str) -> MaxMin:
-    """Return the limits of a set from ``[low, high]``, or from the summary that ``rl-qg score`` writes of it.
-
-    Args:
-        given: what the user gave.
-        metric: its name, for messages.
-        signature: of the metric without normalisation; a summary must have the same.
+    """Return the limits of a set from ``[low, high]``, or from the summary that ``rl-qg score`` writes of it, whose
+    signature must be that of the metric without normalisation.
     """
-    if not isinstance(given, str | Path):
-        return _checked_limits(given, metric, given)
-    try:
-        content = json.loads(Path(given).expanduser().read_text(encoding="utf-8"))
-        found, limits = content["signature"], (content["score"]["min"], content["score"]["max"])
-    except (OSError, UnicodeDecodeError, ValueError, TypeError, KeyError) as error:
-        raise MetricInputError(
-            f"{metric}: max_min={given} has no limits of scores ({type(error).__name__}: {error}); give the "
-            ".summary.json of rl-qg score, or [low, high]"
-        ) from None
-    if found != signature:
-        raise MetricInputError(f"{metric}: max_min={given} are scores of {found}, but this is {signature}")
-    return _checked_limits(limits, metric, given)
-
-
-def _checked_limits(limits: object, metric: str, given: object) -> MaxMin:
+    limits: Any = given
+    if isinstance(given, str | Path):
+        try:
+            content = json.loads(Path(given).expanduser().read_text(encoding="utf-8"))
+            found, limits = content["signature"], (content["score"]["min"], content["score"]["max"])
+        except (OSError, UnicodeDecodeError, ValueError, TypeError, KeyError) as error:
+            raise MetricInputError(
+                f"{metric}: max_min={given} has no limits of scores ({type(error).__name__}: {error}); give the "
+                ".summary.json of rl-qg score, or [low, high]"
+            ) from None
+        if found != signature:
+            raise MetricInputError(f"{metric}: max_min={given} are scores of {found}, but this is {signature}")
     if (ends := _two_numbers(list(limits) if isinstance(limits, Sequence) else [])) is None:
         raise MetricInputError(f"{metric}: max_min={given!s:.60} are no two numbers [low, high] with low below high")
     return MaxMin(*ends)
@@ -95,20 +87,8 @@ PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
 MAX_OVERLAP = 0.05
 """Largest fraction of a question's words that its random context may contain (BLEU-1 without brevity penalty)."""
 
-_ATTEMPTS = 200
-"""How many pairs are tried per requested pair before giving up."""
-
-_PAIRS_AT_ONCE = 128
-"""How many pairs are scored between two reports of progress."""
-
-
-class ScoresPairs(Protocol):
-    """A metric with the parts `lrm` and `grg`."""
-
-    @property
-    def signature(self) -> str: ...
-
-    def score(self, questions: Sequence[str], contexts: Sequence[str]) -> MetricResult: ...
+_ATTEMPTS = 200  # pairs that are tried for each that is wanted
+_PAIRS_AT_ONCE = 128  # scored between two reports of progress
 
 
 @dataclass(frozen=True)
@@ -133,47 +113,51 @@ class Baselines:
 
 
 def read_baselines(
-    given: str | Path | Mapping[str, object],
-    signature: str,
-    *,
-    models: tuple[str, str],
-    official: bool,
-    clip: bool,
+    given: str | Path | Mapping[str, object], signature: str, *, models: tuple[str, str], official: bool, clip: bool
 ) -> Baselines:
     """Return baselines from a name (``"squad"`` and ``"hotpotqa"`` of `PUBLISHED`, or ``"released"``), from the result
     of `estimate_baselines` or a JSON file of it, or from a mapping such as ``{"lrm": 0.26, "grg": [0.01, 1.0]}``; a
     part that a mapping leaves out is not rescaled.
 
-    Args:
-        given: what the user gave.
-        signature: of the metric without baselines; estimates must have the same.
-        models: names of encoder and decoder.
-        official: whether the metric is that of the released code.
-        clip: whether a value below its baseline becomes 0.
+    Estimates must have the signature of the metric without baselines; ``models`` are the names of encoder and decoder,
+    ``official`` whether the metric is that of the released code.
     """
+    content: Mapping[str, object]
     if given == "released":
         if not official:
             raise MetricInputError(
                 "qrelscore: baselines='released' belong to variant='official' unchanged; other formulas have other "
                 "values on random pairs (rl-qg baselines estimates them)"
             )
-        return _checked_baselines(RELEASED, clip)
-    if isinstance(given, str) and given in PUBLISHED:
-        return _checked_baselines(_published(given, models), clip)
-    content = given if isinstance(given, Mapping) else _read(given)
-    if not isinstance(given, Mapping) or "signature" in content:
-        where = "baselines" if isinstance(given, Mapping) else f"baselines={given}"
-        if _formula(content.get("signature")) != _formula(signature):
-            other = content.get("signature") or "no signature"
-            raise MetricInputError(f"qrelscore: {where} were estimated for {other}, but this is {signature}")
-        return _checked_baselines({part: content.get(part) for part in PARTS}, clip)
-    if unknown := sorted(map(str, content.keys() - set(PARTS))):
-        raise MetricInputError(f"qrelscore: baselines have no part {unknown[0]!r}; they have {' and '.join(PARTS)}")
-    return _checked_baselines(content, clip)
+        content = RELEASED
+    elif isinstance(given, str) and given in PUBLISHED:
+        content = _published(given, models)
+    else:
+        content = given if isinstance(given, Mapping) else _read(given)
+        if not isinstance(given, Mapping) or "signature" in content:
+            where = "baselines" if isinstance(given, Mapping) else f"baselines={given}"
+            if _formula(content.get("signature")) != _formula(signature):
+                other = content.get("signature") or "no signature"
+                raise MetricInputError(f"qrelscore: {where} were estimated for {other}, but this is {signature}")
+            content = {part: content.get(part) for part in PARTS}
+        if unknown := sorted(map(str, content.keys() - set(PARTS))):
+            raise MetricInputError(
+                f"qrelscore: baselines have no part {unknown[0]!r}; they have {' and '.join(PARTS)}"
+            )
+    ends = []
+    for part in PARTS:
+        value = content.get(part, 0.0)
+        if (pair := _two_numbers(list(value) if isinstance(value, list | tuple) else [value, 1.0])) is None:
+            raise MetricInputError(
+                f"qrelscore: baselines: {part}={value!r} is neither a number below 1 nor a pair [low, high]"
+            )
+        ends.append(pair)
+    (low, high), (other_low, other_high) = ends
+    return Baselines((low, other_low), (high, other_high), clip)
 
 
 def estimate_baselines(
-    metric: ScoresPairs,
+    metric: Metric,
     questions: Sequence[str],
     contexts: Sequence[str],
     *,
@@ -183,20 +167,12 @@ def estimate_baselines(
 ) -> dict[str, object]:
     """Return the mean of `lrm` and `grg` over random pairs of question and context that share hardly any word.
 
-    The pairs are distinct, drawn with equal probability from all pairs of a question and a context of another one.
+    The pairs are distinct, drawn with equal probability from all pairs of a question (with a word) and a context of
+    another one. ``progress`` is called with the number of pairs just scored, block by block.
 
-    Args:
-        metric: QRelScore without baselines and references.
-        questions: questions of the data; one without a word is left out.
-        contexts: the context of each.
-        pairs: how many random pairs to score.
-        seed: of the draw.
-        progress: called with the number of pairs just scored, block by block.
-
-    Returns:
-        ``lrm`` and ``grg`` (the baselines), ``standard_error`` of both, ``pairs``, ``drawn`` (how many pairs were
-        tried to find them), ``questions`` and ``contexts`` (distinct ones, to draw from), ``max_overlap``,
-        ``seed`` and the metric's ``signature``.
+    Returns ``lrm`` and ``grg`` (the baselines), ``standard_error`` of both, ``pairs``, ``drawn`` (how many pairs were
+    tried to find them), ``questions`` and ``contexts`` (distinct ones, to draw from), ``max_overlap``, ``seed`` and
+    the metric's ``signature``.
     """
     if getattr(metric, "baselines", None) is not None or getattr(metric, "references", False):
         raise MetricInputError("baselines: estimate them with baselines=None and references=False")
@@ -215,9 +191,13 @@ def estimate_baselines(
             values[part] += result.parts[part]
         if progress is not None:
             progress(len(block))
+    means = {part: math.fsum(values[part]) / pairs for part in PARTS}
+    squares = {part: math.fsum((value - means[part]) ** 2 for value in values[part]) for part in PARTS}
     return {
-        **{part: math.fsum(values[part]) / pairs for part in PARTS},
-        "standard_error": {part: _standard_error(values[part]) for part in PARTS},
+        **means,
+        "standard_error": {
+            part: math.sqrt(squares[part] / (pairs - 1) / pairs) if pairs > 1 else None for part in PARTS
+        },
         "pairs": pairs,
         **counts,
         "max_overlap": MAX_OVERLAP,
@@ -275,13 +255,6 @@ def _shuffled(total: int, most: int, seed: int) -> Iterator[int]:
             yield number
 
 
-def _standard_error(values: Sequence[float]) -> float | None:
-    if len(values) < 2:
-        return None
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
-
-
 def _published(name: str, models: tuple[str, str]) -> dict[str, float]:
     """Return the values of Table 9 for these models; a model is known by the last component of its name."""
     values = {}
@@ -312,16 +285,3 @@ def _read(path: object) -> Mapping[str, object]:
 def _formula(signature: object) -> object:
     """Return the signature without whether references are scored too, which does not matter for a pair."""
     return re.sub(r"\|references:\w+", "", signature) if isinstance(signature, str) else None
-
-
-def _checked_baselines(given: Mapping[str, object], clip: bool) -> Baselines:
-    ends = []
-    for part in PARTS:
-        value = given.get(part, 0.0)
-        if (pair := _two_numbers(list(value) if isinstance(value, list | tuple) else [value, 1.0])) is None:
-            raise MetricInputError(
-                f"qrelscore: baselines: {part}={value!r} is neither a number below 1 nor a pair [low, high]"
-            )
-        ends.append(pair)
-    (low, high), (other_low, other_high) = ends
-    return Baselines((low, other_low), (high, other_high), clip)

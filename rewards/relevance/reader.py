@@ -44,20 +44,18 @@ class ReaderScore(Metric):
     Higher is better. Compare questions about one answer with each other: a longer or a rarer answer is less probable
     under every question.
 
-    Long passages are read in windows of ``max_length`` tokens that share ``stride`` tokens with their neighbours. One
-    softmax runs over all windows, and a token that several of them hold has the sum of its probabilities there. So
-    there is one distribution over the passage, whatever its length; a passage of one window has the plain formula.
-    A question takes at most half of a window; the end of a longer one is cut (counted in `truncated`, logged once).
+    Long passages are read in windows of ``max_length`` tokens that share ``stride`` tokens with their neighbours, with
+    one softmax over all of them (`rewards.relevance.reading`). A question takes at most half of a window; the end of a
+    longer one is cut (counted in `truncated`, logged once).
 
     ``abstain=True`` is for readers that were trained with unanswerable questions, as in SQuAD 2: the class token,
     which stands for "no answer", takes part in the softmaxes, and a reader for which it is more probable than every
-    span answers nothing (F1 and exact match 0). Of several windows the class token of the one that abstains least
-    takes part, once: a window without the answer rightly abstains, so that only all together mean "no answer". For
-    other readers the class token means nothing, and False leaves it out.
+    span answers nothing (F1 and exact match 0). For other readers the class token means nothing, and False leaves it
+    out.
 
     Where nothing can be scored there is no error: if the answer is empty or does not stand in the passage, or the
-    passage is empty, probability is 0 and log-probability `LOWEST`; F1 and exact match compare the answer with what
-    the reader answers, and are 0 if that is nothing. An empty question is read like any other.
+    passage is empty, probability is 0 and log-probability `LOWEST`; F1 and exact match are 0 if the reader answers
+    nothing. An empty question is read like any other.
 
     Cost: one pass of the encoder for each window of each pair of question and passage.
 
@@ -140,7 +138,14 @@ class ReaderScore(Metric):
         passages = self._passages(inputs.contexts)
         spans = self._spans(self._questions(inputs.questions), passages)
         logprobs = _answer_logprobs(spans, passages, inputs.answers)
-        answered = list(zip(self._predictions(spans, passages), inputs.answers, strict=True))
+        values, first, last = spans.best(self.max_answer_length)
+        answers = (values >= spans.no_answer) & (first >= 0)  # the others abstain, or have nothing to read
+        ends = zip(answers.tolist(), first.tolist(), last.tolist(), _starts(passages).tolist(), strict=True)
+        predicted = [
+            passage.span(begin - start, end - start) if some else None
+            for (some, begin, end, start), passage in zip(ends, passages, strict=True)
+        ]
+        answered = list(zip(predicted, inputs.answers, strict=True))
         parts = {
             "probability": logprobs.exp().tolist(),
             "log_probability": logprobs.clamp(min=LOWEST).tolist(),
@@ -182,56 +187,32 @@ class ReaderScore(Metric):
 
     def _spans(self, questions: Sequence[list[int]], passages: Sequence[TokenizedPassage]) -> SpanLogprobs:
         """Read every pair and return the probabilities of the tokens of all passages, one after another."""
-        sizes = torch.tensor([len(passage.ids) for passage in passages], dtype=torch.long)
-        starts = [
-            window_starts(len(passage.ids), self._room - len(question), self.stride) if passage.ids else ()
-            for question, passage in zip(questions, passages, strict=True)
+        windows = [
+            (row, start, min(self._room - len(question), len(passage.ids) - start))  # and how many tokens it holds
+            for row, (question, passage) in enumerate(zip(questions, passages, strict=True))
+            for start in window_starts(len(passage.ids), self._room - len(question), self.stride)
+            if passage.ids
         ]
-        windows = [(row, start) for row, some in enumerate(starts) for start in some]
-        rows = torch.repeat_interleave(torch.arange(len(passages)), sizes)
-        return self._read(questions, passages, windows, sizes.cumsum(0) - sizes).spans(rows, len(passages))
-
-    def _read(
-        self,
-        questions: Sequence[list[int]],
-        passages: Sequence[TokenizedPassage],
-        windows: Sequence[tuple[int, int]],
-        first_tokens: torch.Tensor,
-    ) -> WindowLogits:
-        """Run the reader over windows, each a row and where in its passage the window begins.
-
-        ``first_tokens`` [R] is the index of each passage's first token among those of all passages.
-        """
-        questions_at = [len(questions[row]) for row, _ in windows]
-        held = [
-            min(self._room - size, len(passages[row].ids) - start)
-            for size, (row, start) in zip(questions_at, windows, strict=True)
-        ]
-        values: list[torch.Tensor] = []
-        tokens: list[torch.Tensor] = []
+        owners, begins, held = torch.tensor(windows, dtype=torch.long).reshape(-1, 3).unbind(1)
+        asked = torch.tensor([len(questions[row]) for row, *_ in windows], dtype=torch.long)
+        lengths = (asked + held + self._format.size).tolist()
+        # In a window the passage begins at `first`; among the tokens of all passages at `index`.
+        first = (len(self._format.before) + len(self._format.between) + asked)[:, None]
+        index = (_starts(passages)[owners] + begins)[:, None]
+        values, tokens = [torch.zeros(2, 0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.long)]
         class_values = torch.zeros(2, len(windows), dtype=torch.float64) if self.abstain else None
-        lengths = [size + count + self._format.size for size, count in zip(questions_at, held, strict=True)]
-        owners = torch.tensor([row for row, _ in windows], dtype=torch.long)
-        begins = torch.tensor([start for _, start in windows], dtype=torch.long)
-        offset = len(self._format.before) + len(self._format.between)
         for batch in batches_by_length(lengths, self.batch_size, self.model.tokens_at_once):
-            pieces = [
-                (questions[row], passages[row].ids[start : start + held[at]])
-                for at, (row, start) in ((at, windows[at]) for at in batch)
-            ]
-            logits = self._logits(pieces)
-            first = torch.tensor([offset + questions_at[at] for at in batch])[:, None]
+            chosen = (windows[at] for at in batch)
+            logits = self._logits([(questions[row], passages[row].ids[at : at + size]) for row, at, size in chosen])
             position = torch.arange(logits.shape[-1])
-            inside = (position >= first) & (position < first + torch.tensor([held[at] for at in batch])[:, None])
-            base = (first_tokens[owners[batch]] + begins[batch])[:, None]
+            inside = (position >= first[batch]) & (position < first[batch] + held[batch][:, None])
             values.append(logits[:, inside])
-            tokens.append((base + position - first)[inside])
+            tokens.append((index[batch] + position - first[batch])[inside])
             if class_values is not None:
                 class_values[:, batch] = logits[:, :, self._format.class_position]
-        empty = torch.zeros(2, 0, dtype=torch.float64)
-        return WindowLogits(
-            torch.cat([empty, *values], 1), torch.cat([first_tokens[:0], *tokens]), class_values, owners
-        )
+        rows = torch.repeat_interleave(torch.tensor([len(passage.ids) for passage in passages], dtype=torch.long))
+        read = WindowLogits(torch.cat(values, 1), torch.cat(tokens), class_values, owners)
+        return read.spans(rows, len(passages))
 
     def _logits(self, pieces: Sequence[tuple[list[int], list[int]]]) -> torch.Tensor:
         """Return start and end logits of questions with pieces of passages, [2, rows, longest] (float64, CPU)."""
@@ -242,14 +223,11 @@ class ReaderScore(Metric):
         logits = torch.stack([output.start_logits, output.end_logits]).float().cpu().double()
         return span_scores(logits, self.model.model.config)
 
-    def _predictions(self, spans: SpanLogprobs, passages: Sequence[TokenizedPassage]) -> list[str | None]:
-        """Return what the reader answers to each row; None where it abstains or there is nothing to read."""
-        values, first, last = spans.best(self.max_answer_length)
-        sizes = torch.tensor([len(passage.ids) for passage in passages])
-        offsets = sizes.cumsum(0) - sizes
-        answers = (values >= spans.no_answer) & (first >= 0)
-        columns = zip(answers.tolist(), (first - offsets).tolist(), (last - offsets).tolist(), passages, strict=True)
-        return [passage.span(begin, end) if some else None for some, begin, end, passage in columns]
+
+def _starts(passages: Sequence[TokenizedPassage]) -> torch.Tensor:
+    """Return the index of each passage's first token among those of all passages, [R]."""
+    sizes = torch.tensor([len(passage.ids) for passage in passages], dtype=torch.long)
+    return sizes.cumsum(0) - sizes
 
 
 def _answer_logprobs(
@@ -257,15 +235,10 @@ def _answer_logprobs(
 ) -> torch.Tensor:
     """Return the log-probability of each answer at its most probable place, [R]; -inf where it stands nowhere."""
     found: dict[tuple[int, str], list[tuple[int, int]]] = {}
-    rows, firsts, lasts = [], [], []
-    offset = 0
-    for row, (passage, answer) in enumerate(zip(passages, answers, strict=True)):
+    ends = []
+    for row, (passage, answer, offset) in enumerate(zip(passages, answers, _starts(passages).tolist(), strict=True)):
         key = (id(passage), answer)
         if key not in found:
             found[key] = passage.places(answer)
-        for first, last in found[key]:
-            rows.append(row)
-            firsts.append(offset + first)
-            lasts.append(offset + last)
-        offset += len(passage.ids)
-    return spans.at(*(torch.tensor(column, dtype=torch.long) for column in (firsts, lasts, rows)))
+        ends += [(offset + first, offset + last, row) for first, last in found[key]]
+    return spans.at(*torch.tensor(ends, dtype=torch.long).reshape(-1, 3).unbind(1))

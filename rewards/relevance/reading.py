@@ -22,10 +22,8 @@ SPAN_HEAD = "span_head"
 
 
 def span_scores(logits: Tensor, config: object) -> Tensor:
-    """Return the score of each position, which is added for a start and an end to rank spans.
-
-    Under a softmax that is the logit itself. Under a sigmoid head each position has a probability of its own, and the
-    score is its logarithm: log s(x), so that the sum ranks spans by s(start) s(end).
+    """Return the score of each position, which is added for a start and an end to rank spans: the logit itself under a
+    softmax; log s(x) under a sigmoid head, where each position has a probability s of its own.
     """
     is_sigmoid = getattr(config, SPAN_HEAD, "softmax") == "sigmoid"
     return torch.nn.functional.logsigmoid(logits) if is_sigmoid else logits
@@ -41,10 +39,8 @@ class TokenizedPassage:
     ends: NDArray[np.int64]
 
     def places(self, answer: str) -> list[tuple[int, int]]:
-        """Return the first and last token of every place where the answer's text stands, in order.
-
-        The tokens are those that share a character with it. White space at the ends of the answer does not count; an
-        answer without any other character stands nowhere.
+        """Return the first and last token of every place where the answer's text stands, in order: those that share a
+        character with it. White space at the ends of the answer does not count.
         """
         found, size = [], len(answer := answer.strip())
         at = self.text.find(answer) if answer else -1
@@ -62,14 +58,8 @@ class TokenizedPassage:
 def tokenized_passages(model: FrozenModel, texts: Sequence[str]) -> list[TokenizedPassage]:
     if not texts:
         return []
-    encoded = model.tokenizer(
-        list(texts),
-        add_special_tokens=False,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        return_offsets_mapping=True,
-        verbose=False,
-    )
+    options = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
+    encoded = model.tokenizer(list(texts), **options, return_offsets_mapping=True, verbose=False)
     passages = []
     for text, ids, offsets in zip(texts, encoded["input_ids"], encoded["offset_mapping"], strict=True):
         characters = np.array(offsets, dtype=np.int64).reshape(-1, 2)
@@ -103,7 +93,8 @@ class PairFormat:
         stop, end = len(parts) - parts[::-1].index(0), len(parts) - parts[::-1].index(1)
         if question > passage:
             raise MetricInputError(f"the tokenizer of {model.name!r} puts the passage before the question")
-        known = _has_token_types(model)
+        type_count = getattr(model.model.config, "type_vocab_size", 0) or 0  # 1: types tell nothing apart
+        known = "token_type_ids" in tokenizer.model_input_names and type_count > 1
         before = ids[:question]
         return cls(
             before,
@@ -127,12 +118,6 @@ class PairFormat:
         return [*before, *[of_question] * question, *between, *[of_passage] * passage, *after]
 
 
-def _has_token_types(model: FrozenModel) -> bool:
-    """Return whether the model was trained with types that tell question and passage apart."""
-    sizes = getattr(model.model.config, "type_vocab_size", 0) or 0
-    return "token_type_ids" in model.tokenizer.model_input_names and sizes > 1
-
-
 @dataclass(frozen=True)
 class SpanLogprobs:
     """Log-probabilities (natural, float64) of each token of each passage to begin or to end the answer.
@@ -140,10 +125,8 @@ class SpanLogprobs:
     The N tokens of all R rows follow each other.
     """
 
-    start: Tensor
-    """[N]"""
-    end: Tensor
-    """[N]"""
+    start: Tensor  # [N]
+    end: Tensor  # [N]
     rows: Tensor
     """The row of each token, ascending, [N]."""
     no_answer: Tensor
@@ -173,10 +156,7 @@ class SpanLogprobs:
     def at(self, first: Tensor, last: Tensor, rows: Tensor) -> Tensor:
         """Return, for each row, the largest log-probability among given spans, [R]; -inf where there is none.
 
-        Args:
-            first: the first token of each span, an index into the N tokens, [spans].
-            last: the last one.
-            rows: the row of each span.
+        The spans' ``first`` and ``last`` tokens are indices into the N tokens, [spans]; ``rows`` are their rows.
         """
         none = torch.full_like(self.no_answer, -torch.inf)
         return none.scatter_reduce(0, rows, self.start[first] + self.end[last], "amax")
@@ -195,16 +175,12 @@ class WindowLogits:
     """The row of each window, [W]."""
 
     def spans(self, rows: Tensor, count: int) -> SpanLogprobs:
-        """Return the probabilities of spans.
+        """Return the probabilities of spans, given the row of each of the N tokens and the number of rows, R.
 
         One softmax for starts and one for ends over all windows of a row. A token that was read in several windows
         has the sum of their probabilities, so that where windows overlap does not matter. Where the reader may
         abstain, the class token of the window that abstains least takes part, once: a window without the answer
         rightly abstains, so only if all windows do is there no answer; and a long passage must not get more of it.
-
-        Args:
-            rows: the row of each of the N tokens.
-            count: the number of rows, R.
         """
         tokens = [segment_logsumexp(values, self.tokens, len(rows)) for values in self.values]
         totals = [segment_logsumexp(values, rows, count) for values in tokens]
@@ -221,23 +197,14 @@ class WindowLogits:
 
 
 def segment_logsumexp(values: Tensor, segments: Tensor, count: int) -> Tensor:
-    """Return log sum exp of the values of each segment, [count]; -inf for one without values.
-
-    Args:
-        values: [n].
-        segments: the segment of each value, [n].
-        count: the number of segments.
-    """
+    """Return log sum exp of the values [n] of each segment, [count]; -inf for one without values."""
     peak = torch.full((count,), -torch.inf, dtype=values.dtype).scatter_reduce(0, segments, values, "amax")
     total = torch.zeros(count, dtype=values.dtype).index_add(0, segments, (values - peak[segments]).exp())
     return peak + total.log()
 
 
 def first_highest(values: Tensor, segments: Tensor, count: int) -> Tensor:
-    """Return the index of the first of the highest values of each segment, [count]; -1 for one without values.
-
-    The arguments are those of `segment_logsumexp`.
-    """
+    """Return the index of the first of the highest values [n] of each segment, [count]; -1 for one without values."""
     peak = torch.full((count,), -torch.inf, dtype=values.dtype).scatter_reduce(0, segments, values, "amax")
     highest = torch.nonzero(values == peak[segments])[:, 0]
     first = torch.full((count,), len(values)).scatter_reduce(0, segments[highest], highest, "amin")
@@ -246,11 +213,7 @@ def first_highest(values: Tensor, segments: Tensor, count: int) -> Tensor:
 
 @lru_cache(1 << 10)
 def window_starts(tokens: int, room: int, stride: int) -> tuple[int, ...]:
-    """Return where the windows of a passage begin; neighbours share ``stride`` tokens.
-
-    Args:
-        tokens: length of the passage.
-        room: tokens of the passage in a window.
-        stride: fewer than ``room``.
+    """Return where the windows of a passage of so many tokens begin; each has ``room`` tokens of it, and neighbours
+    share ``stride``, which is fewer.
     """
     return tuple(range(0, max(tokens - stride, 1), room - stride))
