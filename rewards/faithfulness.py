@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from html import escape
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError, flag, language_of, number
 from rewards.overlap.answerability import FUNCTION_WORDS, QUESTION_WORDS
-from rewards.words import UNSPACED_LETTERS, combining_marks, lower
+from rewards.words import ENGLISH, UNSPACED_LETTERS, combining_marks, lower
 
 MEASURES = ("share", "all")
 log = logging.getLogger(__name__)
@@ -150,16 +150,12 @@ class EntityFaithfulness(Metric):
         """Return the names and numbers of a question in their order; a title counts if the metric reads titles."""
         if self.titles and title:
             context = f"{context}\n\n{title.replace('_', ' ')}"
-        passage = _passage(context, self.language)
-        return [
-            Entity(
-                run[0].start,
-                run[-1].end,
-                question[run[0].start : run[-1].end],
-                passage.supports(run) and (not self.whole or run[0].is_number or passage.has_whole(run)),
-            )
-            for run in _entities(question, passage)
-        ]
+        passage, entities = _passage(context, self.language), []
+        for run in _entities(question, passage):
+            start, end = run[0].start, run[-1].end
+            supported = passage.supports(run) and (not self.whole or run[0].is_number or passage.has_whole(run))
+            entities.append(Entity(start, end, question[start:end], supported))
+        return entities
 
 
 _PAGE = """<!DOCTYPE html>
@@ -320,8 +316,8 @@ class _Passage:
             self.wholes.add(tuple(name[1:]))
 
     def has_whole(self, run: Run) -> bool:
-        """Return whether the passage has a name as a whole, not as a part of another. Words in lower case are free:
-        "prize" is no name where the passage has the Hart Prize.
+        """Return whether the passage has a name as a whole, not as a part of another; words in lower case ("prize"
+        where it has the Hart Prize) are no name.
         """
         return tuple(word.folded for word in run) in self.wholes or not any(word.is_capital for word in run)
 
@@ -337,31 +333,34 @@ class _Passage:
         words = [word.folded for word in run]
         if self.known.issuperset(words) and self.pairs.issuperset(pairwise(words)):
             return True
-        if all(map(self.forms, words)) and all(self._follow(*pair) for pair in pairwise(words)):
+        followed = (any(map(self._follow, product(*map(self.forms, pair)))) for pair in pairwise(words))
+        if all(map(self.forms, words)) and all(followed):
             return True
         if len(run) == 1:
             return run[0].is_acronym and words[0] in self.initials
         return "".join(words) in self.known or "".join(word[0] for word in words) in self.acronyms
 
+    def _follow(self, pair: tuple[str, str]) -> bool:
+        """Return whether a word stands before another, as its neighbour or in one run of capitalised words."""
+        ones, others = (self.spans.get(word, {}) for word in pair)
+        return pair in self.pairs or any(ones[run][0] < others[run][1] for run in ones.keys() & others.keys())
+
     def forms(self, word: str) -> list[str]:
+        """Return the words of the passage that are forms of a word: by the lists of English words and endings, and in
+        other languages by their beginnings.
+        """
         if word not in self._forms:
-            forms = {word: None}
+            forms = [word]
             if self.language == "en":
-                forms |= dict.fromkeys([*_ALIKE.get(word, ()), *_related(word)])
+                forms += _ALIKE.get(word, ())
+                for ending, others in _RELATED.items():
+                    stem = word.removesuffix(ending)
+                    if len(stem) >= 4 and stem + ending == word:
+                        forms += (stem + other for other in others)
             else:
-                forms |= dict.fromkeys(known for stem in _stems(word) for known in self.stems.get(stem, ())[:_MOST])
-            self._forms[word] = [form for form in forms if form in self.known]
+                forms += (known for stem in _stems(word) for known in self.stems.get(stem, ())[:_MOST])
+            self._forms[word] = [form for form in dict.fromkeys(forms) if form in self.known]
         return self._forms[word]
-
-    def _follow(self, first: str, second: str) -> bool:
-        return any((a, b) in self.pairs or self._within(a, b) for a in self.forms(first) for b in self.forms(second))
-
-    def _within(self, first: str, second: str) -> bool:
-        """Return whether a word stands before another in one run of capitalised words."""
-        ones, others = self.spans.get(first, {}), self.spans.get(second, {})
-        return any(
-            run in ones and run in others and ones[run][0] < others[run][1] for run in min(ones, others, key=len)
-        )
 
 
 @lru_cache(1 << 6)
@@ -374,51 +373,19 @@ def _stems(word: str) -> list[str]:
     return [] if word[0].isdecimal() else [word[: len(word) - cut] for cut in range(4) if len(word) - cut >= 4]
 
 
-def _related(word: str) -> Iterator[str]:
-    """Yield the words that differ from an English word by the plural or by the ending of a people or a belief."""
-    for ending, others in _RELATED.items():
-        stem = word.removesuffix(ending)
-        if len(stem) >= 4 and stem + ending == word:
-            yield from (stem + other for other in others)
-
-
-_MOST = 8
-"""How many words of a passage may be a form of one word by their beginning."""
+_MOST = 8  # words of a passage that may be a form of one word by their beginning
 
 _CAPITAL_NOUNS = frozenset({"de", "lb"})
 _NO_NAMES = FUNCTION_WORDS | {word.lower() for word in QUESTION_WORDS}
 
-_GROUPS = """
-january jan|february feb|march mar|april apr|june jun|july jul|august aug|september sep sept|october oct
-november nov|december dec|monday mon|tuesday tue tues|wednesday wed|thursday thu thur thurs|friday fri|saturday sat
-sunday sun|mount mt|saint st|doctor dr|professor prof|versus vs|junior jr|senior sr
-0 zero|1 one first i|2 two second ii|3 three third iii|4 four fourth iv|5 five fifth v|6 six sixth vi
-7 seven seventh vii|8 eight eighth viii|9 nine ninth ix|10 ten tenth x|11 eleven eleventh xi|12 twelve twelfth xii
-13 thirteen thirteenth xiii|14 fourteen fourteenth xiv|15 fifteen fifteenth xv|16 sixteen sixteenth xvi
-17 seventeen seventeenth xvii|18 eighteen eighteenth xviii|19 nineteen nineteenth xix|20 twenty twentieth xx
-30 thirty|40 forty|50 fifty|60 sixty|70 seventy|80 eighty|90 ninety|100 hundred|1000 thousand|1000000 million
-britain british briton britons|england english|france french|germany german germans|spain spanish spaniards
-greece greek greeks|wales welsh|ireland irish|scotland scottish scots|netherlands dutch|switzerland swiss
-sweden swedish swedes|denmark danish danes|norway norwegian|finland finnish finns|poland polish poles
-turkey turkish turks|portugal portuguese|thailand thai|iceland icelandic|philippines filipino|congo congolese
-peru peruvian|rome roman|cyprus cypriot|venice venetian|naples neapolitan
-"""
 _ALIKE: dict[str, list[str]] = {
-    word: group.split() for line in _GROUPS.split("\n") for group in line.split("|") for word in group.split()
+    word: group.split() for line in ENGLISH["alike"].split("\n") for group in line.split("|") for word in group.split()
 }
 """English words of which the passage may have another: abbreviations, numbers, countries and their people."""
 
-_ENDINGS = {
-    "": "s es an ans ian ians ese i is ic ish ism ist ists ite ites er ers ity",
-    "a": "an ans ian ians ese",
-    "o": "an ans",
-    "e": "an ans ean eans ian ians",
-    "y": "ian ians ies",
-    "ism": "ist ists istic ic",
-}
 _RELATED: dict[str, list[str]] = defaultdict(list)
 """Endings of English words, and the endings that take their place in a plural, a people or a belief."""
-for _one, _others in _ENDINGS.items():
+for _one, _others in ENGLISH["endings"].items():
     for _other in _others.split():
         _RELATED[_one].append(_other)
         _RELATED[_other].append(_one)

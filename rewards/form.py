@@ -43,7 +43,7 @@ class QuestionForm(Metric):
     - ``question_mark``: the text ends with a question mark of any script, and has no other
       (`rewards.words.ends_as_question`).
     - ``no_repetition``: no word follows itself, and no three words follow each other twice, unless the passage has the
-      same ("Duran Duran"). Characters of scripts without spaces are not words and may be repeated.
+      same ("Duran Duran"). Characters of scripts without spaces may be repeated.
     - ``no_answer``: the answer's words, without articles and punctuation, do not stand in the text one after another,
       nor quoted, in the possessive, or joined by hyphens or dashes.
     - ``no_copy``: at most ``max_copied`` words in a row are also a row of words of the passage. In scripts without
@@ -52,9 +52,8 @@ class QuestionForm(Metric):
       model's vocabulary. It refuses what a generator glues or cuts ("How many workers doeswell Mills employ?", which
       names nobody and pleased a reader), and 6 to 10 % of human questions: those with a rare or misspelt word.
 
-    Of 19,815 human questions (SQuAD's du_test, SQuADShifts' new wiki) the share that passes each check, and all of
-    them, is in docs/explanation/metrics.md. It does not see whether a sentence is grammatical or complete ("Whose fate
-    does The Golden Journey?" passes), nor whether the question has an answer.
+    docs/explanation/metrics.md has the shares of human questions that pass. It does not see whether a sentence is
+    grammatical or complete ("Whose fate does The Golden Journey?" passes), nor whether the question has an answer.
 
     As a gate multiply it with a reward that is never negative: 0 is then the lowest score. It is no gate for a
     log-probability, of which 0 is the highest.
@@ -78,15 +77,12 @@ class QuestionForm(Metric):
         allow_answer: bool = False,
         vocabulary: str | None = None,
     ) -> None:
-        self.language, self.allow_answer = (
-            language_of(self.name, language),
-            flag(self.name, "allow_answer", allow_answer),
-        )
+        self.language = language_of(self.name, language)
+        self.allow_answer = flag(self.name, "allow_answer", allow_answer)
         self.max_copied = int(number(self.name, "max_copied", max_copied, low=0, whole=True))
         self.needs = frozenset({"contexts"} if allow_answer else {"contexts", "answers"})
-        left_out = {"no_answer"} if allow_answer else set()
-        left_out |= {"known_words"} if vocabulary is None else set()
-        self.part_names = tuple(check for check in CHECKS if check not in left_out)
+        left_out = {"no_answer": allow_answer, "known_words": vocabulary is None}
+        self.part_names = tuple(check for check in CHECKS if not left_out.get(check))
         self.vocabulary = None if vocabulary is None else _Vocabulary(vocabulary)
 
     def choices(self) -> Mapping[str, object]:

@@ -9,17 +9,22 @@ script a token of its own, together with its combining marks.
 
 import re
 import string
+import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, wraps
 from itertools import chain, pairwise
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rewards.errors import MetricInputError, library
 
 Words = tuple[str, ...]
 Result = TypeVar("Result")
+
+ENGLISH: dict[str, Any] = tomllib.loads(Path(__file__).with_name("english.toml").read_text(encoding="utf-8"))
+"""Lists of English words, which `english.toml` explains."""
 
 UNSPACED_LETTERS = (
     "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan, Burmese, Khmer
@@ -40,12 +45,9 @@ _END_OF_QUESTION = re.compile(f"([{QUESTION_MARKS}]|;)[{_CLOSING}]*$")
 _GREEK = re.compile("[\u0370-\u03ff\u1f00-\u1fff]")
 _ARMENIAN_MARK = "\u055e"
 
-CACHED_TEXTS = 1 << 14
-"""How many texts each tokeniser caches: the candidates of a passage share references, and metrics share texts."""
-
-CACHED_LENGTH = 1000
-"""Characters of the longest text that is cached. It bounds memory together with `CACHED_TEXTS`: the words of a passage
-of 3,000 words take a quarter of a megabyte."""
+# Tokenisers cache texts: the candidates of a passage share references, and metrics share texts. Long ones are left
+# out, which bounds memory: the words of a passage of 3,000 words take a quarter of a megabyte.
+CACHED_TEXTS, CACHED_LENGTH = 1 << 14, 1000  # texts for each tokeniser, characters of a text
 
 
 def cached_by_text(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -126,23 +128,7 @@ def words(text: str) -> Words:
     text = text.lower()
     if text.isascii():
         return tuple(_ALNUM.findall(text))
-    return tuple(_word_of_any_script().findall(separate_unspaced(unicodedata.normalize("NFC", text))))
-
-
-@cached_by_text
-def ascii_words(text: str) -> Words:
-    """Return lower-cased runs of a-z and 0-9, as rouge-score's own tokeniser does."""
-    return tuple(_ALNUM.findall(text.lower()))
-
-
-@cached_by_text
-def split_at_spaces(text: str) -> Words:
-    return tuple(text.split(" "))
-
-
-@cached_by_text
-def split_at_ascii_space(text: str) -> Words:
-    return tuple(word.decode() for word in text.encode().split())
+    return tuple(_words_of_any_script().findall(separate_unspaced(unicodedata.normalize("NFC", text))))
 
 
 @cached_by_text
@@ -151,10 +137,9 @@ def ptb(text: str) -> Words:
 
     They run Stanford's PTBTokenizer (CoreNLP 3.4.1, Java) and drop the tokens '' ' `` ` . ? ! , : - -- ... ; but, as
     they compare in the wrong case, no bracket: those stay as ``-lrb-`` and so on. This function does the same with
-    regular expressions, without Java; experiments/multi-question/README.md reports how often the two differ, and
-    where. In addition, the marks that end or open a sentence in other scripts (Spanish, Greek, Armenian, Arabic, Urdu,
-    Hindi, Amharic, full-width) are split off and dropped; the scripts leave them attached to a word, or count them as
-    words.
+    regular expressions; experiments/multi-question/README.md reports how often the two differ, and where. In addition,
+    the marks that end or open a sentence in other scripts (Spanish, Greek, Armenian, Arabic, Urdu, Hindi, Amharic,
+    full-width) are split off and dropped.
     """
     text = separate_unspaced(text).lower().translate(_PTB_SIGNS)
     for sign, pattern, replacement in _PTB:
@@ -178,9 +163,8 @@ def split_question_mark(text: str) -> tuple[str, str]:
 
 
 def normalise_answer(text: str) -> str:
-    """Return an answer as SQuAD's evaluation script compares it.
-
-    Lower case, without ASCII punctuation, then without the English articles a, an, the, then with single spaces.
+    """Return an answer as SQuAD's evaluation script compares it: lower case, without ASCII punctuation, then without
+    the English articles a, an, the, then with single spaces.
 
     Source: ``evaluate-v1.1.py`` of Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text",
     2016.
@@ -193,10 +177,8 @@ def answer_exact_match(prediction: str, answer: str) -> float:
 
 
 def answer_f1(prediction: str, answer: str) -> float:
-    """Return the harmonic mean of precision and recall over normalised words, counted with repetition.
-
-    0.0 when no word is shared, and so also when both are empty after normalisation (where `answer_exact_match` is
-    1.0), as in the script that `normalise_answer` names.
+    """Return the harmonic mean of precision and recall over normalised words, counted with repetition; 0.0 when no
+    word is shared, and so also when both are empty (where `answer_exact_match` is 1.0), as in that script.
     """
     predicted, expected = normalise_answer(prediction).split(), normalise_answer(answer).split()
     shared = sum((Counter(predicted) & Counter(expected)).values())
@@ -262,13 +244,13 @@ def combining_marks() -> str:
 
 
 @cache
-def _unspaced() -> re.Pattern[str]:
-    return re.compile(f"[{_UNSPACED}][{combining_marks()}]*")
+def _words_of_any_script() -> re.Pattern[str]:
+    return re.compile(rf"(?:[^\W_]|[{combining_marks()}])+")
 
 
 @cache
-def _word_of_any_script() -> re.Pattern[str]:
-    return re.compile(rf"(?:[^\W_]|[{combining_marks()}])+")
+def _unspaced() -> re.Pattern[str]:
+    return re.compile(f"[{_UNSPACED}][{combining_marks()}]*")
 
 
 @cache
@@ -284,25 +266,22 @@ def _of_sacrebleu(name: str) -> Callable[[str], Words]:
     except (ImportError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise MetricInputError(f"tokenize={name}: sacrebleu cannot build it: {reason}") from None
-    return cached_by_text(lambda text: _split_by_sacrebleu(split, text))
 
+    def words_of(text: str) -> Words:
+        text_words = tuple(split(text.rstrip()).split())
+        if len(text) > CACHED_LENGTH:  # its tokenisers, and those that they use, cache 65,536 texts each
+            for part in (split, *vars(split).values()):
+                getattr(type(part).__call__, "cache_clear", lambda: None)()
+        return text_words
 
-def _split_by_sacrebleu(split: Any, text: str) -> Words:
-    text_words = tuple(split(text.rstrip()).split())
-    if len(text) > CACHED_LENGTH:  # its tokenisers, and those that they use, cache 65,536 texts each
-        for part in (split, *vars(split).values()):
-            getattr(type(part).__call__, "cache_clear", lambda: None)()
-    return text_words
+    return cached_by_text(words_of)
 
 
 _ALNUM = re.compile("[a-z0-9]+")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _PUNCTUATION = frozenset("'' ' `` ` . ? ! , : - -- ... ;".split())
-_ABBREVIATIONS = (
-    "mr|mrs|ms|dr|prof|gen|col|lt|sgt|capt|gov|sen|rep|rev|hon|pres|st|ste|mt|ft|jr|sr|no|vs|v|etc|al|inc|corp|co|ltd|bros"
-    "|jan|feb|mar|apr|jun|jul|aug|sep|sept|oct|nov|dec|ave|blvd|rd|dept|univ|assn|ph\\.d|e\\.g|i\\.e|[a-z](?:\\.[a-z])*"
-)
+_ABBREVIATIONS = "|".join(ENGLISH["treebank_abbreviations"].split())
 _PTB_SIGNS = str.maketrans(
     {
         **dict.fromkeys("\u2018\u2019\u201b\u00b4", "'"),
@@ -342,32 +321,23 @@ _PTB = [
 _TOKENIZERS: dict[str, Callable[[str], Words]] = {
     "ptb": ptb,
     "words": words,
-    "rouge_score": ascii_words,
-    "space": split_at_spaces,
-    "ascii_space": split_at_ascii_space,
+    "rouge_score": cached_by_text(lambda text: tuple(_ALNUM.findall(text.lower()))),
+    "space": cached_by_text(lambda text: tuple(text.split(" "))),
+    "ascii_space": cached_by_text(lambda text: tuple(word.decode() for word in text.encode().split())),
 }
 _LOWERING = _TOKENIZERS.keys() - {"space", "ascii_space"}
 
-
 # Sentences of a text: the one rule that the project splits by.
 
-
-ABBREVIATIONS = frozenset(
-    """
-    mr mrs ms dr fr prof rev hon st sr jr gen col lt capt sgt gov sen rep vs v no vol pp p fig al etc e.g i.e c ca
-    cf approx inc ltd co corp dept est jan feb mar apr jun jul aug sep sept oct nov dec bros mt ft u.s u.k d.c
-    """.split()
-)
-"""In lower case, without the full stop at the end: it ends no sentence."""
+ABBREVIATIONS = frozenset(ENGLISH["abbreviations"].split())
 
 # Possessive, and tried at the first mark of a row alone: each character is looked at once. Tried at every mark, a row
 # of n marks that nothing follows would take n² steps.
 _END = re.compile(r"""(?<![.!?…])[.!?…]++["'”’)\]»]*+(?=\s)|[。！？।॥؟]+["'”’)\]」』»]*|\n\s*\n""")
 
-_GERMAN_DATE = re.compile(
+_GERMAN_DATE = re.compile(  # the full stop after a day, and the month
     r"\.\s+(?:Jan|Febr|März|April|Mai|Jun|Jul|August|Sept|Okto|Novem|Dezem)(?:uar|i|ember|ber)?\b"
 )
-"""The full stop after a day, and the month: no sentence ends there."""
 
 
 def sentences(text: str) -> list[tuple[int, int]]:

@@ -280,15 +280,7 @@ class KPQA(Metric):
     def compute(self, inputs: Inputs) -> MetricResult:
         pairs, owners = inputs.pairs("references")
         weighted = self._weighted(inputs, pairs, owners)
-        if self.metric == "bertscore":
-            values = self._similarity(pairs, weighted)
-        elif self.metric == "rouge_l" and self.variant == "paper":
-            values = [paper_rouge_l(text, reference, self.beta) for text, reference in weighted]
-        elif self.metric == "rouge_l":
-            values = [rouge_l_kpqa(text, reference) for text, reference in weighted]
-        else:  # BLEU has neither precision nor recall
-            bleu = partial(paper_bleu1, once=self.repeats == "once") if self.variant == "paper" else bleu1_kpqa
-            values = [(0.0, 0.0, bleu(text, reference[0])) for text, reference in weighted]
+        values = self._values(pairs, weighted)
         best: dict[int, tuple[float, float, float]] = {}
         weights: dict[int, list[float]] = {}
         for row, scores, (text, _) in zip(owners, values, weighted, strict=True):
@@ -314,6 +306,18 @@ class KPQA(Metric):
             (weighted[pair[0], conditions[row]], weighted[pair[1], conditions[row]])
             for pair, row in zip(pairs, owners, strict=True)
         ]
+
+    def _values(
+        self, pairs: Sequence[Pair], weighted: Sequence[tuple[Weighted, Weighted]]
+    ) -> list[tuple[float, float, float]]:
+        """Return precision, recall (0 in BLEU, which has none) and the score of each pair."""
+        if self.metric == "bertscore":
+            return self._similarity(pairs, weighted)
+        if self.metric == "rouge_l":
+            score = partial(paper_rouge_l, beta=self.beta) if self.variant == "paper" else rouge_l_kpqa
+            return [score(text, reference) for text, reference in weighted]
+        bleu = partial(paper_bleu1, once=self.repeats == "once") if self.variant == "paper" else bleu1_kpqa
+        return [(0.0, 0.0, bleu(text, reference[0])) for text, reference in weighted]
 
     def _similarity(
         self, pairs: Sequence[Pair], weighted: Sequence[tuple[Weighted, Weighted]]

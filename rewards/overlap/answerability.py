@@ -18,49 +18,21 @@ from rewards.overlap.base import Floats, OverlapMetric, ngram_overlap
 from rewards.overlap.bleu import Bleu, coco_bleu
 from rewards.overlap.meteor import Meteor
 from rewards.overlap.rouge import RougeL
-from rewards.words import Words, cached_by_text, libraries, ptb, tokenizer
+from rewards.words import ENGLISH, Words, cached_by_text, libraries, ptb, tokenizer
 
 # The four classes of words of an English question, as the released code sorts them (section 4).
 
 CLASSES = ("content", "entity", "type", "function")
 DATA_TYPES = ("squad", "wikimovies")
 
-_LOWER_QUESTION_WORDS = ("what", "which", "why", "who", "whom", "whose", "where", "when", "how")
-QUESTION_WORDS = frozenset([*_LOWER_QUESTION_WORDS, *(word.capitalize() for word in _LOWER_QUESTION_WORDS)])
-"""Lower-case or capitalised; "WHAT" is not one."""
-
-FUNCTION_WORDS = frozenset(
-    """
-    a about above after again against all am an and any are as at be because been before being below between
-    both but by can did do does doing don down during each few for from further had has have having he her here
-    hers herself him himself his i if in into is it its itself just me more most my myself no nor not now of off
-    on once only or other our ours ourselves out over own s same she should so some such t than that the their
-    theirs them themselves then there these they this those through to too under until up very was we were while
-    will with you your yours yourself yourselves
-    """.split()
+_LOWER_QUESTION_WORDS = tuple(ENGLISH["question_words"].split())
+QUESTION_WORDS = frozenset([*_LOWER_QUESTION_WORDS, *map(str.capitalize, _LOWER_QUESTION_WORDS)])  # no "WHAT"
+FUNCTION_WORDS, _OPENING_VERBS, _INTRODUCING = (
+    frozenset(ENGLISH[name].split()) for name in ("function_words", "opening_verbs", "introducing")
 )
-"""A common list of 127 English stop words without its eight question words."""
-
-_OPENING_VERBS = frozenset(
-    "am are is was were do does did has have had can could may might must shall should will would".split()
-)
-
-_INTRODUCING = frozenset(
-    """
-    about above according across after against along alongside although amid among and apart around as
-    aside at because before behind below beneath beside besides between beyond but by compared concerning contrary
-    depending despite due during except excluding exactly following for from given historically if in including
-    inside instead into like near of off on onto or other out outside over per prior regarding relative roughly since
-    regardless so than then through throughout to today together toward towards under unlike until up upon using versus
-    via while with within without
-    """.split()
-)
-"""Words that begin what may stand in front of a question: "In 1204, who ...", "According to Ida, what ..."."""
-
 _CLAUSES = re.compile(r"[,;:\u2013\u2014]+(?!\d)|\s-+\s")
 
-RELATION_WORDS = tuple("act write direct describ appear star genre language about appear cast".split())
-"""Parts of the content words of WikiMovies' questions; "appear" is listed twice, so such a word counts twice."""
+RELATION_WORDS = tuple(ENGLISH["relation_words"].split())
 
 
 @cached_by_text

@@ -12,6 +12,7 @@ from scipy.optimize import linprog
 from transformers import AutoModel, AutoTokenizer
 
 from rewards import MetricInputError, MoverScore, load
+from rewards.embedding.token_embeddings import Embedded
 
 KINDS = [("official", 1), ("official", 2), ("v2", 1)]
 
@@ -123,7 +124,7 @@ def test_parts_of_words_are_recognised_in_other_vocabularies(folders):
     [tokens] = metric._embed.tokens(["Who founded Arlen?"])
     pieces = metric.encoder.tokenizer.convert_ids_to_tokens(tokens.ids)
     assert len(pieces) > 6
-    embedded = metric._embed._embedded({"x": tokens})["x"]
+    embedded = Embedded(tokens, *metric._embed.states([tokens.ids]))
     kept = [pieces[at] for at in metric._kept(embedded)]
     assert kept[0] == "<s>" and kept[-1] == "</s>"
     assert [piece[0] for piece in kept[1:-1]] == ["Ġ"] * 3  # one a word, and no question mark
