@@ -14,7 +14,7 @@ import numpy as np
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError, number
-from rewards.overlap.base import Floats, OverlapMetric, ngram_overlap
+from rewards.overlap.base import Floats, OverlapMetric, f_score, ngram_overlap
 from rewards.overlap.bleu import Bleu, coco_bleu
 from rewards.overlap.meteor import Meteor
 from rewards.overlap.rouge import RougeL
@@ -72,8 +72,7 @@ def opens_question(text: str) -> bool:
     return any(map(_opens_question, clauses if introduced else clauses[:1]))
 
 
-_NEGATED = (("ca", "n't"), ("wo", "n't"), ("sha", "n't"))
-"""Verbs that open a question and lose a letter before "n't"."""
+_NEGATED = (("ca", "n't"), ("wo", "n't"), ("sha", "n't"))  # opening verbs that lose a letter
 
 
 def _opens_question(words: Words) -> bool:
@@ -143,41 +142,37 @@ WEIGHTS: dict[str, tuple[dict[str, float], float]] = {
     "readme": ({"content": 0.1, "entity": 0.6, "type": 0.2, "function": 0.1}, 0.7),
     "qrelscore": ({"content": 0.1, "entity": 0.6, "type": 0.2, "function": 0.1}, 0.7),
 }
-"""Weights of the classes, and delta. ``squad``: learned from human judgements on SQuAD, and used by later work
-(JRC1995/QuestionGenerationPub has them as constants). ``readme``: the example of the released code's README, used
-where that command was copied. ``qrelscore``: those of Wang et al. 2022 (QRelScore, appendix F), the same weights; it
-names no delta, so this is the README's. The paper learned other weights for WikiMovies and VQA, which the released
-code does not contain: give them as a mapping."""
+"""Weights of the classes, and delta. ``squad``: learned from human judgements on SQuAD. ``readme``: the example of the
+released code's README. ``qrelscore``: those of Wang et al. 2022 (QRelScore, appendix F), the same weights; it names no
+delta, so this is the README's."""
 
-FEWEST = 3
-"""Number of content words and entities below which the fraction of words in the context is scaled down."""
-
-MANY = 20
-"""Distinct questions that a call needs to detect that they are not English."""
+FEWEST = 3  # content words and entities, below which the fraction of words in the context is scaled down
+MANY = 20  # distinct questions that a call needs to detect that they are not English
 
 
 class Answerability(Metric):
     """Weighted agreement of four kinds of words, 0 to 1, with a reference question.
 
-    The words of a question fall into four classes (`rewards.overlap.answerability`): relevant content words, named
-    entities (capitalised words), the question type (question words, and what follows "what" and "which") and function
-    words. Per class, ``P`` and ``R`` are the BLEU-1 of the candidate's words against the reference's and the other way
-    around (the captioning scripts', with both brevity penalties), ``F = 2 P R / (P + R)``, 1 where neither has such
-    words and 0 where P + R = 0. The score is the weighted sum of the four F.
+    The words of a question fall into four classes (`sort_words`): relevant content words, named entities (capitalised
+    words), the question type (question words, and what follows "what" and "which") and function words. Per class,
+    ``P`` and ``R`` are the BLEU-1 of the candidate's words against the reference's and the other way around (the
+    captioning scripts', with both brevity penalties), ``F = 2 P R / (P + R)``, 1 where neither has such words and 0
+    where P + R = 0. The score is the weighted sum of the four F. Several references: the one with the best score.
 
     ``variant="paper"`` is the F of weighted sums instead (Ji et al. 2022, equation 3): with h the number of the
     candidate's words of a class that occur among the reference's, ``P = sum of w h / candidate words``, ``R = sum of
     w h / reference words``, ``2 P R / (P + R)``. A class that neither question has counts as 1 in both sums, as it
     does in the released code; the equation has 0 / 0 there.
 
-    Several references: the one with the best score is used (as in JRC1995/QuestionGenerationPub; the released code has
-    one).
+    ``matching="set"`` is the variant of JRC1995/QuestionGenerationPub: with tp the candidate's words that occur in the
+    reference's, ``P = tp / candidate words`` and ``R = tp / reference words``; a repeated word can push R, and so the
+    score, above 1. That code lower-cases and then restores case with a true-caser before it sorts words into classes;
+    here the case of texts is not changed.
 
     ``against="context"`` (reference-free, an addition): the context is the reference. A question need not repeat the
     whole passage, so recall and brevity are left out:
 
-    - A text that does not ask (`rewards.overlap.answerability.asks`: no question word, and no "is", "did", ... in
-      front) scores 0 everywhere, the empty one too.
+    - A text that does not ask (`asks`: no question word, and no "is", "did", ... in front) scores 0 everywhere.
     - ``content`` and ``entity``: the fraction of the class's distinct words that are in the context. If a question has
       words of one of the two classes only, the other class gets the same value; where both together have fewer than
       three words, the value is that fraction of three (19 of 20 questions of SQuAD have three), so that one correct
@@ -185,26 +180,19 @@ class Answerability(Metric):
     - ``type``: 1 if there is a question word, since a passage cannot show which; ``function``: the fraction, 0 if
       none.
 
-    It shows whether a question is about the passage; not that it can be answered, fits the answer or is well formed. A
-    copied sentence is nearly perfect with "what" in front, and "what" with a name and a noun of the passage is worth
-    nearly as much as a human question (docs/explanation/metrics.md has the table): as a reward it must be combined
-    with one that penalises copying and broken language.
+    It shows whether a question is about the passage; not that it can be answered, fits the answer or is well formed
+    (docs/explanation/metrics.md has the table): as a reward it must be combined with one that penalises copying and
+    broken language.
 
     ``against="context_as_reference"`` is what Wang et al. 2022 (QRelScore, appendix F) call *free*: the context stands
-    in the reference's place and nothing else changes, so recall and both brevity penalties count. A question has far
-    fewer words than a passage, hence low values.
+    in the reference's place and nothing else changes. A question has far fewer words than a passage, hence low values.
 
     Differences from the released code: PTB words by regular expressions instead of Java (`rewards.words.ptb`; given
     the same words, equal to 1e-9). An empty question raises there and scores 0 here, as does one without any letter or
-    digit ("?"), whatever the reference: its missing classes would agree with those that the reference lacks too, 0.10
-    to 0.13 on average (SQuAD, XQuAD). The paper finds named entities by a tagger, the code by capital letters,
-    and so does this class. As there, a sign between spaces is classified as a content word and then is not a PTB word:
-    a question without other content words, "Who is it ?", scores 0.64 against itself ("Who wrote it ?" scores 1).
-
-    ``matching="set"`` is the variant of JRC1995/QuestionGenerationPub: with tp the candidate's words that occur in the
-    reference's, ``P = tp / candidate words`` and ``R = tp / reference words``; a repeated word can push R, and so the
-    score, above 1. That code lower-cases and then restores case with a true-caser before it sorts words into classes;
-    here the case of texts is not changed.
+    digit ("?"): its missing classes would agree with those that the reference lacks too. The paper finds named
+    entities by a tagger, the code by capital letters, and so does this class. As there, a sign between spaces is
+    classified as a content word and then is not a PTB word: a question without other content words, "Who is it ?",
+    scores 0.64 against itself ("Who wrote it ?" scores 1).
 
     The lists of words are English (``words:en`` in the signature); in other languages all words are content or
     entities. Where most questions of a call do not look English, this is logged once.
@@ -235,6 +223,7 @@ class Answerability(Metric):
         tokenize: str = "ptb",
     ) -> None:
         self.weights = self._weights(weights)
+        self._class_weights = np.array([self.weights[name] for name in CLASSES])
         if matching is None:
             matching = "set" if variant == "paper" else "bleu"
         for option, value, known in (
@@ -292,43 +281,38 @@ class Answerability(Metric):
 
     def _score(self, values: Floats) -> Floats:
         """Return the score of the values of all parts, [rows, parts] -> [rows]."""
-        return self._weighted(values) if self.variant == "official" else _harmonic(values[:, -2], values[:, -1])
-
-    def _weighted(self, values: Floats) -> Floats:
-        return values[:, : len(CLASSES)] @ np.array([self.weights[name] for name in CLASSES])
+        if self.variant == "paper":
+            return f_score(values[:, -2], values[:, -1])
+        return values[:, : len(CLASSES)] @ self._class_weights
 
     def _values(self, inputs: Inputs) -> Floats:
         """Return the values of all parts, [rows, parts], against the context or the best reference."""
+        pairs, owners = inputs.pairs(self.against)
         if self.against == "context":
-            pairs = zip(inputs.questions, inputs.contexts, strict=True)
             return np.array([self._fractions_in_context(*pair) for pair in pairs])
-        gold = self._gold(inputs)
-        row = np.repeat(np.arange(len(inputs.questions)), [len(group) for group in gold])
-        candidates = [self._class_words(inputs.questions[at]) for at in row]
-        references = [self._class_words(text) for group in gold for text in group]
+        words = [[class_words(text, self.data_type, self.tokenize) for text in pair] for pair in pairs]
         agreement = _set_agreement if self.matching == "set" else _bleu_agreement
         both = [
-            agreement([words[at] for words in candidates], [words[at] for words in references])
-            for at in range(len(CLASSES))
+            agreement([given[at] for given, _ in words], [gold[at] for _, gold in words]) for at in range(len(CLASSES))
         ]
         precision, recall = (np.column_stack(side) for side in zip(*both, strict=True))
-        values = _harmonic(precision, recall)
+        values = f_score(precision, recall)
         if self.variant == "paper":
-            values = np.column_stack([values, self._weighted(precision), self._weighted(recall)])
+            values = np.column_stack([values, precision @ self._class_weights, recall @ self._class_weights])
+        row = np.array(owners)
         order = np.lexsort((-self._score(values), row))
         return values[order[np.flatnonzero(np.diff(row, prepend=-1))]]
 
     def _gold(self, inputs: Inputs) -> list[tuple[str, ...]]:
         return inputs.references if self.against == "references" else [(text,) for text in inputs.contexts]
 
-    def _class_words(self, text: str) -> tuple[Words | None, ...]:
-        return class_words(text, self.data_type, self.tokenize)
-
     def _fractions_in_context(self, question: str, context: str) -> list[float]:
         if not asks(question):
             return [0.0] * len(CLASSES)
         available = {word.lower() for word in tokenizer(self.tokenize)(context)}
-        words = [{word.lower() for word in group or ()} for group in self._class_words(question)]
+        words = [
+            {word.lower() for word in group or ()} for group in class_words(question, self.data_type, self.tokenize)
+        ]
         content, entity, _, function = (len(group & available) / len(group) if group else None for group in words)
         enough = min(1.0, (len(words[0]) + len(words[1])) / FEWEST)
         return [
@@ -362,18 +346,14 @@ class QMetric(Answerability):
     Source: Nema and Khapra 2018, equation 4. The n-gram metric is that of the captioning scripts (`Bleu` and `RougeL`
     with ``variant="coco"``) or `Meteor`, on the whole question; with several references it uses all of them.
     (Q-NIST, which the released code reads from a file of another program, is left out.) Everything documented for
-    `Answerability` applies, 0 for an empty question included; against the context the n-gram metric, too, leaves out
-    recall and brevity (BLEU's precisions, ROUGE-L's precision, METEOR with alpha = 0). Q-BLEU_free of Wang et al. 2022
-    (QRelScore, appendix F) is ``against="context_as_reference", weights="qrelscore"``, short names ``q_bleu1_free``
-    to ``q_bleu4_free`` (the text does not say which), ``q_rouge_l_free`` and ``q_meteor_free``.
+    `Answerability` applies; against the context the n-gram metric, too, leaves out recall and brevity (BLEU's
+    precisions, ROUGE-L's precision, METEOR with alpha = 0). Q-BLEU_free of Wang et al. 2022 (QRelScore, appendix F) is
+    ``against="context_as_reference", weights="qrelscore"``, short names ``q_bleu1_free`` to ``q_bleu4_free`` (the text
+    does not say which), ``q_rouge_l_free`` and ``q_meteor_free``.
 
-    Parts: the value of each class, ``answerability`` and ``ngram``.
-
-    Args:
-        ngram: ``"bleu1"`` to ``"bleu4"``, ``"rouge_l"`` or ``"meteor"``.
-        delta: weight of answerability; None takes the one that belongs to named weights, and 0.66 for others.
-
-    The other arguments are those of `Answerability`.
+    ``ngram`` is ``"bleu1"`` to ``"bleu4"``, ``"rouge_l"`` or ``"meteor"``; ``delta`` is the weight of answerability:
+    None takes the one that belongs to named weights, and 0.66 for others. The other arguments are those of
+    `Answerability`. Parts: the value of each class, ``answerability`` and ``ngram``.
     """
 
     name = "q_metric"
@@ -449,8 +429,3 @@ def _set_agreement(candidates: list[Words | None], references: list[Words | None
         rows.append((1.0, 1.0) if neither else (common / max(len(given or ()), 1), common / max(len(gold or ()), 1)))
     precision, recall = (np.array(column) for column in zip(*rows, strict=True))
     return precision, recall
-
-
-def _harmonic(precision: Floats, recall: Floats) -> Floats:
-    total = precision + recall
-    return np.where(total > 0, 2 * precision * recall / np.where(total > 0, total, 1.0), 0.0)

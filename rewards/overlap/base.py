@@ -22,14 +22,13 @@ from rewards.words import tokenizer
 Tokens = Sequence[Hashable]
 Counts = NDArray[np.int64]
 
-LARGEST = 1 << 62
-"""Bound on the numbers of n-grams."""
+Floats = NDArray[np.float64]
 
-CACHED_MASKS = 1 << 13
-"""How many references `lcs_length` caches."""
-
-CACHED_WORDS = 256
-"""Words of the longest cached reference: its table has, for each distinct word, an integer of one bit per word."""
+LARGEST = 1 << 62  # bound on the numbers of n-grams
+CACHED_MASKS = 1 << 13  # references that `lcs_length` caches
+CACHED_WORDS = (
+    256  # of the longest such reference: its table has an integer of one bit per word for each distinct word
+)
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,8 @@ class Overlap:
 
 
 def ngram_overlap(candidates: Sequence[Tokens], references: Sequence[Sequence[Tokens]], order: int) -> Overlap:
-    """Count the n-grams that each candidate shares with its references.
-
-    Args:
-        candidates: the tokens of each row's candidate, hashable sequences (tuples or strings).
-        references: the tokens of each row's references, at least one for each row.
-        order: largest n.
+    """Count the n-grams, up to ``order``, that each candidate shares with its references, of which each row has at
+    least one; texts are hashable sequences of tokens (tuples or strings).
     """
     number: dict[Tokens, int] = {}
     candidate_ids = np.array([number.setdefault(text, len(number)) for text in candidates], dtype=np.int64)
@@ -72,13 +67,10 @@ def ngram_overlap(candidates: Sequence[Tokens], references: Sequence[Sequence[To
         if len(keys):
             shared = np.where(keys[index] == wanted, np.minimum(most[index], counts), 0)
             matches[:, n] = np.bincount(wanted // table.ngrams, weights=shared, minlength=len(candidate_ids))
-    candidate = np.maximum(lengths[candidate_ids][:, None] - np.arange(order), 0)
-    return Overlap(
-        matches,
-        candidate,
-        lengths[candidate_ids],
-        _closest(lengths[candidate_ids], lengths[reference_ids], row_of_reference),
-    )
+    own, others = lengths[candidate_ids], lengths[reference_ids]
+    by_distance = np.lexsort((others, np.abs(others - own[row_of_reference]), row_of_reference))
+    closest = others[by_distance][np.flatnonzero(np.diff(row_of_reference[by_distance], prepend=-1))]
+    return Overlap(matches, np.maximum(own[:, None] - np.arange(order), 0), own, closest)
 
 
 @dataclass(frozen=True)
@@ -106,7 +98,14 @@ def _tables(texts: Sequence[Tokens], lengths: Counts, order: int, rows: int) -> 
     the number of texts or rows, exceed an integer, they are renumbered.
     """
     room = LARGEST // max(len(texts), rows, 1)
-    tokens, words = _token_numbers(texts)
+    if all(isinstance(text, str) for text in texts):  # characters: no loop over them is needed
+        codes = np.frombuffer("".join(map(str, texts)).encode("utf-32-le"), dtype=np.uint32)
+        distinct, tokens = np.unique(codes, return_inverse=True)
+        tokens, words = tokens.astype(np.int64), max(len(distinct), 1)
+    else:
+        word: dict[Hashable, int] = {}
+        ids = [word.setdefault(token, len(word)) for token in chain.from_iterable(texts)]
+        tokens, words = np.array(ids, dtype=np.int64), max(len(word), 1)
     text = np.repeat(np.arange(len(texts)), lengths)
     last = np.repeat(np.cumsum(lengths), lengths)  # one past the last token of the text
     position = np.arange(len(tokens))
@@ -125,30 +124,12 @@ def _tables(texts: Sequence[Tokens], lengths: Counts, order: int, rows: int) -> 
     return tables
 
 
-def _token_numbers(texts: Sequence[Tokens]) -> tuple[Counts, int]:
-    """Return a number for each token of all texts in order, and how many distinct numbers there are."""
-    if all(isinstance(text, str) for text in texts):  # characters: no loop over them is needed
-        codes = np.frombuffer("".join(map(str, texts)).encode("utf-32-le"), dtype=np.uint32)
-        distinct, numbers = np.unique(codes, return_inverse=True)
-        return numbers.astype(np.int64), max(len(distinct), 1)
-    word: dict[Hashable, int] = {}
-    token_ids = [word.setdefault(token, len(word)) for token in chain.from_iterable(texts)]
-    return np.array(token_ids, dtype=np.int64), max(len(word), 1)
-
-
 def _largest(keys: Counts, counts: Counts) -> tuple[Counts, Counts]:
     """Return the distinct keys in order, and the largest count of each."""
     order = np.argsort(keys, kind="stable")
     keys, counts = keys[order], counts[order]
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     return keys[first], np.maximum.reduceat(counts, first) if len(first) else counts
-
-
-def _closest(candidate: Counts, reference: Counts, row: Counts) -> Counts:
-    """Return the length of the closest reference of each row; of two as close, the shorter one."""
-    order = np.lexsort((reference, np.abs(reference - candidate[row]), row))
-    first = np.flatnonzero(np.diff(row[order], prepend=-1))
-    return reference[order][first]
 
 
 def lcs_length(first: Tokens, second: Tokens) -> int:
@@ -178,9 +159,6 @@ def _positions(text: Tokens) -> dict[Hashable, int]:
     return positions
 
 
-Floats = NDArray[np.float64]
-
-
 class OverlapMetric(Metric):
     """A metric of texts split into words and compared with references."""
 
@@ -206,12 +184,13 @@ class CorpusMetric(OverlapMetric):
 
     def statistics(self, questions: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
         """Return the counts of each question, [rows, k]; sums of rows are the counts of a corpus."""
-        blank = [""] * len(questions)
         rows = self._check(questions, {"contexts": None, "answers": None, "references": references})
+        if not rows:
+            return self._counts(Inputs([""], [""], [""], [("",)], [0]))[:0]
+        blank = [""] * len(rows)
         inputs = Inputs([row[0] for row in rows], blank, blank, [row[3] for row in rows], list(range(len(rows))))
         starts = range(0, len(rows), ROWS_AT_ONCE)
-        blocks = [self._counts(inputs.rows_from(at, at + ROWS_AT_ONCE)) for at in starts]
-        return np.concatenate(blocks) if blocks else np.zeros((0, self._width()))
+        return np.concatenate([self._counts(inputs.rows_from(at, at + ROWS_AT_ONCE)) for at in starts])
 
     def corpus(self, total: Floats) -> Floats:
         """Return the score of summed counts, [..., k] -> [...]."""
@@ -221,7 +200,7 @@ class CorpusMetric(OverlapMetric):
         return self._formula(np.asarray(counts, dtype=float), corpus=False)
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        return MetricResult(self._formula(self._counts(inputs), corpus=False).tolist(), {})
+        return MetricResult(self.sentence(self._counts(inputs)).tolist(), {})
 
     def _counts(self, inputs: Inputs) -> Floats:
         raise NotImplementedError
@@ -229,8 +208,13 @@ class CorpusMetric(OverlapMetric):
     def _formula(self, counts: Floats, *, corpus: bool) -> Floats:
         raise NotImplementedError
 
-    def _width(self) -> int:
-        raise NotImplementedError
+
+def f_score(precision: Floats, recall: Floats, beta: float = 1.0) -> Floats:
+    """Return (1 + beta^2) P R / (beta^2 P + R), and 0 where both are 0."""
+    denominator = beta**2 * precision + recall
+    return np.where(
+        denominator > 0, (1 + beta**2) * precision * recall / np.where(denominator > 0, denominator, 1.0), 0.0
+    )
 
 
 def each_reference(

@@ -1,6 +1,6 @@
 """BLEU of single questions and of corpora: sacreBLEU's, the captioning scripts' and nltk's."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -10,11 +10,9 @@ from rewards.errors import MetricInputError, number
 from rewards.overlap.base import CorpusMetric, Floats, best_of_groups, each_reference, ngram_overlap
 from rewards.words import case_of, libraries, tokenizer
 
-COCO_TINY, COCO_SMALL = 1e-15, 1e-9
-"""What the captioning scripts add to numerators and denominators."""
-
-NLTK_EPSILON = 0.1
-"""What nltk's smoothing method 1 puts in place of a count of 0."""
+COCO_TINY, COCO_SMALL = 1e-15, 1e-9  # what the captioning scripts add to numerators and denominators
+NLTK_EPSILON = 0.1  # what nltk's smoothing method 1 puts in place of a count of 0
+SMOOTHING = {"sacrebleu": "exp", "coco": "1e-15/1e-9", "nltk": "method1"}  # of each variant
 
 
 class Bleu(CorpusMetric):
@@ -61,19 +59,18 @@ class Bleu(CorpusMetric):
         lowercase: bool = False,
         brevity: bool = True,
     ) -> None:
-        if variant not in _BLEU_FORMULAS:
-            raise MetricInputError(f"bleu: variant {variant!r} does not exist; use one of {', '.join(_BLEU_FORMULAS)}")
+        if variant not in SMOOTHING:
+            raise MetricInputError(f"bleu: variant {variant!r} does not exist; use one of {', '.join(SMOOTHING)}")
         self.order = int(number("bleu", "order", order, low=1, high=9, whole=True))
         self.variant, self.lowercase, self.brevity = variant, lowercase, brevity
         self.tokenize = tokenize or {"sacrebleu": "13a+char", "coco": "ptb", "nltk": "space"}[variant]
         tokenizer(self.tokenize)
 
     def choices(self) -> Mapping[str, object]:
-        smoothing = {"sacrebleu": "exp", "coco": "1e-15/1e-9", "nltk": "method1"}[self.variant]
         return {
             "order": self.order,
             "variant": self.variant,
-            "smooth": smoothing,
+            "smooth": SMOOTHING[self.variant],
             "tokenize": self.tokenize,
             "case": case_of(self.tokenize, lowercase=self.lowercase),
             **({} if self.brevity else {"brevity": "no"}),
@@ -93,30 +90,22 @@ class Bleu(CorpusMetric):
         length = counts[..., 0]
         reference = counts[..., 1] if self.brevity else np.minimum(counts[..., 1], length)
         matches, ngrams = counts[..., 2 : 2 + self.order], counts[..., 2 + self.order :]
+        if self.variant == "coco":
+            return coco_bleu(length, reference, matches, ngrams)
         with np.errstate(divide="ignore", invalid="ignore"):
-            if self.variant == "sacrebleu":
-                return _sacrebleu(length, reference, matches, ngrams, effective_order=not corpus)
-            return _BLEU_FORMULAS[self.variant](length, reference, matches, ngrams)
-
-    def _width(self) -> int:
-        return 2 + 2 * self.order
-
-
-def _brevity(length: Floats, reference: Floats) -> Floats:
-    """Return exp(min(0, 1 - r/c)), and 0 for an empty candidate."""
-    return np.where(length > 0, np.exp(np.minimum(0.0, 1 - reference / length)), 0.0)
-
-
-def _sacrebleu(
-    length: Floats, reference: Floats, matches: Floats, ngrams: Floats, effective_order: bool = True
-) -> Floats:
-    halvings = np.cumsum((matches == 0) & (ngrams > 0), axis=-1)
-    precision = np.where(matches > 0, matches, 0.5**halvings) / ngrams
-    present = ngrams > 0
-    orders = present.sum(-1) if effective_order else matches.shape[-1]
-    logs = np.where(present, np.log(precision), 0.0 if effective_order else -np.inf)
-    score = _brevity(length, reference) * np.exp(logs.sum(-1) / np.maximum(orders, 1))
-    return np.where(matches.any(-1), score, 0.0)
+            if self.variant == "nltk":
+                logs, orders = np.log(np.where(matches > 0, matches, NLTK_EPSILON) / ngrams), self.order
+                scored = matches[..., 0] > 0
+            else:
+                present = ngrams > 0
+                precision = (
+                    np.where(matches > 0, matches, 0.5 ** np.cumsum((matches == 0) & present, axis=-1)) / ngrams
+                )
+                orders = self.order if corpus else np.maximum(present.sum(-1), 1)
+                logs = np.where(present, np.log(precision), -np.inf if corpus else 0.0)
+                scored = matches.any(-1)
+            brevity = np.where(length > 0, np.exp(np.minimum(0.0, 1 - reference / length)), 0.0)
+            return np.where(scored, brevity * np.exp(logs.sum(-1) / orders), 0.0)
 
 
 def coco_bleu(length: Floats, reference: Floats, matches: Floats, ngrams: Floats) -> Floats:
@@ -124,19 +113,6 @@ def coco_bleu(length: Floats, reference: Floats, matches: Floats, ngrams: Floats
     product = np.prod((matches + COCO_TINY) / (ngrams + COCO_SMALL), axis=-1)
     ratio = (length + COCO_TINY) / (reference + COCO_SMALL)
     return product ** (1 / matches.shape[-1]) * np.exp(np.minimum(0.0, 1 - 1 / ratio))
-
-
-def _nltk(length: Floats, reference: Floats, matches: Floats, ngrams: Floats) -> Floats:
-    logs = np.log(np.where(matches > 0, matches, NLTK_EPSILON) / ngrams)
-    score = _brevity(length, reference) * np.exp(logs.mean(-1))
-    return np.where(matches[..., 0] > 0, score, 0.0)
-
-
-_BLEU_FORMULAS: dict[str, Callable[[Floats, Floats, Floats, Floats], Floats]] = {
-    "sacrebleu": _sacrebleu,
-    "coco": coco_bleu,
-    "nltk": _nltk,
-}
 
 
 GLEU_ORDER = 4
@@ -153,8 +129,7 @@ class Gleu(CorpusMetric):
     references are both empty: nltk skips that reference and counts the n-grams of the next one as missed; here the
     pair adds nothing.
 
-    Args:
-        tokenize: any of `rewards.words.tokenizer`.
+    ``tokenize`` is any of `rewards.words.tokenizer`.
     """
 
     name = "gleu"
@@ -175,6 +150,3 @@ class Gleu(CorpusMetric):
 
     def _formula(self, counts: Floats, *, corpus: bool) -> Floats:
         return counts[..., 0] / np.maximum(counts[..., 1], 1)
-
-    def _width(self) -> int:
-        return 2

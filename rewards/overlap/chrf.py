@@ -6,7 +6,7 @@ import numpy as np
 
 from rewards.base import Inputs
 from rewards.errors import number
-from rewards.overlap.base import CorpusMetric, Floats, best_of_groups, each_reference
+from rewards.overlap.base import CorpusMetric, Floats, best_of_groups, each_reference, f_score
 
 
 class Chrf(CorpusMetric):
@@ -57,15 +57,4 @@ class Chrf(CorpusMetric):
         orders = np.maximum(present.sum(-1), 1)
         precision = np.where(present, matches / np.maximum(candidate, 1), 0.0).sum(-1) / orders
         recall = np.where(present, matches / np.maximum(reference, 1), 0.0).sum(-1) / orders
-        return _f_score(precision, recall, self.beta)
-
-    def _width(self) -> int:
-        return 3 * self.char_order
-
-
-def _f_score(precision: Floats, recall: Floats, beta: float) -> Floats:
-    """Return (1 + beta^2) P R / (beta^2 P + R), and 0 where both are 0."""
-    denominator = beta**2 * precision + recall
-    return np.where(
-        denominator > 0, (1 + beta**2) * precision * recall / np.where(denominator > 0, denominator, 1.0), 0.0
-    )
+        return f_score(precision, recall, self.beta)

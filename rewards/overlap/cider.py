@@ -6,7 +6,6 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +17,8 @@ from rewards.words import libraries, porter_stem, tokenizer
 logger = logging.getLogger(__name__)
 
 Ngrams = Counter[tuple[str, ...]]
+Vectors = tuple[list[dict[tuple[str, ...], float]], list[float], int]
+"""A text's vector for each order, their norms, and its length in words less one."""
 Group = str | Sequence[str]
 
 
@@ -141,49 +142,37 @@ class Cider(OverlapMetric):
             Counter(tuple(words[at : at + n]) for at in range(len(words) - n + 1)) for n in range(1, self.order + 1)
         ]
 
-    def _vectors(self, text: str) -> "_Vectors":
+    def _vectors(self, text: str) -> Vectors:
         grams = self._ngrams(text)
-        weights = [
+        vectors = [
             {gram: count * math.log(self._documents / max(self._counts[gram], 1)) for gram, count in of_order.items()}
             for of_order in grams
         ]
-        return _Vectors(weights, max(sum(grams[0].values()) - 1, 0))
+        norms = [math.sqrt(math.fsum(value**2 for value in vector.values())) for vector in vectors]
+        return vectors, norms, max(sum(grams[0].values()) - 1, 0)
 
-    def _similarity(self, given: "_Vectors", gold: "_Vectors") -> float:
+    def _similarity(self, question: Vectors, reference: Vectors) -> float:
+        (given, sizes, length), (gold, others, other_length) = question, reference
         clipped = self.variant == "coco"
         total = 0.0
-        for h, r, size, other in zip(given.weights, gold.weights, given.norms, gold.norms, strict=True):
+        for h, r, size, other in zip(given, gold, sizes, others, strict=True):
             if size > 0 and other > 0:
                 shared = h.keys() & r.keys()
                 product = math.fsum((min(h[gram], r[gram]) if clipped else h[gram]) * r[gram] for gram in shared)
                 total += product / (size * other)
         mean = total / self.order
-        difference = given.length - gold.length
-        return 10 * mean * math.exp(-(difference**2) / (2 * self.sigma**2)) if clipped else mean
-
-
-class _Vectors:
-    """A text's vector for each order, and its length in words less one."""
-
-    def __init__(self, weights: list[dict[tuple[str, ...], float]], length: int) -> None:
-        self.weights, self.length = weights, length
-
-    @cached_property
-    def norms(self) -> list[float]:
-        return [math.sqrt(math.fsum(value**2 for value in vector.values())) for vector in self.weights]
+        return 10 * mean * math.exp(-((length - other_length) ** 2) / (2 * self.sigma**2)) if clipped else mean
 
 
 def _documents(given: object) -> list[list[str]]:
-    if isinstance(given, str | Path):
-        return _read(path_of("cider", "documents", given))
-    if not isinstance(given, Iterable) or isinstance(given, Mapping):
-        raise MetricInputError(
-            f"cider: documents {given!r:.60} is neither a file nor a list; give for each row a text or a list of texts"
-        )
-    return list(map(_group, given))
-
-
-def _read(path: Path) -> list[list[str]]:
+    if not isinstance(given, str | Path):
+        if not isinstance(given, Iterable) or isinstance(given, Mapping):
+            raise MetricInputError(
+                f"cider: documents {given!r:.60} is neither a file nor a list; give for each row a text or a list of "
+                "texts"
+            )
+        return list(map(_group, given))
+    path = path_of("cider", "documents", given)
     form = "give a text file with a text on each line, or .jsonl with a list of texts on each line"
     try:
         text = path.read_text(encoding="utf-8")
@@ -191,10 +180,9 @@ def _read(path: Path) -> list[list[str]]:
         raise MetricInputError(f"cider: documents {str(path)!r} cannot be read ({error}); {form}") from None
     groups = []
     for at, line in enumerate(text.split("\n"), 1):  # splitlines cuts inside texts: U+2028, form feeds
-        if not line.strip():
-            continue
         try:
-            groups.append(_group(json.loads(line) if path.suffix == ".jsonl" else line))
+            if line.strip():
+                groups.append(_group(json.loads(line) if path.suffix == ".jsonl" else line))
         except (ValueError, MetricInputError):
             raise MetricInputError(f"cider: documents {str(path)!r}, line {at}: no list of texts; {form}") from None
     return groups

@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
 from rewards.base import Inputs, MetricResult
 from rewards.errors import MetricInputError, library, number, one_of, path_of
@@ -22,8 +22,7 @@ from rewards.overlap.base import OverlapMetric
 from rewards.signature import file_hash
 from rewards.words import libraries, porter_stem, tokenizer
 
-CACHED_WORDS = 1 << 16
-"""How many words' synonyms are cached."""
+CACHED_WORDS = 1 << 16  # whose synonyms are cached
 
 
 class Meteor(OverlapMetric):
@@ -93,59 +92,45 @@ class Meteor(OverlapMetric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        rows = zip(*self._rows(inputs), strict=True)
-        return MetricResult([max(self._pair(question, gold) for gold in golds) for question, golds in rows], {})
-
-    def _pair(self, question: Sequence[str], reference: Sequence[str]) -> float:
-        return float(
-            self._score(
-                reference,
-                question,
-                stemmer=self._stemmer,
-                wordnet=self._synonyms,
-                alpha=self.alpha,
-                beta=self.beta,
-                gamma=self.gamma,
-            )
+        options = {"stemmer": self._stemmer, "wordnet": self._synonyms}
+        options |= {"alpha": self.alpha, "beta": self.beta, "gamma": self.gamma}
+        return MetricResult(
+            [
+                max(float(self._score(gold, question, **options)) for gold in golds)
+                for question, golds in zip(*self._rows(inputs), strict=True)
+            ],
+            {},
         )
 
 
-class _Synonyms:
-    """nltk's WordNet as its METEOR expects it, with a cache of words and of lemmas, which nltk looks up each time."""
-
-    def __init__(self, wordnet: Any) -> None:
-        self.stage = (f"wordnet-{wordnet.get_version()}",)
-        self.synsets = lru_cache(CACHED_WORDS)(lambda word: [_Synset(synset) for synset in wordnet.synsets(word)])
-
-
-class _Synset:
-    def __init__(self, synset: Any) -> None:
-        lemmas = synset.lemmas()
-        self.lemmas = lambda: lemmas
-
-
 @cache
-def _wordnet() -> _Synonyms | None:
-    """Return WordNet if nltk finds it; raise `MetricInputError` where it is incomplete."""
+def _wordnet() -> SimpleNamespace | None:
+    """Return WordNet as nltk's METEOR expects it, if nltk finds it, with a cache of words and of lemmas, which nltk
+    looks up each time; raise `MetricInputError` where it is incomplete.
+    """
     wordnet = library("nltk.corpus", "meteor", "nltk").wordnet
+
+    def synsets(word: str) -> list[SimpleNamespace]:
+        lemmas = (synset.lemmas() for synset in wordnet.synsets(word))
+        return [SimpleNamespace(lemmas=lambda some=some: some) for some in lemmas]
+
     try:
-        return _Synonyms(wordnet)
+        stage = (f"wordnet-{wordnet.get_version()}",)
     except LookupError:
         return None
     except OSError as error:
         raise MetricInputError(
             f"meteor: nltk's WordNet is incomplete: {error}; synonyms=none does not need it"
         ) from None
+    return SimpleNamespace(stage=stage, synsets=lru_cache(CACHED_WORDS)(synsets))
 
 
 # METEOR 1.5, the Java program that the captioning scripts call, through its standard input and output.
 
 
+# As in the captioning scripts: texts come from standard input, English, words normalised by METEOR too.
 OPTIONS = ("-", "-", "-stdio", "-l", "en", "-norm")
-"""As in the captioning scripts: texts come from standard input, English, words normalised by METEOR too."""
-
-ROWS_AT_ONCE = 256
-"""Rows whose counts are evaluated by one line."""
+ROWS_AT_ONCE = 256  # whose counts are evaluated by one line
 
 _GIVE = (
     "give the path of meteor-1.5.jar as the option jar (reward.jar=FILE, or {metric: meteor15, jar: FILE} in a list)"
@@ -232,13 +217,9 @@ class Meteor15(OverlapMetric):
     def _running(self) -> "subprocess.Popen[str]":
         if self._program is None:
             self._messages = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-            self._program = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._messages,  # a file: a pipe that nobody reads could fill up
-                encoding="utf-8",
-            )
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            # Its messages go to a file: a pipe that nobody reads could fill up.
+            self._program = subprocess.Popen(self._command, **pipes, stderr=self._messages, encoding="utf-8")
             weakref.finalize(self, _end, self._program)
         return self._program
 

@@ -48,11 +48,10 @@ class RougeL(OverlapMetric):
             stemmed(())
 
     def choices(self) -> Mapping[str, object]:
-        stem = "porter" if self.stem else "no"
         return {
             "variant": self.variant,
             "beta": self.beta,
-            "stem": stem,
+            "stem": "porter" if self.stem else "no",
             "tokenize": self.tokenize,
             **libraries(self.tokenize, stem=self.stem),
         }
@@ -73,8 +72,8 @@ class RougeL(OverlapMetric):
             pairs.append((common / max(len(candidate), 1), common / max(len(reference), 1)))
         if self.variant == "coco":
             pairs = [(max(precision for precision, _ in pairs), max(recall for _, recall in pairs))]
-        return max((self._f(*pair), *pair) for pair in pairs)
-
-    def _f(self, precision: float, recall: float) -> float:
-        denominator = self.beta**2 * precision + recall
-        return (1 + self.beta**2) * precision * recall / denominator if denominator else 0.0
+        square, rows = self.beta**2, []
+        for precision, recall in pairs:
+            denominator = square * precision + recall
+            rows.append(((1 + square) * precision * recall / denominator if denominator else 0.0, precision, recall))
+        return max(rows)
