@@ -25,9 +25,7 @@ from rewards.errors import MetricInputError
 logger = logging.getLogger(__name__)
 
 VARIABLE = "RL_QG_PACKED"
-
-SMALLEST = 1 << 17
-"""Weights of the smallest layer that the rule packs: 192 x 768 has more, and gains; 128 x 512 has fewer, and loses."""
+SMALLEST = 1 << 17  # weights of a layer that is packed: 192 x 768 has more, and gains; 128 x 512 has fewer, and loses
 
 _warned: set[tuple[torch.dtype, str]] = set()
 
@@ -54,14 +52,20 @@ def arithmetic() -> dict[str, Any]:
 
 
 def warn_if_slow(dtype: torch.dtype, device: torch.device, instead: str) -> None:
-    """Log one warning for each type and setting in a process, if this CPU has no instructions for a type of 16 bits.
-
-    Args:
-        dtype: what models are run in.
-        device: where; nothing is said of others than a CPU.
-        instead: the setting that gives float32, for the message.
+    """Log one warning for each type and setting in a process, if this is a CPU that has no instructions for a type of
+    16 bits; ``instead`` is the setting that gives float32.
     """
-    if device.type != "cpu" or (dtype, instead) in _warned or _is_fast(dtype):
+    if device.type != "cpu" or (dtype, instead) in _warned:
+        return
+    fast = True
+    if dtype is torch.float16:
+        fast = _onednn_has("fp16")
+    elif dtype is torch.bfloat16:
+        # On x86 oneDNN has bfloat16 with AVX-512 alone too, but slowly.
+        x86 = platform.machine() in ("x86_64", "AMD64")
+        own = not x86 or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+        fast = _onednn_has("bf16") and own
+    if fast:
         return
     _warned.add((dtype, instead))
     logger.warning(
@@ -76,17 +80,6 @@ def _choice() -> str:
     if choice not in ("rule", "always", "never"):
         raise MetricInputError(f"{VARIABLE}={choice!r} does not exist; use rule, always or never")
     return choice
-
-
-def _is_fast(dtype: torch.dtype) -> bool:
-    if dtype is torch.float16:
-        return _onednn_has("fp16")
-    if dtype is not torch.bfloat16:
-        return True
-    x86 = platform.machine() in ("x86_64", "AMD64")  # there oneDNN has bfloat16 with AVX-512 alone too, but slowly
-    return _onednn_has("bf16") and (
-        not x86 or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    )
 
 
 def _onednn_has(kind: str) -> bool:
@@ -107,19 +100,15 @@ def _is_amd() -> bool:
 # with the same PyTorch, does with weights in its own layout (measured: 200 against 455 GFLOP/s on two cores of an EPYC
 # with AVX-512; on one with AVX2 alone it was the other way around). A frozen model's weights never change, so they are
 # converted once. Values differ from the usual ones by rounding only.
-
+#
 # Rows are padded to a multiple of it. oneDNN never drops the code that it compiles for each number of rows: without
 # padding, memory grows by 20 MB with every 1,000 questions (measured with miniatures, QRelScore).
 STEP = 64
 
 
 class PackedLinear(nn.Module):
-    """A linear layer without gradient: ``x`` [..., inputs] -> [..., outputs], in float32 or bfloat16 on a CPU.
-
-    Args:
-        weight: [outputs, inputs].
-        bias: [outputs], or None.
-        transposed: the weight came from a `Conv1D`, which holds it as [inputs, outputs].
+    """A linear layer without gradient: ``x`` [..., inputs] -> [..., outputs], in float32 or bfloat16 on a CPU; weight
+    [outputs, inputs], ``transposed`` where it came from a `Conv1D`, which holds it as [inputs, outputs].
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, transposed: bool = False) -> None:
@@ -139,11 +128,11 @@ class PackedLinear(nn.Module):
 
     def unpacked(self) -> nn.Module:
         weight = self.weight.to_dense()
+        outputs, inputs = weight.shape
         with torch.device("meta"):  # no initial weights, which would take random numbers
-            if self.transposed:
-                layer: nn.Module = Conv1D(weight.shape[0], weight.shape[1])
-            else:
-                layer = nn.Linear(weight.shape[1], weight.shape[0], bias=self.bias is not None)
+            layer: nn.Module = (
+                Conv1D(outputs, inputs) if self.transposed else nn.Linear(inputs, outputs, bias=self.bias is not None)
+            )
         if self.transposed:
             weight = weight.t().contiguous()
         layer.weight = nn.Parameter(weight, requires_grad=False)

@@ -66,8 +66,9 @@ class Metric(ABC):
     """A metric of generated questions that is also a reward.
 
     A subclass sets the class attributes, builds its models in ``__init__``, and implements `compute` and `choices`.
-    Metrics with models share the options ``batch_size`` (sequences per forward pass), ``device`` (where to run; None
-    takes the current GPU if there is one, else the CPU) and ``dtype`` (floating-point type of the models).
+    Models are named by a local folder or by their name on the Hub. Metrics with models share the options
+    ``batch_size`` (sequences per forward pass), ``device`` (where to run; None takes the current GPU if there is one,
+    else the CPU) and ``dtype`` (floating-point type of the models).
     """
 
     name: ClassVar[str]

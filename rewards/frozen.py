@@ -24,9 +24,7 @@ logger = logging.getLogger(__name__)
 # Token classifiers whose head has a tanh layer before its linear one, as the predictor of the KPQA paper: Lee et al.,
 # NAACL 2021, appendix C.1 (BERT with one fully-connected layer of 768 units and tanh, then a softmax layer).
 
-TOKEN_HEAD = "token_head"
-"""Key of a model's `config.json`: `linear` (where it is missing too) or `tanh`."""
-
+TOKEN_HEAD = "token_head"  # key of a model's `config.json`: `linear` (where it is missing too) or `tanh`
 HEADS = ("linear", "tanh")
 
 
@@ -43,10 +41,8 @@ class TanhHead(nn.Module):
 
 
 def token_classifier(config: Any) -> Any:
-    """Return the class of token classifiers of a configuration, with `from_pretrained`.
-
-    Raises:
-        ModelFault: there is no such head, or the architecture has no linear head that it could replace.
+    """Return the class of token classifiers of a configuration, with `from_pretrained`; `ModelFault` where there is no
+    such head, or the architecture has no linear head that it could replace.
     """
     plain: Any = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING[type(config)]
     head = getattr(config, TOKEN_HEAD, HEADS[0])
@@ -67,14 +63,13 @@ def token_classifier(config: Any) -> Any:
     return WithTanhHead
 
 
+# Vocabulary logits computed at a time; bounds memory for any vocabulary and batch. On a CPU more is slower, since each
+# larger block needs newly allocated memory (measured: 16 MiB a third faster than 64).
 LOGITS_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 26}
-"""Vocabulary logits computed at a time; bounds memory for any vocabulary and batch. On a CPU more is slower, since
-each larger block needs newly allocated memory (measured: 16 MiB a third faster than 64).
-"""
 
+# Tokens times hidden size in one forward pass. On a CPU a pass of about a thousand tokens at BERT's size is the
+# fastest, however many rows it has; on a GPU the bound only limits the memory of very long texts.
 NUMBERS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}
-"""Tokens times hidden size in one forward pass. On a CPU a pass of about a thousand tokens at BERT's size is the
-fastest, however many rows it has; on a GPU the bound only limits the memory of very long texts."""
 
 _KINDS = {
     "encoder": ("AutoModel", "MASKED_LM", "a BERT-like encoder"),
@@ -87,13 +82,10 @@ _KINDS = {
 }
 """Kinds of models: the library's class, the task of its list of architectures, and what messages call it."""
 
+# Encoders that the library lists as causal: trained on tokens in random order, they see both sides of a token.
 _READ_BOTH_WAYS = {"xlnet"}
-"""Encoders that the library lists as causal: trained on tokens in random order, they see both sides of a token."""
 
 _device: ContextVar[torch.device | None] = ContextVar("device", default=None)
-
-_FOLDER_PARTS = {"config.json": "config.json", "safetensors weights": "*.safetensors"}
-"""What a local folder must contain."""
 
 
 class CountsCuts:
@@ -115,11 +107,10 @@ class FrozenModel:
     Args:
         name: local folder (``config.json``, ``*.safetensors``, tokenizer files) or Hub name.
         kind: ``encoder``, ``masked``, ``causal``, ``seq2seq``, ``tagger``, ``reader`` or ``regressor``.
-        device: where to run; None takes that of `loading_on`, else the current GPU if there is one, else the CPU.
+        device: where to run, and where inputs and outputs are; None takes that of `loading_on`, else the current GPU
+            if there is one, else the CPU.
         dtype: name of a torch floating-point type.
         weights: a torch file (state dict) with other weights for this model.
-
-    `device` is where the model runs and where its inputs and outputs are.
     """
 
     def __init__(
@@ -133,9 +124,14 @@ class FrozenModel:
     ) -> None:
         self.name = str(name)
         config = _load_config(self.name, kind)
-        self.tokenizer: Any = _load("tokenizer", self.name, transformers.AutoTokenizer)
+        self.tokenizer: Any = load_tokenizer(self.name)
+        number = getattr(torch, dtype, None)
+        if not isinstance(number, torch.dtype) or not number.is_floating_point:
+            raise MetricInputError(
+                f"dtype {dtype!r} is not a torch floating-point type; use float32, bfloat16 or float16"
+            )
         options: dict[str, Any] = {"attn_implementation": "eager"} if kind == "encoder" else {}
-        self.model: Any = _load_model(self.name, kind, config=config, dtype=_torch_dtype(dtype), **options)
+        self.model: Any = _load_model(self.name, kind, config=config, dtype=number, **options)
         if weights is not None:
             with _named(str(weights)):
                 load_weights(self.model, weights)
@@ -164,10 +160,8 @@ class FrozenModel:
         return self.model
 
     def dispatch(self, device: str | torch.device, distribute: Callable[[nn.Module], object]) -> None:
-        """Run on ``device`` with weights that need not all be there.
-
-        ``distribute`` receives the plain model, moves its weights to their devices, and ensures that a layer's weights
-        are on ``device`` when it runs.
+        """Run on ``device`` with weights that need not all be there: ``distribute`` receives the plain model, moves
+        its weights to their devices, and ensures that a layer's weights are on ``device`` when it runs.
         """
         distribute(self.plain())
         self.device = torch.device(device)
@@ -190,8 +184,8 @@ class FrozenModel:
     @property
     def tokens_at_once(self) -> int:
         """Largest number of tokens in one forward pass (one row if that is longer)."""
-        width = getattr(self.model.config, "hidden_size", None) or 768
-        return max(1, NUMBERS_AT_ONCE.get(self.device.type, 1 << 24) // int(width))
+        width = int(getattr(self.model.config, "hidden_size", None) or 768)
+        return max(1, NUMBERS_AT_ONCE.get(self.device.type, 1 << 24) // width)
 
     @property
     def vocabulary(self) -> int:
@@ -286,15 +280,11 @@ def batches_by_length(lengths: Sequence[int], batch_size: int, max_tokens: int) 
 def target_logprobs(
     head: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, *, vocabulary: int, exact: bool = False
 ) -> Tensor:
-    """Return log p(target) at each position, [positions], applying the vocabulary head in chunks.
+    """Return log p(target) of token ids [positions] from hidden states [positions, width], [positions], applying the
+    vocabulary head in chunks.
 
-    Args:
-        head: maps hidden states [n, width] to logits [n, vocabulary].
-        hidden: [positions, width], only the positions whose probability is read.
-        targets: token ids, [positions].
-        vocabulary: number of logits per position.
-        exact: normalise in float64, which the difference of two close probabilities needs. It takes several times as
-            long as float32, whose logarithms are off by up to 1e-6.
+    ``exact`` normalises in float64, which the difference of two close probabilities needs. It takes several times as
+    long as float32, whose logarithms are off by up to 1e-6.
     """
     parts = []
     size = max(1, LOGITS_AT_ONCE.get(hidden.device.type, 1 << 24) // vocabulary)
@@ -326,20 +316,17 @@ def causal_logprobs(
     return scores
 
 
-def _torch_dtype(name: str) -> torch.dtype:
-    dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise MetricInputError(f"dtype {name!r} is not a torch floating-point type; use float32, bfloat16 or float16")
-    return dtype
-
-
 def _load_config(name: str, kind: str) -> Any:
     _, task, what = _KINDS[kind]
     mapping = getattr(transformers, f"MODEL_FOR_{task}_MAPPING")
     folder = Path(name)
-    looks_local = folder.is_absolute() or name.startswith((".", "~")) or folder.exists()
-    if looks_local and (fault := _folder_fault(folder)):
-        raise MetricInputError(f"model folder {name!r} {fault}; give a folder with {what}, or a Hub name")
+    if folder.is_absolute() or name.startswith((".", "~")) or folder.exists():
+        fault = "" if folder.is_dir() else "does not exist"
+        for part, pattern in {"config.json": "config.json", "safetensors weights": "*.safetensors"}.items():
+            if not fault and not any(path.is_file() for path in folder.glob(pattern)):
+                fault = f"has no {part}"
+        if fault:
+            raise MetricInputError(f"model folder {name!r} {fault}; give a folder with {what}, or a Hub name")
     config = _load("configuration", name, transformers.AutoConfig)
     both_ways = type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING or config.model_type in _READ_BOTH_WAYS
     fits = both_ways if kind == "encoder" else type(config) in mapping and not (kind == "causal" and both_ways)
@@ -348,23 +335,22 @@ def _load_config(name: str, kind: str) -> Any:
     return config
 
 
-def _folder_fault(folder: Path) -> str | None:
-    if not folder.is_dir():
-        return "does not exist"
-    for part, pattern in _FOLDER_PARTS.items():
-        if not any(path.is_file() for path in folder.glob(pattern)):
-            return f"has no {part}"
-    return None
-
-
 def _load_model(name: str, kind: str, **options: Any) -> Any:
     name_of_class, _, what = _KINDS[kind]
     auto: Any = getattr(transformers, name_of_class)
-    with _quiet():
-        if kind == "tagger":
-            with _named(name):
-                auto = token_classifier(options["config"])
+    if kind == "tagger":
+        with _named(name):
+            auto = token_classifier(options["config"])
+    # Silence the loading bar and the report of unused heads; missing weights are checked here.
+    level, bar = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
         model, report = _load("weights", name, auto, use_safetensors=True, output_loading_info=True, **options)
+    finally:
+        transformers_logging.set_verbosity(level)
+        if bar:
+            transformers_logging.enable_progress_bar()
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:
         raise MetricInputError(f"{name!r} lacks the weights {missing[0]!r} (of {len(missing)}); {what} is needed")
@@ -395,17 +381,3 @@ def _named(name: str) -> Iterator[None]:
         yield
     except ModelFault as fault:
         raise MetricInputError(f"{name!r} cannot be used: {fault}") from None
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the loading bar and the report of unused heads; missing weights are checked by the caller."""
-    level, bar = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(level)
-        if bar:
-            transformers_logging.enable_progress_bar()

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
+from transformers import PretrainedConfig
 
 from rewards.base import Inputs, Metric, MetricResult, Pair, best_of_rows
 from rewards.embedding.token_embeddings import needs_of
@@ -15,7 +16,7 @@ from rewards.words import normalise_answer
 
 
 def load_or_explain(metric: str, model: str, loader: Any, *arguments: Any, **options: Any) -> Any:
-    # packages raise all kinds of errors; each becomes one line
+    """Packages raise all kinds of errors; each becomes one line."""
     try:
         return loader(*arguments, **options)
     except Exception as error:
@@ -64,15 +65,11 @@ class BLEURT(Metric):
 
     ``model`` is a checkpoint in transformers form with one output. Those of model type ``bleurt`` need the package
     bleurt-pytorch (lucadiliello/bleurt-pytorch), whose converted checkpoints (``lucadiliello/BLEURT-20-D12``) are on
-    the Hub; any other type, such as a BERT, needs none, but safetensors.
+    the Hub, and have no option ``dtype``; any other type, such as a BERT, needs none, but safetensors.
 
     Checked: the plain form against a checkpoint built for the test, pair by pair; of the package's form only that
     classes and calls are those of its README, with a stand-in. That the converted checkpoints give Google's numbers is
     claimed by their author.
-
-    Args:
-        model: checkpoint, a local folder or a Hub name.
-        dtype: floating-point type, for checkpoints that need no package.
     """
 
     name = "bleurt"
@@ -87,7 +84,8 @@ class BLEURT(Metric):
         dtype: str = "float32",
     ) -> None:
         self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
-        self._model = _PackagedBleurt(model, device) if _is_bleurt(model) else None
+        config, _ = load_or_explain("bleurt", model, PretrainedConfig.get_config_dict, model)
+        self._model = _PackagedBleurt(model, device) if config.get("model_type") == "bleurt" else None
         if self._model and dtype != "float32":
             raise MetricInputError(f"bleurt: dtype {dtype!r} is for checkpoints that need no package; leave it out")
         self.regressor = None if self._model else FrozenModel(model, "regressor", device=device, dtype=dtype)
@@ -104,24 +102,18 @@ class BLEURT(Metric):
 
     def compute(self, inputs: Inputs) -> MetricResult:
         pairs, owners = inputs.pairs("references")
-        score = self._model or self._plain
-        return _best(score(pairs, self.batch_size), owners, inputs)
+        if self.regressor is None:
+            assert self._model
+            return _best(self._model(pairs, self.batch_size), owners, inputs)
+        questions, references = map(list, zip(*pairs, strict=True))
+        limit = self.regressor.max_tokens
+        encoded = self.regressor.tokenizer(references, questions, truncation=True, max_length=limit)
+        return _best(regress(self.regressor, encoded, self.batch_size), owners, inputs)
 
     def to(self, device: str | torch.device) -> Self:
         if self._model:
             self._model.model.to(device)
         return super().to(device)
-
-    def _plain(self, pairs: Sequence[Pair], batch_size: int) -> list[float]:
-        assert self.regressor is not None
-        tokenizer = self.regressor.tokenizer
-        encoded = tokenizer(
-            [reference for _, reference in pairs],
-            [question for question, _ in pairs],
-            truncation=True,
-            max_length=self.regressor.max_tokens,
-        )
-        return regress(self.regressor, encoded, batch_size)
 
 
 class _PackagedBleurt:
@@ -139,26 +131,13 @@ class _PackagedBleurt:
         lengths = [len(question) + len(reference) for question, reference in pairs]
         for batch in batches_by_length(lengths, batch_size, 1 << 40):
             questions, references = zip(*(pairs[at] for at in batch), strict=True)
-            encoded = self.tokenizer(
-                list(references),
-                list(questions),
-                padding="longest",
-                truncation=True,
-                max_length=512,
-                return_tensors="pt",
-            )
+            options = {"padding": "longest", "truncation": True, "max_length": 512, "return_tensors": "pt"}
+            encoded = self.tokenizer(list(references), list(questions), **options)
             device = next(self.model.parameters()).device
             logits = self.model(**{name: value.to(device) for name, value in encoded.items()}).logits
             for at, value in zip(batch, logits.flatten().tolist(), strict=True):
                 values[at] = value
         return values
-
-
-def _is_bleurt(model: str) -> bool:
-    from transformers import PretrainedConfig
-
-    found, _ = load_or_explain("bleurt", model, PretrainedConfig.get_config_dict, model)
-    return found.get("model_type") == "bleurt"
 
 
 class COMET(Metric):
@@ -179,7 +158,6 @@ class COMET(Metric):
     Args:
         model: Hub name, or the path of a checkpoint file (``…/checkpoints/model.ckpt``).
         against: ``references`` or ``context``.
-        batch_size: pairs per forward pass.
         device: a GPU is used when it names one or there is one.
     """
 
@@ -291,7 +269,7 @@ class RQUGE(Metric):
     Cost: one generation and one pass of the regression for each question.
 
     Args:
-        qa_model: encoder-decoder that answers questions, a local folder or a Hub name.
+        qa_model: encoder-decoder that answers questions.
         span_scorer: regression in transformers form with one output (released: ``alirezamsh/quip-512-mocha``).
     """
 

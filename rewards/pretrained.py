@@ -46,11 +46,8 @@ def explained() -> Iterator[None]:
 def load_weights(model: nn.Module, path: Path) -> None:
     """Replace all weights of a model by those of a torch file, as `torch.save(model.state_dict(), path)` writes it.
 
-    Only tensors are read: a file that would run code is refused. A weight that the model shares with another one may
-    be missing.
-
-    Raises:
-        ModelFault: the file cannot be read, is damaged or of another kind, or has the weights of another model.
+    Only tensors are read: a file that would run code is refused, and so is one that is damaged, of another kind, or
+    has the weights of another model. A weight that the model shares with another one may be missing.
     """
     try:
         with path.open("rb"):
@@ -85,15 +82,10 @@ def check_tokenizer(tokenizer: Any) -> None:
 
 
 def check_weights(model: nn.Module, tokenizer: Any | None, *, grows: bool = False) -> None:
-    """Check a loaded model, and with it the tokenizer that it is used with, if one is given.
+    """Raise `ModelFault` where a weight of a loaded model is infinite or not a number, or a tokenizer has more tokens.
 
-    Args:
-        model: all or a part of its weights may be elsewhere (on the device `meta`); these are not checked.
-        tokenizer: must not have more tokens than the model.
-        grows: the model will get rows for the tokens that were added to its tokenizer.
-
-    Raises:
-        ModelFault: a weight is infinite or not a number, or the tokenizer has more tokens than the model.
+    Weights may be elsewhere (on the device `meta`); these are not checked. A model that ``grows`` will get rows for
+    the tokens that were added to its tokenizer.
     """
     for name, weight in model.named_parameters():
         if weight.is_meta:

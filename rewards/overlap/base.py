@@ -160,7 +160,9 @@ def _positions(text: Tokens) -> dict[Hashable, int]:
 
 
 class OverlapMetric(Metric):
-    """A metric of texts split into words and compared with references."""
+    """A metric of texts split into words and compared with references. ``tokenize``, an option of all but chrF, is any
+    of `rewards.words.tokenizer`.
+    """
 
     needs = frozenset({"references"})
     bounds = (0.0, 1.0)

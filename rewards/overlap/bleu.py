@@ -40,10 +40,8 @@ class Bleu(CorpusMetric):
 
     Args:
         order: longest n-gram, 1 to 9.
-        variant: see above.
-        tokenize: any of `rewards.words.tokenizer`. None takes ``13a+char`` for sacrebleu (13a, which would make one
-            word of a Chinese sentence, except that characters of scripts without spaces stand alone), ``ptb`` for
-            coco, ``space`` for nltk.
+        tokenize: None takes ``13a+char`` for sacrebleu (13a, which would make one word of a Chinese sentence, except
+            that characters of scripts without spaces stand alone), ``ptb`` for coco, ``space`` for nltk.
         lowercase: compare in lower case (``ptb`` always does).
         brevity: apply the brevity penalty; without it the reference may be a whole passage.
     """
@@ -128,8 +126,6 @@ class Gleu(CorpusMetric):
     The corpus score sums both counts, as nltk's `corpus_gleu`. It differs where a question and the first of several
     references are both empty: nltk skips that reference and counts the n-grams of the next one as missed; here the
     pair adds nothing.
-
-    ``tokenize`` is any of `rewards.words.tokenizer`.
     """
 
     name = "gleu"

@@ -17,10 +17,7 @@ class Chrf(CorpusMetric):
     It treats all scripts in the same way. Several references: the one with the best score. The corpus score is
     sacreBLEU's.
 
-    Args:
-        char_order: longest n-gram of characters.
-        beta: weight of recall (2: twice that of precision).
-        lowercase: compare in lower case.
+    ``char_order`` is the longest n-gram of characters, ``beta`` the weight of recall (2: twice that of precision).
     """
 
     name = "chrf"

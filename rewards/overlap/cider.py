@@ -44,13 +44,11 @@ class Cider(OverlapMetric):
     a part of a combination, must have ``documents``.
 
     Args:
-        variant: see above.
         order: longest n-gram, from 1.
         sigma: width of the penalty for another length than the reference's (``coco``).
         documents: the references of a whole data set: for each row a text or a list of texts; or a file with a text on
             each line, or, where its name ends in .jsonl, a JSON list of texts on each line. None: those of each call.
         stem: compare Porter stems (English; needs nltk); None takes the variant's.
-        tokenize: any of `rewards.words.tokenizer`.
     """
 
     name = "cider"

@@ -43,7 +43,7 @@ class Meteor(OverlapMetric):
     Porter's English rules are applied to them.
 
     Args:
-        tokenize: any of `rewards.words.tokenizer`; ``space`` gives the words of QGEval's authors.
+        tokenize: ``space`` gives the words of QGEval's authors.
         synonyms: ``"auto"`` uses WordNet if nltk finds it; ``"wordnet"`` requires it; ``"none"`` omits the stage.
             The signature says which was used.
         stem: match Porter stems.
@@ -154,7 +154,7 @@ class Meteor15(OverlapMetric):
         jar: ``meteor-1.5.jar``, with ``data/paraphrase-en.gz`` beside it; None takes that of the installed package
             pycocoevalcap.
         java: the program that runs it, Java 8 or later: a name on the search path, or a path.
-        tokenize: any of `rewards.words.tokenizer`; the scripts give it ``ptb`` words.
+        tokenize: the scripts give it ``ptb`` words.
     """
 
     name = "meteor15"

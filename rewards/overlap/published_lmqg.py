@@ -54,11 +54,7 @@ class _NormalisedQuestions(OverlapMetric):
 
 
 class LmqgBleu(_NormalisedQuestions, Bleu):
-    """lmqg's BLEU, 0 to 1: the captioning scripts' on words between white space; its number is that of the corpus.
-
-    Args:
-        order: longest n-gram.
-    """
+    """lmqg's BLEU, 0 to 1: the captioning scripts' on words between white space; its number is that of the corpus."""
 
     name = "lmqg_bleu"
 
@@ -76,12 +72,7 @@ class LmqgRougeL(_NormalisedQuestions, RougeL):
 
 
 class LmqgMeteor(_NormalisedQuestions, Meteor15):
-    """lmqg's METEOR: METEOR 1.5 in English whatever the language; needs Java and the jar as `Meteor15` does.
-
-    Args:
-        jar: as in `Meteor15`.
-        java: as in `Meteor15`.
-    """
+    """lmqg's METEOR: METEOR 1.5 in English whatever the language, with the options of `Meteor15`."""
 
     name = "lmqg_meteor"
 

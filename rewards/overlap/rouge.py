@@ -23,9 +23,8 @@ class RougeL(OverlapMetric):
     Parts: ``precision`` and ``recall``.
 
     Args:
-        variant: see above.
         stem: compare Porter stems of words longer than 3 letters (English; rouge_score only; needs nltk).
-        tokenize: any of `rewards.words.tokenizer`; None takes the variant's.
+        tokenize: None takes the variant's.
         beta: weight of recall (0: the score is the precision); None takes the variant's.
     """
 

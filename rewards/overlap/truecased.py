@@ -1,7 +1,6 @@
 """Q-BLEU of lower-cased text whose case is restored before its words are sorted into classes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rewards.base import Inputs, MetricResult
 from rewards.errors import installed_version, library, number
@@ -24,11 +23,7 @@ class TruecasedQBleu(OverlapMetric):
     likely theirs takes any, and this class the first in the order of their characters, so that scores are the same in
     each run. A text is one sentence (theirs splits it first, for which nltk needs data).
 
-    Parts: ``answerability`` and ``ngram``.
-
-    Args:
-        order: of BLEU, 1 to 4.
-        delta: weight of answerability.
+    ``order`` of BLEU is 1 to 4. Parts: ``answerability`` and ``ngram``.
     """
 
     name = "q_bleu_truecased"
@@ -39,11 +34,19 @@ class TruecasedQBleu(OverlapMetric):
     def __init__(self, order: int = 1, delta: float = 0.66) -> None:
         self.order = int(number(self.name, "order", order, low=1, high=4, whole=True))
         self.delta = number(self.name, "delta", delta, low=0, high=1)
-        self._words_of = library("nltk.tokenize", self.name, "nltk").word_tokenize
-        self._caser = _true_caser()
+        split = library("nltk.tokenize", self.name, "nltk").word_tokenize
+        self._caser = library("truecase", self.name, "'rl-qg[truecase]'").TrueCaser()
+        forms = self._caser.word_casing_lookup  # tried in a fixed order:
+        self._caser.word_casing_lookup = {word: sorted(found) for word, found in forms.items()}
+
+        def true_case(text: str) -> str:
+            words: Sequence[str] = split(" ".join(ptb(text)), preserve_line=True)
+            cased: str = self._caser.detknzr.detokenize(self._caser.get_true_case_from_tokens(words, "title"))
+            return cased
+
         self._answerability = Answerability(matching="set", tokenize="none")
         self._bleu = Bleu(self.order, "coco")
-        self._cased = cached_by_text(self._true_case)
+        self._cased = cached_by_text(true_case)
 
     def choices(self) -> Mapping[str, object]:
         return {
@@ -64,16 +67,3 @@ class TruecasedQBleu(OverlapMetric):
         pairs = zip(answerability, ngram, strict=True)
         scores = [self.delta * first + (1 - self.delta) * second for first, second in pairs]
         return MetricResult(scores, {"answerability": answerability, "ngram": ngram})
-
-    def _true_case(self, text: str) -> str:
-        words: Sequence[str] = self._words_of(" ".join(ptb(text)), preserve_line=True)
-        cased: str = self._caser.detknzr.detokenize(self._caser.get_true_case_from_tokens(words, "title"))
-        return cased
-
-
-def _true_caser() -> Any:
-    """Return the package's true-caser, which tries the forms of a word in a fixed order."""
-    caser = library("truecase", "q_bleu_truecased", "'rl-qg[truecase]'").TrueCaser()
-    forms = caser.word_casing_lookup
-    caser.word_casing_lookup = {word: sorted(found) for word, found in forms.items()}
-    return caser
