@@ -18,11 +18,14 @@ from rewards.relevance.explanation_page import page
 from rewards.relevance.global_relevance import WHOLE, Comparison, GlobalRelevance
 from rewards.relevance.local_relevance import LocalRelevance
 
-LAST, CUT_OFF = "last token", "cut off"
-"""Reasons why a token is not compared."""
+LAST, CUT_OFF = "last token", "cut off"  # reasons why a token is not compared
 
 Located = tuple[str, int | None, int | None]
 """A token's text, its start and its end; None where the tokenizer does not report them."""
+Part = tuple[str, Located]
+"""The text that a token of the decoder is in, "question", "context" or "end", and its position there."""
+Scored = tuple[Part, int, float]
+"""A token of the decoder in one of its two sequences: its part, its id, and log p."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +74,18 @@ class Layer:
 
 @dataclass(frozen=True)
 class Gain(ExplainedToken):
-    """A token of the decoder that counts for a confidence, and its log-probability without and with the question."""
+    """A token of the decoder that counts for a confidence: log p(token | context before it), log p(token | question,
+    context before it), and the difference of both or of the probabilities, whichever the confidence takes.
+
+    None where only one of the sequences has the token. ``part`` is "question" (or the space after it), "context", or
+    "end" for the token after both.
+    """
 
     piece: int
     part: str
-    """The text that it is in: "question" (or the space after it), "context", or "end" for the token after both."""
     base: float | None
-    """log p(token | context before it), None where the context alone has no such token."""
     prompt: float | None
-    """log p(token | question, context before it), None where only the context alone has this token."""
     gain: float | None
-    """Difference of probabilities or log-probabilities, depending on the confidence; None where one of them is
-    missing."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ class Explanation:
     lrm: float
     grg: float
     measured: dict[str, float]
-    """``lrm`` and ``grg`` before baselines are subtracted; the same as above without baselines."""
+    """``lrm`` and ``grg`` before baselines are subtracted."""
     signature: str
     choices: dict[str, str]
     """The metric's choices, as in the signature."""
@@ -240,73 +243,58 @@ def _global(globally: GlobalRelevance, question: str, context: str) -> tuple[lis
     for piece, (item, alone, after) in enumerate(sides):
         base, prompt = globally.confidence(alone), globally.confidence(after)
         confidences.append(Confidence(piece, base, prompt, globally.gain(base, prompt)))
-        base_tokens, prompt_tokens = _decoder_tokens(globally, item, question, context)
-        without = list(zip(base_tokens, item.base[1:], alone.tolist(), strict=True))
-        with_question = list(zip(prompt_tokens, item.prompt[item.start :], after.tolist(), strict=True))
-        gains += _gains(piece, without, with_question, logarithmic=globally.logarithmic)
+        base_parts, prompt_parts = _decoder_parts(globally, item, question, context)
+        without: list[Scored] = list(zip(base_parts, item.base[1:], alone.tolist(), strict=True))
+        having: list[Scored] = list(zip(prompt_parts, item.prompt[item.start :], after.tolist(), strict=True))
+        # Tokens of both sequences are paired from their ends as long as they agree; the others remain single.
+        backwards = zip(reversed(without), reversed(having), strict=False)
+        agree = takewhile(lambda pair: (pair[0][0][0], pair[0][1]) == (pair[1][0][0], pair[1][1]), backwards)
+        same = sum(1 for _ in agree)
+        single = [(having[: len(having) - same], False), (without[: len(without) - same], True)]
+        for some, is_base in single:
+            for (part, located), _, logprob in some:
+                gains.append(Gain(*located, piece, part, *((logprob, None) if is_base else (None, logprob)), None))
+        paired = zip(without[len(without) - same :], having[len(having) - same :], strict=True)
+        for (_, _, first), ((part, located), _, second) in paired:
+            gain = second - first if globally.logarithmic else math.exp(second) - math.exp(first)
+            gains.append(Gain(*located, piece, part, first, second, gain))
     return gains, confidences
 
 
-Scored = tuple[tuple[str, Located], int, float]
-"""A token of the decoder in one of its two sequences: the part it is in and its position, its id, and log p."""
-
-
-def _decoder_tokens(
+def _decoder_parts(
     globally: GlobalRelevance, item: Comparison, question: str, context: str
-) -> tuple[list[tuple[str, Located]], list[tuple[str, Located]]]:
+) -> tuple[list[Part], list[Part]]:
     """Return the part and the position of every token that counts, without and with the question."""
     decoder = globally.decoder
+
+    def within(located: Located, early: bool, begin: int) -> Part:
+        """Of a token of "question context"; ``early`` decides where the tokenizer reports no position."""
+        text, start, end = located
+        if start is None or end is None:
+            return ("question" if early else "context"), located
+        if end > begin:
+            return "context", (text, max(0, start - begin), end - begin)
+        return "question", located if end < begin else (text, None, None)
+
     question_tokens = _located(decoder, decoder.ids([question])[0], question)
     _, start, end = item.piece
     if end == WHOLE:
         joined = _located(decoder, item.prompt[1:-1], f"{question} {context}")
-        base = [("context", located) for located in _located(decoder, item.base[1:-1], context)]
-        prompt = [_within(located, at < len(question_tokens), len(question) + 1) for at, located in enumerate(joined)]
+        base: list[Part] = [("context", located) for located in _located(decoder, item.base[1:-1], context)]
+        prompt = [within(located, at < len(question_tokens), len(question) + 1) for at, located in enumerate(joined)]
     else:
         spaced = _located(decoder, decoder.ids([" " + context])[0], " " + context)[start:end]
-        base = [_within(located, False, 1) for located in spaced]
+        base = [within(located, False, 1) for located in spaced]
         prompt = [*(("question", located) for located in question_tokens), *base]
-    closing: list[tuple[str, Located]] = [("end", ("", None, None))] if globally.counts_all else []
+    closing: list[Part] = [("end", ("", None, None))] if globally.counts_all else []
     return base + closing, (prompt + closing)[item.start - 1 :]
-
-
-def _within(located: Located, early: bool, begin: int) -> tuple[str, Located]:
-    """Return which text a token of "question context" is in, and its position there. ``early`` decides where the
-    tokenizer reports no position.
-    """
-    text, start, end = located
-    if start is None or end is None:
-        return ("question" if early else "context"), located
-    if end > begin:
-        return "context", (text, max(0, start - begin), end - begin)
-    return "question", located if end < begin else (text, None, None)
-
-
-def _gains(piece: int, base: Sequence[Scored], prompt: Sequence[Scored], *, logarithmic: bool) -> list[Gain]:
-    """Pair the tokens of both sequences from their ends as long as they agree; the others remain single."""
-
-    def agree(pair: tuple[Scored, Scored]) -> bool:
-        ((part, _), token, _), ((other_part, _), other, _) = pair
-        return (token, part) == (other, other_part)
-
-    same = sum(1 for _ in takewhile(agree, zip(reversed(base), reversed(prompt), strict=False)))
-    alone, after = len(base) - same, len(prompt) - same
-    gains = [Gain(*located, piece, part, None, logprob, None) for (part, located), _, logprob in prompt[:after]]
-    gains += [Gain(*located, piece, part, logprob, None, None) for (part, located), _, logprob in base[:alone]]
-    for (_, _, first), ((part, located), _, second) in zip(base[alone:], prompt[after:], strict=True):
-        gain = second - first if logarithmic else math.exp(second) - math.exp(first)
-        gains.append(Gain(*located, piece, part, first, second, gain))
-    return gains
 
 
 def _located(model: FrozenModel, ids: list[int], text: str) -> list[Located]:
     """Return the position of each token in the text, without the white space around it."""
     tokenizer = model.tokenizer
-    encoded = (
-        tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        if tokenizer.is_fast
-        else {}
-    )
+    options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
+    encoded = tokenizer(text, **options) if tokenizer.is_fast else {}
     if encoded.get("input_ids") != ids:  # a text that is tokenised in parts, or a tokenizer without positions
         return [(tokenizer.decode([token]), None, None) for token in ids]
     positions: list[Located] = []
