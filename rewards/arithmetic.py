@@ -175,7 +175,6 @@ def pack(model: nn.Module, *, every: bool = False) -> None:
 
 
 def unpack(model: nn.Module) -> None:
-    """Reverse `pack`, before the model moves to another device."""
     for name, child in list(model.named_children()):
         if isinstance(child, PackedLinear):
             setattr(model, name, child.unpacked())

@@ -13,8 +13,7 @@ from rewards.errors import MetricInputError
 from rewards.frozen import CountsCuts, FrozenModel
 from rewards.signature import format_signature
 
-Pair = tuple[str, str]
-"""A question and what it is compared with."""
+Pair = tuple[str, str]  # a question and what it is compared with
 
 ROWS_AT_ONCE = 4096
 """How many rows a metric computes at a time: enough to sort by length, few enough to bound the token ids in memory."""
@@ -37,8 +36,7 @@ class Inputs:
     contexts: list[str]
     answers: list[str]
     references: list[tuple[str, ...]]
-    rows: list[int]
-    """The index of each row in the caller's lists, for messages."""
+    rows: list[int]  # the index of each row in the caller's lists, for messages
     titles: list[str] = field(default_factory=list)
 
     def pairs(self, against: str) -> tuple[list[Pair], list[int]]:
@@ -96,7 +94,6 @@ class Metric(ABC):
 
     @property
     def __name__(self) -> str:
-        """The name under which TRL logs this reward."""
         return self.name
 
     @property
@@ -240,3 +237,20 @@ class Metric(ABC):
 
 def _without(values: Sequence[Any], skipped: set[int]) -> list[Any]:
     return [value for row, value in enumerate(values) if row not in skipped]
+
+
+class OfMetrics:
+    """A reward that is computed by metrics: they move, and drop what they cached, together."""
+
+    metrics: Sequence[Any] = ()
+
+    def to(self, device: str | torch.device) -> Self:
+        for metric in self.metrics:
+            if hasattr(metric, "to"):
+                metric.to(device)
+        return self
+
+    def reset_cache(self) -> None:
+        for metric in self.metrics:
+            if hasattr(metric, "reset_cache"):
+                metric.reset_cache()

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from rewards.base import Inputs, Metric, MetricResult
+from rewards.base import Inputs, Metric, MetricResult, OfMetrics
 from rewards.contract import COLUMN, WITHOUT_NEEDS, WrongReward, check_reward, check_row_by_row, scored
 from rewards.errors import MetricInputError
 from rewards.loading import load_for
@@ -27,10 +27,8 @@ class Part:
 
     metric: Any
     """A metric, or any object with ``score(questions, contexts, *, answers, references)`` whose result has scores."""
-    weight: float = 1.0
-    """Factor in a sum, exponent in a product; a part of weight 0 is shown and has no effect."""
-    clip: tuple[float, float] = _UNBOUNDED
-    """Range to which the raw score is clipped, before it is scaled."""
+    weight: float = 1.0  # factor in a sum, exponent in a product; a part of weight 0 is shown and has no effect
+    clip: tuple[float, float] = _UNBOUNDED  # range to which the raw score is clipped, before it is scaled
     scale: float = 1.0
 
     @property
@@ -49,7 +47,7 @@ class Part:
         return f"weight={self.weight},clip={clip},scale={self.scale},metric={name}[{','.join(choices)}]"
 
 
-class Combined(Metric):
+class Combined(OfMetrics, Metric):
     """What `Weighted` and `Product` have in common: parts that are scored one by one and shown in the result.
 
     Args:
@@ -64,13 +62,13 @@ class Combined(Metric):
     Parts of a result: ``<label>``, the raw score, and ``<label>/<name>``, the metric's own parts.
     """
 
-    operation: ClassVar[Callable[[Tensor, Tensor], Tensor]]
-    """Combines the contributions of two parts."""
+    operation: ClassVar[Callable[[Tensor, Tensor], Tensor]]  # combines the contributions of two parts
 
     def __init__(self, parts: Mapping[str, Any]) -> None:
         if not isinstance(parts, Mapping) or not parts:
             raise MetricInputError(f"{self.name}: parts is {parts!r}; give at least one, such as {{qrelscore: {{}}}}")
         self.parts = {str(label): _part(f"{self.name}: part {label!r}", str(label), parts[label]) for label in parts}
+        self.metrics = [part.metric for part in self.parts.values()]
         self.needs = frozenset[str]().union(*(part.needs for part in self.parts.values()))
         inner = {label: getattr(part.metric, "part_names", ()) for label, part in self.parts.items()}
         self.part_names = tuple(
@@ -84,17 +82,6 @@ class Combined(Metric):
 
     def choices(self) -> Mapping[str, object]:
         return {label: part.describe() for label, part in self.parts.items()}
-
-    def to(self, device: str | torch.device) -> Self:
-        for part in self.parts.values():
-            if hasattr(part.metric, "to"):
-                part.metric.to(device)
-        return self
-
-    def reset_cache(self) -> None:
-        for part in self.parts.values():
-            if hasattr(part.metric, "reset_cache"):
-                part.metric.reset_cache()
 
     def compute(self, inputs: Inputs) -> MetricResult:
         contributions: list[Tensor] = []

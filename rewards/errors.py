@@ -38,7 +38,6 @@ def number(
 
 
 def one_of(metric: str, option: str, value: Any, known: Sequence[str]) -> Any:
-    """Return the value if it is one of the known ones."""
     if value not in known:
         names = f"{', '.join(known[:-1])} or {known[-1]}"
         raise MetricInputError(f"{metric}: {option} {value!r} does not exist; use {names}")
@@ -46,7 +45,6 @@ def one_of(metric: str, option: str, value: Any, known: Sequence[str]) -> Any:
 
 
 def language_of(metric: str, language: object) -> str:
-    """Return the code of a language."""
     if not isinstance(language, str) or not language.isalpha() or not language.islower():
         raise MetricInputError(f"{metric}: language {language!r} is no code of a language, such as en or de")
     return language

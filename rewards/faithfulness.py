@@ -316,9 +316,7 @@ class _Passage:
             self.wholes.add(tuple(name[1:]))
 
     def has_whole(self, run: Run) -> bool:
-        """Return whether the passage has a name as a whole, not as a part of another; words in lower case ("prize"
-        where it has the Hart Prize) are no name.
-        """
+        """Return whether a name is a whole one of the passage; words in lower case are no name."""
         return tuple(word.folded for word in run) in self.wholes or not any(word.is_capital for word in run)
 
     def is_name(self, word: _Word) -> bool:
@@ -346,9 +344,7 @@ class _Passage:
         return pair in self.pairs or any(ones[run][0] < others[run][1] for run in ones.keys() & others.keys())
 
     def forms(self, word: str) -> list[str]:
-        """Return the words of the passage that are forms of a word: by the lists of English words and endings, and in
-        other languages by their beginnings.
-        """
+        """Return the words of the passage that are forms of a word: by lists in English, else by their beginnings."""
         if word not in self._forms:
             forms = [word]
             if self.language == "en":
@@ -380,8 +376,7 @@ _NO_NAMES = FUNCTION_WORDS | {word.lower() for word in QUESTION_WORDS}
 
 _ALIKE: dict[str, list[str]] = {
     word: group.split() for line in ENGLISH["alike"].split("\n") for group in line.split("|") for word in group.split()
-}
-"""English words of which the passage may have another: abbreviations, numbers, countries and their people."""
+}  # english words of which the passage may have another: abbreviations, numbers, countries and their people
 
 _RELATED: dict[str, list[str]] = defaultdict(list)
 """Endings of English words, and the endings that take their place in a plural, a people or a belief."""

@@ -79,8 +79,7 @@ _KINDS = {
     "tagger": ("AutoModelForTokenClassification", "TOKEN_CLASSIFICATION", "a token classifier"),
     "reader": ("AutoModelForQuestionAnswering", "QUESTION_ANSWERING", "an extractive reader"),
     "regressor": ("AutoModelForSequenceClassification", "SEQUENCE_CLASSIFICATION", "a classifier of texts"),
-}
-"""Kinds of models: the library's class, the task of its list of architectures, and what messages call it."""
+}  # kinds of models: the library's class, the task of its list of architectures, and what messages call it
 
 # Encoders that the library lists as causal: trained on tokens in random order, they see both sides of a token.
 _READ_BOTH_WAYS = {"xlnet"}
@@ -91,8 +90,7 @@ _device: ContextVar[torch.device | None] = ContextVar("device", default=None)
 class CountsCuts:
     """What reads texts that may be too long for a model."""
 
-    truncated = 0
-    """How many were cut so far."""
+    truncated = 0  # how many were cut so far
 
     def note_cut(self, count: int, warning: str, *values: object) -> None:
         """Count texts that are cut, and log the first time that some are."""

@@ -25,13 +25,11 @@ def load_or_explain(metric: str, model: str, loader: Any, *arguments: Any, **opt
 
 
 def check_single_output(metric: str, model: FrozenModel) -> None:
-    """Raise `MetricInputError` unless a model has exactly one output, as a regression has."""
     if (outputs := model.model.config.num_labels) != 1:
         raise MetricInputError(f"{metric}: {model.name!r} has {outputs} outputs; a regression has one")
 
 
 def _best(values: Iterable[float], owners: Sequence[int], inputs: Inputs) -> MetricResult:
-    """The largest value over the references of each question."""
     best = best_of_rows(torch.tensor([*values], dtype=torch.float64), owners, len(inputs.questions))
     return MetricResult(best.tolist(), {})
 

@@ -51,8 +51,7 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "comet": "rewards.learned:COMET",
     "rquge": "rewards.learned:RQUGE",
     "ctc": "rewards.learned:CTC",
-}
-"""Short name of every metric, with its module and class, and the options that the name implies."""
+}  # short name of every metric, with its module and class, and the options that the name implies
 
 
 OWN_CODE_ONLY = "RL_QG_OWN_CODE_ONLY"
@@ -66,8 +65,7 @@ def _entry(entry: str | tuple[str, Mapping[str, Any]]) -> tuple[str, Mapping[str
 SET_REWARDS = {
     "multi_set": "rewards.set_rewards:MultiSetReward",
     "question_set": "rewards.set_rewards:CoverageSetReward",
-}
-"""Rewards of sets of questions; no metrics of single ones (`rewards.contract.is_set_reward`)."""
+}  # rewards of sets of questions; no metrics of single ones (`rewards.contract.is_set_reward`)
 
 _COMBINED = {"weighted": "rewards.combine:Weighted", "product": "rewards.combine:Product"}
 

@@ -13,11 +13,12 @@ either of them costs nothing, so none of them has a marginal above 0.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
+from rewards.base import OfMetrics
 from rewards.contract import check_row_by_row, scored
 from rewards.errors import MetricInputError, number
 from rewards.loading import load_for
@@ -51,11 +52,10 @@ class SetInputs:
     predictions: list[list[str]]
     contexts: list[str]
     references: list[list[str]]
-    sentences: list[list[str]]
-    """The sentences that the questions are to cover; without any those of the context."""
+    sentences: list[list[str]]  # the sentences that the questions are to cover; without any those of the context
 
 
-class SetReward(ABC):
+class SetReward(OfMetrics, ABC):
     """A reward of sets of questions; a subclass sets the class attributes and implements `values` and `choices`."""
 
     name: ClassVar[str]
@@ -72,10 +72,6 @@ class SetReward(ABC):
     @abstractmethod
     def choices(self) -> Mapping[str, object]:
         """Return every choice that can change a score, in the order the signature prints them."""
-
-    @property
-    def metrics(self) -> list[Any]:
-        return []
 
     @property
     def signature(self) -> str:
@@ -112,8 +108,7 @@ class SetReward(ABC):
         if credit not in CREDITS:
             raise MetricInputError(f"{self.name}: credit {credit!r} is not one of {', '.join(CREDITS)}")
         inputs = self._checked(predictions, contexts, references, sentences)
-        scores: list[float] = []
-        parts: dict[str, list[float]] = {name: [] for name in (*self.part_names, "written", "valid")}
+        rows: list[Mapping[str, float]] = []
         credits: list[list[float]] = []
         with torch.inference_mode():
             documents = self.values(inputs) if inputs.predictions else []
@@ -124,26 +119,12 @@ class SetReward(ABC):
                 compared = [[other for other in every if other != at] for at in every]
             elif credit == "to_go":
                 compared = [list(range(at)) for at in every]
-            whole = values(every)
-            scores.append(whole["reward"])
-            for name in self.part_names:
-                parts[name].append(whole[name])
-            parts["written"].append(float(len(questions)))
-            valid = len(live(questions, every))
-            parts["valid"].append(valid / len(questions) if questions else float("nan"))
+            whole, written = values(every), float(len(questions))
+            valid = len(live(questions, every)) / written if questions else float("nan")
+            rows.append({**whole, "written": written, "valid": valid})
             credits.append([whole["reward"] - values(rest)["reward"] for rest in compared])
-        return SetResult(scores, parts, credits)
-
-    def to(self, device: str | torch.device) -> Self:
-        for metric in self.metrics:
-            if hasattr(metric, "to"):
-                metric.to(device)
-        return self
-
-    def reset_cache(self) -> None:
-        for metric in self.metrics:
-            if hasattr(metric, "reset_cache"):
-                metric.reset_cache()
+        parts = {name: [row[name] for row in rows] for name in (*self.part_names, "written", "valid")}
+        return SetResult([row["reward"] for row in rows], parts, credits)
 
     def _checked(
         self, predictions: Sets, contexts: Sequence[str] | None, references: Sets | None, sentences: Sets | None
@@ -212,7 +193,7 @@ class MultiSetReward(SetReward):
 
     def __init__(self, metric: Any = "rouge_l", *, clip: bool = False) -> None:
         self.metric = metric_of(self.name, "metric", metric)
-        self.multi = Multi(self.metric, clip=clip)
+        self.metrics, self.multi = [self.metric], Multi(self.metric, clip=clip)
         if "answers" in self.metric.needs:
             raise MetricInputError(f"multi_set: {self.metric.name} needs answers, which sets do not have")
         if self.metric.bounds[1] > 1:
@@ -220,10 +201,6 @@ class MultiSetReward(SetReward):
                 f"multi_set: {self.metric.name} may score above 1; use one from 0 to 1, such as rouge_l or q_bleu1"
             )
         self.needs = self.metric.needs
-
-    @property
-    def metrics(self) -> list[Any]:
-        return [self.metric]
 
     def choices(self) -> Mapping[str, object]:
         return {"repeated": "zero", "clip": "0" if self.multi.clip else "none", "metric": self.metric.signature}
@@ -303,6 +280,7 @@ class CoverageSetReward(SetReward):
         self.quality = metric_of(
             self.name, "quality", {"metric": "form", "allow_answer": True} if quality is None else quality
         )
+        self.metrics = [self.quality]
         needs = set(getattr(self.quality, "needs", ()))
         if needs & {"answers", "references"}:
             raise MetricInputError(
@@ -311,15 +289,9 @@ class CoverageSetReward(SetReward):
             )
         self.low, self.high = self._range(quality_range)
         self.beta = number(self.name, "beta", beta, low=0)
-        self.per_sentence = None
-        if per_sentence is not None:
-            self.per_sentence = number(self.name, "per_sentence", per_sentence, low=1e-3)
-        self.worthy = worthy
+        least = None if per_sentence is None else number(self.name, "per_sentence", per_sentence, low=1e-3)
+        self.per_sentence, self.worthy = least, worthy
         self.needs = frozenset({"contexts"} if per_sentence is not None else {"contexts", "references"})
-
-    @property
-    def metrics(self) -> list[Any]:
-        return [self.quality]
 
     def choices(self) -> Mapping[str, object]:
         return {
@@ -392,9 +364,8 @@ class CoverageSetReward(SetReward):
 
 
 def shares(questions: Sequence[str], context: str, sentences: Sequence[str]) -> np.ndarray:
-    """Return which share of each question belongs to each of ``sentences``, (questions, sentences).
-
-    A question belongs to the sentences, of these and of the context's, with which it shares the most content words.
+    """Return which share of each question belongs to each of ``sentences``, (questions, sentences): to those, of these
+    and of the context's, with which it shares the most content words.
     """
     every = list(dict.fromkeys([*sentences, *sentence_texts(context)]))
     words = [content_words(text) for text in every]

@@ -33,8 +33,7 @@ from rewards.signature import format_signature
 from rewards.words import libraries, tokenizer
 
 Sets = Sequence[Sequence[str]]
-Pair = tuple[str, str]
-"""A question and its answer."""
+Pair = tuple[str, str]  # a question and its answer
 Pairs = Sequence[Sequence[Pair]]
 Compared = tuple[int, str, list[str]]
 """The place of a document, one of its predictions, and the references that it is compared with."""
@@ -327,8 +326,7 @@ def is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-EPSILON = 1e-6
-"""In the denominator of F1, as in the released code: a system without a fault has 0.9999995."""
+EPSILON = 1e-6  # in the denominator of F1, as in the released code: a system without a fault has 0.9999995
 
 PUBLISHED_OPTIONS = {"bertscore": {"part": "precision"}, "moverscore": {"variant": "v2"}}
 """Of the metrics under QAAligned in the released code: of BERTScore it takes the precision, not F."""

@@ -8,8 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-VERSION = "0.1.0"
-"""Raised whenever a change can move a score."""
+VERSION = "0.1.0"  # raised whenever a change can move a score
 
 _HASHED = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt")
 

@@ -30,8 +30,7 @@ UNSPACED_LETTERS = (
     "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan, Burmese, Khmer
     "\u3040-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Japanese syllables, Han characters
     "\U00020000-\U0003ffff"  # rare Han characters
-)
-"""Characters of scripts written without spaces, as the inside of a character class."""
+)  # characters of scripts written without spaces, as the inside of a character class
 
 _UNSPACED = UNSPACED_LETTERS + "\u3000-\u303f\uff00-\uff9f"
 """The same with the punctuation and the full-width forms that are used among them."""
@@ -61,8 +60,7 @@ def cached_by_text(function: Callable[..., Result]) -> Callable[..., Result]:
     return call
 
 
-TURKIC = frozenset({"tr", "az"})
-"""Languages with a dotted and a dotless i: their capital I is not that of i."""
+TURKIC = frozenset({"tr", "az"})  # languages with a dotted and a dotless i: their capital I is not that of i
 
 _TURKIC_CASE = str.maketrans({"I": "ı", "İ": "i"})
 
@@ -281,7 +279,6 @@ _ALNUM = re.compile("[a-z0-9]+")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _PUNCTUATION = frozenset("'' ' `` ` . ? ! , : - -- ... ;".split())
-_ABBREVIATIONS = "|".join(ENGLISH["treebank_abbreviations"].split())
 _PTB_SIGNS = str.maketrans(
     {
         **dict.fromkeys("\u2018\u2019\u201b\u00b4", "'"),
@@ -294,28 +291,11 @@ _PTB_SIGNS = str.maketrans(
         **dict.fromkeys("\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f", " "),
     }
 )
+# A sign that must be in the text for the rule to apply, a pattern, and its replacement.
 _PTB = [
-    (sign, re.compile(pattern), replacement)
-    for sign, pattern, replacement in (
-        ("?", r"[?!]+", r" \g<0> "),  # "??" and "?!" are words of their own, which are not dropped
-        ("!", r"(?<![?!])!+(?![?!])", r" \g<0> "),
-        ("--", "--+", " -- "),
-        ("..", r"\.\.+", " "),
-        ("&", r"(?<![a-z0-9])&|&(?![a-z0-9])", " & "),
-        (",", r"(?<!\d),|,(?!\d)", " , "),
-        (":", r"(?<!\d):|:(?!\d)", " : "),
-        (".", rf"(?<![a-z0-9.])({_ABBREVIATIONS})\.(?=\s)", "\\1\x00"),  # an abbreviation keeps its period
-        (".", r"\.(?=[\s']|$)", " . "),
-        ("\x00", "\x00", "."),
-        ("cannot", r"\bcannot\b", "can not"),
-        ("'", "''", " "),
-        ("'", r"(?<=s)'(?=\w\w)(?!ll|re|ve)", " ' "),  # a possessive that lost the space after it
-        ("'", r"(?<!\w)'(?!(?:\d\ds?|s|m|d|re|ve|ll|em|n't)\b)|'(?!\w)", " ' "),
-        ("'", r"n't\b", " n't"),
-        ("'", r"(?<=[\w.])'(s|m|d|re|ve|ll)\b", r" '\1"),
-    )
+    (sign, re.compile(pattern.replace("ABBREVIATIONS", "|".join(ENGLISH["treebank_abbreviations"].split()))), by)
+    for sign, pattern, by in ENGLISH["treebank"]
 ]
-"""A sign that must be in the text for the rule to apply, a pattern, and its replacement."""
 
 
 _TOKENIZERS: dict[str, Callable[[str], Words]] = {

@@ -21,8 +21,7 @@ from rewards.frozen import FrozenModel, batches_by_length
 
 PARTS = ("precision", "recall", "f")
 
-SIMILARITIES_AT_ONCE = 1 << 20
-"""Cosines in one padded matrix product; bounds memory."""
+SIMILARITIES_AT_ONCE = 1 << 20  # cosines in one padded matrix product; bounds memory
 
 PUBLISHED_LAYERS = {
     "bert-base-uncased": 9, "bert-large-uncased": 18, "bert-base-multilingual-cased": 9, "bert-base-chinese": 8,

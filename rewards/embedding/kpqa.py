@@ -78,7 +78,6 @@ class KeyphraseWeights(CountsCuts):
         )
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each text, cut at what the predictor can read."""
         room = self.model.max_tokens - 3
         return [ids[:room] for ids in self.model.ids(texts)]
 
@@ -125,8 +124,7 @@ Repeats = Literal["each", "once"]
 _COLUMN = {"context": "contexts", "answer": "answers"}
 _TINY, _SMALL = 1e-15, 1e-9  # of the captioning scripts, so that nothing is divided by 0
 
-Weighted = tuple[list[int], list[float]]
-"""Token ids of a text and the weight of each."""
+Weighted = tuple[list[int], list[float]]  # token ids of a text and the weight of each
 
 
 class KPQA(Metric):
@@ -250,8 +248,8 @@ class KPQA(Metric):
             self._embed = TextEncoder(self.encoder, [layer], batch_size=batch_size, name=self.name)
 
     def weights(self, texts: Sequence[str], conditions: Sequence[str] | None = None) -> list[list[tuple[str, float]]]:
-        """Return the tokens of each text, as the tokenizer writes them, with their weights in [0, 1]. ``conditions`` are
-        the questions that the texts answer, one for each; None for weights from the text alone, whatever scores use.
+        """Return the tokens of each text, as the tokenizer writes them, with their weights given its condition, if
+        any.
         """
         self._check_texts("texts", texts)
         if conditions is not None:

@@ -24,10 +24,8 @@ NUMBERS_AT_ONCE = 1 << 26
 class Tokens:
     """The tokens of one text between the special tokens of its encoder."""
 
-    ids: list[int]
-    """Token ids, the special tokens at both ends included."""
-    words: list[int]
-    """For each token between the special tokens the number of the word it belongs to."""
+    ids: list[int]  # token ids, the special tokens at both ends included
+    words: list[int]  # for each token between the special tokens the number of the word it belongs to
 
     @property
     def is_empty(self) -> bool:
@@ -36,11 +34,8 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Embedded:
-    """One text with its hidden states."""
-
     tokens: Tokens
-    states: Tensor
-    """Hidden states [layers, tokens with special tokens, width] in float32, on the encoder's device."""
+    states: Tensor  # hidden states [layers, tokens with special tokens, width] in float32, on the encoder's device
 
 
 class TextEncoder(CountsCuts):

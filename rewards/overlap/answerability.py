@@ -268,7 +268,6 @@ class Answerability(Metric):
         return MetricResult(self._score(values).tolist(), parts)
 
     def _check_language(self, questions: Sequence[str]) -> None:
-        """Log once that most of many questions are not in the language of the lists."""
         distinct = {text for text in questions if not is_empty(text)}
         foreign = 0 if self._warned or len(distinct) < MANY else sum(not looks_english(text) for text in distinct)
         if 2 * foreign > len(distinct):

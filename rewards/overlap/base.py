@@ -38,10 +38,8 @@ class Overlap:
     matches: Counts
     """N-grams of the candidate that are in a reference, [rows, order]; each is counted at most as often as in the
     reference that has it most often (Papineni et al. 2002)."""
-    candidate: Counts
-    """N-grams of the candidate, [rows, order]."""
-    lengths: Counts
-    """Tokens of the candidate, [rows]."""
+    candidate: Counts  # N-grams of the candidate, [rows, order]
+    lengths: Counts  # tokens of the candidate, [rows]
     closest: Counts
     """Tokens of the reference whose length is closest to the candidate's, [rows]; of two as close, the shorter."""
 
@@ -80,8 +78,7 @@ class _Table:
     starts: Counts
     numbers: Counts
     counts: Counts
-    ngrams: int
-    """How many distinct ones there are."""
+    ngrams: int  # how many distinct ones there are
 
     def of(self, texts: Counts, rows: Counts) -> tuple[Counts, Counts]:
         """Return ``row * ngrams + n-gram`` and the count, of each n-gram of each (text, row)."""

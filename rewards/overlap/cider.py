@@ -128,7 +128,6 @@ class Cider(OverlapMetric):
         return [porter_stem()(word) for word in words] if self.stem else words
 
     def _count(self, groups: Sequence[Sequence[str]]) -> None:
-        """Count the documents, each a group of texts, that have each n-gram."""
         counts: Ngrams = Counter()
         for group in groups:
             counts.update({gram for text in group for grams in self._ngrams(text) for gram in grams})

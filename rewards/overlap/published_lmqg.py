@@ -85,5 +85,4 @@ PUBLISHED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     **{name: ("lmqg_rouge_l", {}) for name in ("rouge_l", "rougeL", "coco_rouge_l")},
     **{name: ("lmqg_meteor", {}) for name in ("meteor", "meteor15")},
     **{name: (name, options) for name, options in PUBLISHED_OPTIONS.items()},
-}
-"""For each metric of the papers of lmqg the name and the options under which its published numbers were computed."""
+}  # for each metric of the papers of lmqg the name and the options under which its published numbers were computed

@@ -81,8 +81,7 @@ PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
         "lrm": {"bert-base-cased": 0.541, "bert-large-cased": 0.505, "roberta-base": 0.556, "roberta-large": 0.549},
         "grg": {"gpt2": 0.327, "gpt2-medium": 0.303},
     },
-}
-"""b_LRM and b_GRG of Table 9, by data set (SQuADv1, HotpotQA), part and the last component of a model's name."""
+}  # b_LRM and b_GRG of Table 9, by data set (SQuADv1, HotpotQA), part and the last component of a model's name
 
 MAX_OVERLAP = 0.05
 """Largest fraction of a question's words that its random context may contain (BLEU-1 without brevity penalty)."""
@@ -97,8 +96,7 @@ class Baselines:
 
     low: tuple[float, float]
     high: tuple[float, float]
-    clip: bool = True
-    """Whether a value below the baseline becomes 0."""
+    clip: bool = True  # whether a value below the baseline becomes 0
 
     def rescale(self, part: str, value: float) -> float:
         """Return ``(value - low) / (high - low)`` (equation 5 with high 1), at least 0 if `clip`."""
@@ -207,9 +205,7 @@ def estimate_baselines(
 
 
 def overlap(question: str, context: str) -> float:
-    """Return the fraction of the question's words that the context contains, with repetitions (BLEU-1 without brevity
-    penalty); 0 for a question without words.
-    """
+    """Return the fraction of the question's words that the context contains, with repetitions."""
     question_words = Counter(words(question))
     return (question_words & Counter(words(context))).total() / max(1, question_words.total())
 
@@ -217,9 +213,7 @@ def overlap(question: str, context: str) -> float:
 def _unrelated_pairs(
     questions: Sequence[str], contexts: Sequence[str], wanted: int, seed: int
 ) -> tuple[list[tuple[str, str]], dict[str, int]]:
-    """Return distinct pairs of a question and a context of another question that shares hardly any word with it, and
-    the counts of the result of `estimate_baselines`.
-    """
+    """Return distinct pairs that share hardly any word, and counts for the result of `estimate_baselines`."""
     contexts_of: dict[str, set[str]] = {}
     for question, context in zip(questions, contexts, strict=True):
         if words(question):

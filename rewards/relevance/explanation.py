@@ -24,8 +24,7 @@ Located = tuple[str, int | None, int | None]
 """A token's text, its start and its end; None where the tokenizer does not report them."""
 Part = tuple[str, Located]
 """The text that a token of the decoder is in, "question", "context" or "end", and its position there."""
-Scored = tuple[Part, int, float]
-"""A token of the decoder in one of its two sequences: its part, its id, and log p."""
+Scored = tuple[Part, int, float]  # a token of the decoder in one of its two sequences: its part, its id, and log p
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,7 @@ class ExplainedToken:
 class EncoderToken(ExplainedToken):
     """A token of question or context as the encoder reads it."""
 
-    left_out: str | None = None
-    """Why it is not compared; None if it is compared."""
+    left_out: str | None = None  # why it is not compared; None if it is compared
     piece: int | None = None
     """The piece of the context that it belongs to, None in a question and where the context is cut."""
 
@@ -107,23 +105,19 @@ class Explanation:
     score: float
     lrm: float
     grg: float
-    measured: dict[str, float]
-    """``lrm`` and ``grg`` before baselines are subtracted."""
+    measured: dict[str, float]  # ``lrm`` and ``grg`` before baselines are subtracted
     signature: str
-    choices: dict[str, str]
-    """The metric's choices, as in the signature."""
+    choices: dict[str, str]  # the metric's choices, as in the signature
     question_tokens: list[EncoderToken]
     context_tokens: list[EncoderToken]
     layers: list[Layer]
     matched: list[float]
     """The contribution of each context token to the mean over layers and question tokens; the sum is
     ``measured["lrm"]`` if ``power`` is 1."""
-    gains: list[Gain]
-    """Every token that counts for a confidence, in reading order, piece by piece."""
+    gains: list[Gain]  # every token that counts for a confidence, in reading order, piece by piece
     confidences: list[Confidence]
     """One for each piece that the decoder reads; the mean of their gains is ``measured["grg"]``."""
-    notes: list[str]
-    """Sentences about what was cut, left out or rescaled."""
+    notes: list[str]  # sentences about what was cut, left out or rescaled
 
     @property
     def summary(self) -> str:

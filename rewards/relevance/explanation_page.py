@@ -15,11 +15,9 @@ Row = Mapping[str, Any]
 BLUE, ORANGE, GREEN, RED = (f"var(--{name})" for name in ("blue", "orange", "green", "red"))
 """Ends of the scales, as the style sheet of the page has them for light and for dark screens."""
 
-GROUND = "var(--card)"
-"""The colour of 0."""
+GROUND = "var(--card)"  # the colour of 0
 
-VISIBLE = 0.05
-"""Fraction of a scale from which on a colour can be distinguished from that of 0."""
+VISIBLE = 0.05  # fraction of a scale from which on a colour can be distinguished from that of 0
 
 
 def page(explanation: Row) -> str:

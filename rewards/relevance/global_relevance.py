@@ -15,8 +15,7 @@ from rewards.frozen import FrozenModel, causal_logprobs
 CACHED_CONTEXTS = 1 << 15  # base confidences, one float and a reference to the context's text each
 WHOLE = -1  # the end of a context that is scored in one piece
 
-Piece = tuple[str, int, int]
-"""A context's text and the range of its tokens."""
+Piece = tuple[str, int, int]  # a context's text and the range of its tokens
 
 
 @dataclass(frozen=True)
@@ -37,8 +36,7 @@ class GlobalRelevance:
     ``"sequence"``, which counts question, context and end token, or ``"context"``, the context's tokens alone.
     """
 
-    exact = False
-    """Whether probabilities are normalised in float64 (`rewards.frozen.target_logprobs`)."""
+    exact = False  # whether probabilities are normalised in float64 (`rewards.frozen.target_logprobs`)
 
     def __init__(self, decoder: FrozenModel, *, confidence: str, scope: str, batch_size: int) -> None:
         self.decoder, self.batch_size = decoder, batch_size

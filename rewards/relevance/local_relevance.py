@@ -15,18 +15,15 @@ from torch.nn.functional import normalize
 from rewards.errors import MetricInputError
 from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
 
-Pair = tuple[list[int], list[int]]
-"""Token ids of a question and of a piece of its context."""
+Pair = tuple[list[int], list[int]]  # token ids of a question and of a piece of its context
 
 
 @dataclass(frozen=True)
 class Spans:
     """Which tokens of a batch are compared."""
 
-    question: Tensor
-    """[batch, longest question]; column m is position m + 1 of the sequence."""
-    context: Tensor
-    """[batch, longest sequence]."""
+    question: Tensor  # [batch, longest question]; column m is position m + 1 of the sequence
+    context: Tensor  # [batch, longest sequence]
 
 
 class LocalRelevance(CountsCuts):
@@ -38,8 +35,7 @@ class LocalRelevance(CountsCuts):
     or read in pieces (``"chunk"``).
     """
 
-    notes: tuple[str, ...] = ()
-    """Sentences for an explanation about a formula that is that of neither variant."""
+    notes: tuple[str, ...] = ()  # sentences for an explanation about a formula that is that of neither variant
 
     def __init__(
         self, encoder: FrozenModel, *, attention: str, last_tokens: str, long_context: str, batch_size: int
@@ -60,8 +56,8 @@ class LocalRelevance(CountsCuts):
         return values.mean(-1)
 
     def scores_by_layer(self, questions: Sequence[str], contexts: Sequence[str]) -> Tensor:
-        """Return the relevance of each pair in each chosen layer, averaged over the pieces of its context,
-        [pairs, layers] (float64, on the CPU); 0 where there is no token to compare.
+        """Return the relevance of each pair, averaged over the pieces of its context, [pairs, layers] (float64, on the
+        CPU).
         """
         pairs, owners = self.pairs(questions, contexts)
         owner = torch.tensor(owners, dtype=torch.long)

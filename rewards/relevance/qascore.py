@@ -12,8 +12,7 @@ from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError, batch_of, one_of
 from rewards.frozen import CountsCuts, FrozenModel, batches_by_length, target_logprobs
 
-SPACE_MARKERS = ("Ġ", "▁")
-"""How byte-level BPE and SentencePiece mark a token that follows a space."""
+SPACE_MARKERS = ("Ġ", "▁")  # how byte-level BPE and SentencePiece mark a token that follows a space
 
 
 class QAScore(Metric):

@@ -38,8 +38,7 @@ _VARIANTS: dict[str, dict[str, str]] = {
         "scope": "context",
         **_BOTH,
     },
-}
-"""The formula of each variant, as the signature has it; `experiments/qrelscore-ablation` has a class with others."""
+}  # the formula of each variant, as the signature has it; `experiments/qrelscore-ablation` has a class with others
 
 
 class QRelScore(Metric):

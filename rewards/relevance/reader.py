@@ -186,7 +186,6 @@ class ReaderScore(Metric):
         return [ids[: self._question_limit] for ids in questions]
 
     def _spans(self, questions: Sequence[list[int]], passages: Sequence[TokenizedPassage]) -> SpanLogprobs:
-        """Read every pair and return the probabilities of the tokens of all passages, one after another."""
         windows = [
             (row, start, min(self._room - len(question), len(passage.ids) - start))  # and how many tokens it holds
             for row, (question, passage) in enumerate(zip(questions, passages, strict=True))

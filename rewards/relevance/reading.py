@@ -127,8 +127,7 @@ class SpanLogprobs:
 
     start: Tensor  # [N]
     end: Tensor  # [N]
-    rows: Tensor
-    """The row of each token, ascending, [N]."""
+    rows: Tensor  # the row of each token, ascending, [N]
     no_answer: Tensor
     """Log-probability of "no answer", start and end together, [R]; -inf where the reader cannot abstain."""
 
@@ -169,10 +168,8 @@ class WindowLogits:
     values: Tensor
     tokens: Tensor
     """Which of the N tokens of all passages each one is, [K]; a token is read in one window or in several."""
-    class_values: Tensor | None
-    """None where the reader must not abstain."""
-    windows: Tensor
-    """The row of each window, [W]."""
+    class_values: Tensor | None  # none where the reader must not abstain
+    windows: Tensor  # the row of each window, [W]
 
     def spans(self, rows: Tensor, count: int) -> SpanLogprobs:
         """Return the probabilities of spans, given the row of each of the N tokens and the number of rows, R.
@@ -213,7 +210,5 @@ def first_highest(values: Tensor, segments: Tensor, count: int) -> Tensor:
 
 @lru_cache(1 << 10)
 def window_starts(tokens: int, room: int, stride: int) -> tuple[int, ...]:
-    """Return where the windows of a passage of so many tokens begin; each has ``room`` tokens of it, and neighbours
-    share ``stride``, which is fewer.
-    """
+    """Return where windows with ``room`` tokens of a passage begin; neighbours share ``stride`` tokens."""
     return tuple(range(0, max(tokens - stride, 1), room - stride))
