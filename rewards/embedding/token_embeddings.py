@@ -34,6 +34,8 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Embedded:
+    """One text with its hidden states."""
+
     tokens: Tokens
     states: Tensor  # hidden states [layers, tokens with special tokens, width] in float32, on the encoder's device
 

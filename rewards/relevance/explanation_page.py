@@ -11,12 +11,11 @@ from typing import Any
 from rewards.errors import library
 
 Row = Mapping[str, Any]
+Found = Sequence[tuple[int, Row]]  # the number of a layer, and one of its matches
 
+# Ends of the scales, as the style sheet of the page has them for light and for dark screens, and the colour of 0.
 BLUE, ORANGE, GREEN, RED = (f"var(--{name})" for name in ("blue", "orange", "green", "red"))
-"""Ends of the scales, as the style sheet of the page has them for light and for dark screens."""
-
-GROUND = "var(--card)"  # the colour of 0
-
+GROUND = "var(--card)"
 VISIBLE = 0.05  # fraction of a scale from which on a colour can be distinguished from that of 0
 
 
@@ -32,11 +31,15 @@ def page(explanation: Row) -> str:
     environment.filters["number"] = _number
     template = environment.from_string(Path(__file__).with_name("explanation.html").read_text(encoding="utf-8"))
     logarithmic = explanation["choices"]["confidence"] == "log_likelihood"
+    found = [(layer["number"], match) for layer in explanation["layers"] for match in layer["matches"]]
+    matches: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))  # for the page's script
+    for _, match in found:
+        matches[match["question_token"]][match["context_token"]] += match["weight"] * match["cosine"]
     return template.render(
         shown=explanation,
-        heat=_heat_map(explanation),
-        matched=_matched(explanation),
-        matches=json.dumps(_contributions(explanation)),
+        heat=_heat_map(explanation, found),
+        matched=_matched(explanation, found),
+        matches=json.dumps(matches),
         labels=[_label(explanation["question_tokens"], at) for at in range(len(explanation["question_tokens"]))],
         gains=_gains(explanation),
         confidences=list(_confidences(explanation, logarithmic)),
@@ -44,57 +47,39 @@ def page(explanation: Row) -> str:
     )
 
 
-def _heat_map(explanation: Row) -> Row:
+def _heat_map(explanation: Row, found: Found) -> Row:
     """Question tokens by layers: colour and number are the contribution, the word is the matched context token."""
-    question_tokens, context_tokens = explanation["question_tokens"], explanation["context_tokens"]
-    numbers = [layer["number"] for layer in explanation["layers"]]
+    words, context = explanation["question_tokens"], explanation["context_tokens"]
     matches: dict[tuple[int, int], list[Row]] = defaultdict(list)
-    for layer in explanation["layers"]:
-        for match in layer["matches"]:
-            matches[match["question_token"], layer["number"]].append(match)
+    for number, match in found:
+        matches[match["question_token"], number].append(match)
     means = {key: _mean(match["contribution"] for match in some) for key, some in matches.items()}
     scale = max(map(abs, means.values())) or 1.0
 
     def cell(word: int, number: int) -> Row:
-        best = max(matches[word, number], key=lambda match: match["contribution"])
         lines = [f"layer {number}"]
         for match in matches[word, number]:
-            pair = f"{_label(question_tokens, word)} → {_label(context_tokens, match['context_token'])}"
             measured = ", ".join(f"{key} {_number(match[key])}" for key in ("weight", "cosine", "contribution"))
-            lines.append(f"{pair}: {measured}")
-        value = means[word, number]
-        return {
-            "label": _label(context_tokens, best["context_token"]),
-            "value": value,
-            "colour": _shade(value, scale, BLUE, ORANGE),
-            "title": "\n".join(lines),
-        }
+            lines.append(f"{_label(words, word)} → {_label(context, match['context_token'])}: {measured}")
+        best, value = max(matches[word, number], key=lambda match: match["contribution"]), means[word, number]
+        colour = _shade(value, scale, BLUE, ORANGE)
+        title = "\n".join(lines)
+        return {"label": _label(context, best["context_token"]), "value": value, "colour": colour, "title": title}
 
+    numbers = [layer["number"] for layer in explanation["layers"]]
     rows = []
-    for word, token in enumerate(question_tokens):
-        compared = [] if token["left_out"] else [cell(word, number) for number in numbers]
-        mean = _mean(each["value"] for each in compared) if compared else 0.0
-        rows.append(
-            {"label": _label(question_tokens, word), "left_out": token["left_out"], "cells": compared, "mean": mean}
-        )
+    for word, token in enumerate(words):
+        cells = [] if token["left_out"] else [cell(word, number) for number in numbers]
+        mean = _mean(each["value"] for each in cells) if cells else 0.0
+        rows.append({"label": _label(words, word), "left_out": token["left_out"], "cells": cells, "mean": mean})
     return {"numbers": numbers, "rows": rows, "legend": _legend(min(means.values()), scale, BLUE, ORANGE)}
 
 
-def _contributions(explanation: Row) -> dict[int, dict[int, float]]:
-    """What each question token adds to each context token, over all layers, for the page's script."""
-    contributions: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    for layer in explanation["layers"]:
-        for match in layer["matches"]:
-            contributions[match["question_token"]][match["context_token"]] += match["weight"] * match["cosine"]
-    return contributions
-
-
-def _matched(explanation: Row) -> Row:
+def _matched(explanation: Row, found: Found) -> Row:
     tokens, matched = explanation["context_tokens"], explanation["matched"]
     chosen: dict[int, Counter[int]] = defaultdict(Counter)
-    for layer in explanation["layers"]:
-        for match in layer["matches"]:
-            chosen[match["context_token"]][match["question_token"]] += 1
+    for _, match in found:
+        chosen[match["context_token"]][match["question_token"]] += 1
     groups = _groups(tokens)
     values = [sum(matched[at] for at in group) for group in groups]
     scale = max(map(abs, values), default=0.0) or 1.0
@@ -105,15 +90,12 @@ def _matched(explanation: Row) -> Row:
             continue
         lines = [f"{_text(explanation['context'], tokens, group)}: {_number(value)} of lrm"]
         for word, times in sum((chosen[at] for at in group), Counter[int]()).most_common():
-            plural = "s" if times != 1 else ""
-            lines.append(f"{_label(explanation['question_tokens'], word)} in {times} layer{plural}")
+            lines.append(f"{_label(explanation['question_tokens'], word)} in {times} layer{'s' * (times != 1)}")
         colour = f"background:{_shade(value, scale, BLUE, ORANGE)}"
         looks.append({"data-tokens": " ".join(map(str, group)), "style": colour, "title": "\n".join(lines)})
     pieces = {token["piece"] for token in tokens} - {None}
-    return {
-        **_marked(explanation["context"], tokens, groups, looks, numbered=len(pieces) > 1),
-        "legend": _legend(min(matched), scale, BLUE, ORANGE),
-    }
+    marked = _marked(explanation["context"], tokens, groups, looks, numbered=len(pieces) > 1)
+    return {**marked, "legend": _legend(min(matched), scale, BLUE, ORANGE)}
 
 
 def _gains(explanation: Row) -> Row:
@@ -128,39 +110,40 @@ def _gains(explanation: Row) -> Row:
             look = {"style": f"background:{_shade(sum(values), scale, GREEN, RED)}"}
             if sum(values) < -VISIBLE * scale:
                 look["class"] = "less"
-        looks.append({**look, "title": "\n".join(line for at in group for line in _gain_lines(tokens[at]))})
-    return {
-        **_marked(explanation["context"], tokens, groups, looks, numbered=len(explanation["confidences"]) > 1),
-        "legend": _legend(-scale, scale, GREEN, RED),
-    }
-
-
-def _gain_lines(gain: Row) -> Iterator[str]:
-    yield gain["text"]
-    for side, logprob in {"alone": gain["base"], "after the question": gain["prompt"]}.items():
-        if logprob is not None:
-            yield f"{side}: p {_number(math.exp(logprob))}, log p {_number(logprob)}"
-    if gain["gain"] is not None:
-        yield f"change {_number(gain['gain'], signed=True)}"
+        lines = []
+        for gain in (tokens[at] for at in group):
+            lines.append(gain["text"])
+            for side, logprob in {"alone": gain["base"], "after the question": gain["prompt"]}.items():
+                if logprob is not None:
+                    lines.append(f"{side}: p {_number(math.exp(logprob))}, log p {_number(logprob)}")
+            if gain["gain"] is not None:
+                lines.append(f"change {_number(gain['gain'], signed=True)}")
+        looks.append({**look, "title": "\n".join(lines)})
+    marked = _marked(explanation["context"], tokens, groups, looks, numbered=len(explanation["confidences"]) > 1)
+    return {**marked, "legend": _legend(-scale, scale, GREEN, RED)}
 
 
 def _confidences(explanation: Row, logarithmic: bool) -> Iterator[Row]:
-    """The parts of each confidence: question, context and end tokens, then all, without and with the question."""
+    """The parts of each confidence: question, context and end tokens, then all, without and with the question: how many
+    tokens, and their mean probability or sum of log-probabilities.
+    """
+
+    def row(name: str, tokens: Sequence[Row], gain: float | None) -> Row:
+        sides = []
+        for side in ("base", "prompt") if tokens else ():
+            values = [token[side] for token in tokens if token[side] is not None]
+            measure = (sum(values) if logarithmic else _mean(map(math.exp, values))) if values else None
+            sides.append((len(values), "–" if measure is None else _number(measure)))
+        return {"name": name, "sides": sides, "gain": gain}
+
     pieces = explanation["confidences"]
     for confidence in pieces:
         tokens = [gain for gain in explanation["gains"] if gain["piece"] == confidence["piece"]]
         where = f"piece {confidence['piece'] + 1}: " if len(pieces) > 1 else ""
         for part, name in {"question": "question tokens", "context": "context tokens", "end": "end token"}.items():
             if some := [gain for gain in tokens if gain["part"] == part]:
-                yield {"name": f"{where}{name}", "sides": list(_sides(some, logarithmic)), "gain": None}
-        yield {"name": f"{where}confidence", "sides": list(_sides(tokens, logarithmic)), "gain": confidence["gain"]}
-
-
-def _sides(tokens: Sequence[Row], logarithmic: bool) -> Iterator[tuple[int, str]]:
-    """Without and with the question: how many tokens, and their mean probability or sum of log-probabilities."""
-    for side in ("base", "prompt") if tokens else ():
-        values = [token[side] for token in tokens if token[side] is not None]
-        yield len(values), "–" if not values else _number(sum(values) if logarithmic else _mean(map(math.exp, values)))
+                yield row(f"{where}{name}", some, None)
+        yield row(f"{where}confidence", tokens, confidence["gain"])
 
 
 def _groups(tokens: Sequence[Row]) -> list[list[int]]:
@@ -189,8 +172,7 @@ def _marked(
 ) -> Row:
     """The context in marks, each with the text before it, and its number where a piece begins if there are several."""
     located = all(token["start"] is not None for token in tokens)
-    cursor, piece = 0, None
-    marks = []
+    cursor, piece, marks = 0, None, []
     for group, look in zip(groups, looks, strict=True):
         first = tokens[group[0]]
         before = context[cursor : first["start"]] if located else " "
@@ -198,8 +180,8 @@ def _marked(
             cursor = max(tokens[at]["end"] for at in group)
         begins = numbered and first["piece"] not in (None, piece)
         piece = first["piece"] if begins else piece
-        text = _text(context, tokens, group)
-        marks.append({"before": before, "piece": first["piece"] + 1 if begins else None, "look": look, "text": text})
+        number = first["piece"] + 1 if begins else None
+        marks.append({"before": before, "piece": number, "look": look, "text": _text(context, tokens, group)})
     return {"marks": marks, "rest": context[cursor:] if located else ""}
 
 
