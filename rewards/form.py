@@ -59,7 +59,6 @@ class QuestionForm(Metric):
     log-probability, of which 0 is the highest.
 
     Args:
-        language: of the questions, a code such as ``"en"``.
         max_copied: the longest run of words that may be copied, from 0.
         allow_answer: leave out ``no_answer``; answers are then not needed.
         vocabulary: a model whose tokenizer knows the words (folder or Hub name); None leaves out ``known_words``.
@@ -70,12 +69,7 @@ class QuestionForm(Metric):
     part_names = CHECKS
 
     def __init__(
-        self,
-        language: str = "en",
-        *,
-        max_copied: int = 8,
-        allow_answer: bool = False,
-        vocabulary: str | None = None,
+        self, language: str = "en", *, max_copied: int = 8, allow_answer: bool = False, vocabulary: str | None = None
     ) -> None:
         self.language = language_of(self.name, language)
         self.allow_answer = flag(self.name, "allow_answer", allow_answer)

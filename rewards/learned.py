@@ -155,7 +155,6 @@ class COMET(Metric):
 
     Args:
         model: Hub name, or the path of a checkpoint file (``…/checkpoints/model.ckpt``).
-        against: ``references`` or ``context``.
         device: a GPU is used when it names one or there is one.
     """
 
@@ -213,7 +212,6 @@ class CTC(Metric):
 
     Args:
         align: the package's alignment model, such as ``D-cnndm``, ``E-roberta``.
-        aspect: ``consistency`` (reference-free) or ``relevance``.
     """
 
     name = "ctc"
@@ -254,10 +252,10 @@ class RQUGE(Metric):
     Source: Mohammadshahi, Scialom, Yazdani, Yanki, Fan, Henderson, Saeidi, "RQUGE: Reference-Free Metric for
     Evaluating Question Generation by Answering the Question", Findings of ACL 2023, section 3 (the question-answering
     module and the span scorer), and its released code (alirezamshi/RQUGE, `rquge_score/scorer.py`). A
-    question-answering model reads ``question \n context`` (backslash and n as two characters, as it was trained) and
-    writes at most 30 tokens, greedily as its configuration says; a regression reads ``question <q> answer <r> given
-    answer <c> context``, all without capitals, articles and punctuation, cut at 512 tokens. About 1 to 5, higher is
-    better.
+    question-answering model (``qa_model``, an encoder-decoder) reads ``question \n context`` (backslash and n as two
+    characters, as it was trained) and writes at most 30 tokens, greedily as its configuration says; a regression
+    (``span_scorer``, in transformers form with one output) reads ``question <q> answer <r> given answer <c> context``,
+    all without capitals, articles and punctuation, cut at 512 tokens. About 1 to 5, higher is better.
 
     Differences from the released code: the two checkpoints alone, no package; batches sorted by length instead of one
     example at a time, which changes scores by rounding only; models from safetensors (a checkpoint without has to be
@@ -265,10 +263,6 @@ class RQUGE(Metric):
     types (T5 and RoBERTa); not run on the released checkpoints.
 
     Cost: one generation and one pass of the regression for each question.
-
-    Args:
-        qa_model: encoder-decoder that answers questions.
-        span_scorer: regression in transformers form with one output (released: ``alirezamsh/quip-512-mocha``).
     """
 
     name = "rquge"

@@ -42,8 +42,9 @@ class BERTScore(Metric):
     ``f = 2pr / (p + r)``. The candidate is the question. Bounds [-1, 1] without rescaling; higher is better. With
     several references the largest value, for precision, recall and F separately, as in the released code.
 
-    ``against="context"`` compares with the passage instead of references. Recall is then always small (a question does
-    not repeat its whole passage), so ``part="precision"`` is the useful reference-free form; it rewards copying.
+    ``part`` is which of the three is the score. ``against="context"`` compares with the passage instead of references.
+    Recall is then always small (a question does not repeat its whole passage), so ``part="precision"`` is the useful
+    reference-free form; it rewards copying.
 
     Differences from the released code, otherwise equal to float32 rounding: an empty text scores 0 as there, but does
     not crash with transformers 5; F is 0 where p + r <= 0, and -1 where the formula gives less (one of the two below
@@ -53,7 +54,6 @@ class BERTScore(Metric):
     Cost: one forward pass for each distinct text, the layers above ``layer`` left out; one matrix product per pair.
 
     Args:
-        model: encoder, a local folder or a Hub name.
         layer: the layer whose output is compared (0: embeddings); None takes the published one of a known model, else
             the last.
         idf: texts, or a file with one per line, whose document frequencies weight the tokens; None for no idf. The
@@ -61,8 +61,6 @@ class BERTScore(Metric):
         rescale: ``(value - b) / (1 - b)`` with a baseline b: a number for all three parts, or a file of baselines as
             bert-score ships them (columns LAYER, P, R, F), of which the line of ``layer`` is used; None for no
             rescaling.
-        part: which of ``precision``, ``recall`` and ``f`` is the score.
-        against: ``references`` or ``context``.
 
     Parts: ``precision``, ``recall``, ``f``.
     """

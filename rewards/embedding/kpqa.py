@@ -174,9 +174,6 @@ class KPQA(Metric):
 
     Args:
         model: the predictor: a folder of `rl-qg train-kpqa`, or the released checkpoint as safetensors.
-        metric: ``bleu1``, ``rouge_l`` or ``bertscore``.
-        variant: ``official`` (the released code, with which scores were published) or ``paper``.
-        condition: ``context``, ``answer`` or ``none``.
         encoder: for ``bertscore``, the encoder of the embeddings; None for the predictor's.
         layer: for ``bertscore``, the layer whose output is compared.
         beta: for the paper's ``rouge_l``, a number from 0 to a million or ``lin``; None for ``lin``.

@@ -16,12 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from rewards.base import Inputs, Metric, MetricResult, best_of_rows
-from rewards.embedding.token_embeddings import (
-    Embedded,
-    TextEncoder,
-    WordWeights,
-    needs_of,
-)
+from rewards.embedding.token_embeddings import Embedded, TextEncoder, WordWeights, needs_of
 from rewards.errors import MetricInputError, batch_of, library, one_of
 from rewards.frozen import FrozenModel
 
@@ -57,13 +52,8 @@ class MoverScore(Metric):
     in the number of words at worst: 0.3 ms for two questions of 10 words, 2 ms for two passages of 110 (measured).
 
     Args:
-        model: encoder, a local folder or a Hub name.
-        n: 1 for words, 2 for pairs of neighbouring words.
-        variant: ``official`` or ``v2``.
         idf: texts, or a file with one per line, whose document frequencies weight the tokens; None for equal weights.
         stop_words: tokens that are left out, as the model's vocabulary writes them.
-        against: ``references`` or ``context`` (reference-free).
-        device: where the encoder runs; None takes the current GPU if there is one, else the CPU.
     """
 
     name = "moverscore"

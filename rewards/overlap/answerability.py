@@ -203,10 +203,7 @@ class Answerability(Metric):
         weights: ``"squad"``, ``"readme"``, ``"qrelscore"``, or a mapping of `CLASSES` to weights (``function`` left
             out: what is missing to 1).
         data_type: ``"squad"`` (any text), or ``"wikimovies"``, whose content words are a list of relation words.
-        variant: ``"official"`` (the released code) or ``"paper"``.
         matching: ``"bleu"`` or ``"set"``; None takes the variant's: ``bleu``, or the paper's counts, ``set``.
-        against: ``"references"``, ``"context"`` or ``"context_as_reference"``.
-        tokenize: any of `rewards.words.tokenizer`, applied to each class.
     """
 
     name = "answerability"

@@ -154,7 +154,6 @@ class Meteor15(OverlapMetric):
         jar: ``meteor-1.5.jar``, with ``data/paraphrase-en.gz`` beside it; None takes that of the installed package
             pycocoevalcap.
         java: the program that runs it, Java 8 or later: a name on the search path, or a path.
-        tokenize: the scripts give it ``ptb`` words.
     """
 
     name = "meteor15"

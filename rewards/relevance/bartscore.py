@@ -48,12 +48,10 @@ class BARTScore(Metric):
     Cost: one encoder pass for each distinct source, one decoder pass for each pair.
 
     Args:
-        model: encoder-decoder such as BART or T5, a local folder or a Hub name.
         weights: a torch file of weights for this model, such as the authors' checkpoint after fine-tuning on ParaBank2
             (``bart_score.pth``, for facebook/bart-large-cnn); None leaves those of ``model``.
         max_min: what to map to 0 and 1: ``[low, high]``, or the ``.summary.json`` that ``rl-qg score`` wrote of a set
             of candidates; None leaves the logarithms. Scores beyond the limits are below 0 or above 1.
-        direction: ``"faithfulness"``, ``"precision"``, ``"recall"`` or ``"f"``.
 
     Parts: the direction, or ``precision`` and ``recall`` for ``"f"``, in nats whether or not the score is normalised.
     """

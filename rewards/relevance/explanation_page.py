@@ -124,8 +124,8 @@ def _gains(explanation: Row) -> Row:
 
 
 def _confidences(explanation: Row, logarithmic: bool) -> Iterator[Row]:
-    """The parts of each confidence: question, context and end tokens, then all, without and with the question: how many
-    tokens, and their mean probability or sum of log-probabilities.
+    """The parts of each confidence: question, context and end tokens, then all, without and with the question: how
+    many tokens, and their mean probability or sum of log-probabilities.
     """
 
     def row(name: str, tokens: Sequence[Row], gain: float | None) -> Row:

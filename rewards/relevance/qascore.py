@@ -22,7 +22,7 @@ class QAScore(Metric):
     beginning or ``</s>`` at the end. When it is too long for the model, the beginning of the context is cut
     (``truncation="beginning"``, the released code), or a window around the answer's first occurrence is kept
     (``truncation="answer"``; where the answer does not occur, the beginning is cut). Of an answer that alone is too
-    long only the last tokens that fit are scored.
+    long only the last tokens that fit are scored. Inputs that were cut are counted in `truncated`, logged once.
 
     ``variant="paper"``: score = sum over the answer's tokens (``unit="token"``) of log p(token | all other tokens),
     the token replaced by ``<mask>``; with ``unit="word"`` all tokens of a white-space word are masked together.
@@ -36,12 +36,6 @@ class QAScore(Metric):
 
     Cost: one encoder pass over the whole input for each masked unit; the vocabulary head at the masked positions alone
     (paper) or at all (official).
-
-    Args:
-        model: masked language model such as RoBERTa, a local folder or a Hub name.
-        variant: ``"paper"`` or ``"official"``.
-        unit: what is masked at a time: ``"token"``, or ``"word"`` (paper only).
-        truncation: ``"beginning"`` or ``"answer"``; inputs that were cut are counted in `truncated`, logged once.
 
     Parts: ``token_logprobs``, one list per question with one value per masked unit.
     """

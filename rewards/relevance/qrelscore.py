@@ -78,9 +78,6 @@ class QRelScore(Metric):
     distinct context.
 
     Args:
-        encoder: encoder whose attention can be read (BERT, RoBERTa, …), a local folder or a Hub name.
-        decoder: causal language model, a local folder or a Hub name.
-        variant: ``"official"`` or ``"paper"``.
         long_context: for a context longer than the encoder: ``"truncate"`` keeps its beginning (counted in
             `truncated`, logged once; official), ``"chunk"`` averages over consecutive pieces (paper).
         baselines: values of random pairs, subtracted from both parts (`rewards.relevance.baselines`): ``"squad"`` or
@@ -188,10 +185,7 @@ class QRelScore(Metric):
     def _pair_scores(
         self, questions: Sequence[str], contexts: Sequence[str]
     ) -> tuple[list[float], dict[str, list[float]]]:
-        parts = {
-            "lrm": self.local.scores(questions, contexts),
-            "grg": self.globally.scores(questions, contexts),
-        }
+        parts = {"lrm": self.local.scores(questions, contexts), "grg": self.globally.scores(questions, contexts)}
         if self.baselines is not None:
             parts = {part: [self.baselines.rescale(part, value) for value in parts[part]] for part in PARTS}
         return [self._harmonic(a, b) for a, b in zip(parts["lrm"], parts["grg"], strict=True)], parts

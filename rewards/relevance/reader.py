@@ -62,12 +62,10 @@ class ReaderScore(Metric):
     Args:
         model: extractive reader (BERT, DistilBERT, RoBERTa, ELECTRA, ..., a folder of ``rl-qg qa`` included), a local
             folder or a Hub name.
-        measure: which of the parts is the score.
         abstain: whether the reader may answer "no answer"; None: whether its configuration has ``abstains``, as that
             of a reader has which ``rl-qg qa`` trained with ``qa.unanswerable``.
         max_length: tokens in a window, special tokens included; at most those that the model can read, in which case
             ``stride`` is at most a third of them.
-        stride: tokens that neighbouring windows share.
         max_answer_length: tokens of the longest answer that the reader may give, for F1 and exact match.
 
     Parts: ``probability``, ``log_probability``, ``f1`` and ``exact_match``, whatever is the score.

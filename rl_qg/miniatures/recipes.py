@@ -1,36 +1,24 @@
-"""Recipes of the miniatures: tokenizer, architecture and pretraining objective of each kind."""
+"""Recipes of the miniatures: tokenizer, architecture (`recipes.yaml`) and pretraining objective of each kind."""
 
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import log
 
 import torch
+import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
-from transformers import (
-    BartConfig,
-    BartForConditionalGeneration,
-    BertConfig,
-    BertForMaskedLM,
-    DistilBertConfig,
-    DistilBertForMaskedLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaForMaskedLM,
-    T5Config,
-    T5ForConditionalGeneration,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from rl_qg.generation.prompts import HIGHLIGHT
+from rl_qg.runtime.files import packaged_yaml
 from rl_qg.settings import MiniatureSettings
 from rl_qg.text.spans import sentence_texts
 
-# Pretraining objectives of the miniatures: each turns a batch of passages into model inputs with labels.
+# Pretraining objectives: each turns a batch of passages into model inputs with labels.
 #
 # The objectives are those of the full-size models: text infilling (BART, T5), masked tokens (BERT, RoBERTa,
 # DistilBERT) and next tokens (GPT-2). Generators also learn cloze. Sentences and questions are shown together with
@@ -65,9 +53,32 @@ def infilling_and_cloze(
     generator; the target is the sentence with a mask in place of these words.
     """
     rng = random.Random(0)
+    mask: str = tokenizer.mask_token
+
+    def infill(passage: PretrainingPassage) -> tuple[str, str]:
+        unit = _unit(passage, rng)
+        words, masked, position = unit.split(" "), list[str](), 0
+        while position < len(words):  # about a third of the words, in spans of one to four
+            is_masked = rng.random() < 0.15
+            masked.append(mask if is_masked else words[position])
+            position += rng.randint(1, 4) if is_masked else 1
+        source = " ".join(masked)
+        before, match, after = passage.context.partition(unit)
+        return (before + source + after if match and rng.random() < 0.5 else source), unit
+
+    def cloze(passage: PretrainingPassage) -> tuple[str, str]:
+        sentence = rng.choice(sentence_texts(passage.context))
+        words = sentence.split(" ")
+        first = rng.randrange(len(words))
+        last = min(len(words), first + rng.randint(1, 3))
+        head, answer, tail = (" ".join(part) for part in (words[:first], words[first:last], words[last:]))
+        before, _, after = passage.context.partition(sentence)
+        marked = f"{HIGHLIGHT} {answer} {HIGHLIGHT}"
+        source = before + " ".join(part for part in (head, marked, tail) if part) + after
+        return source, " ".join(part for part in (head, mask, tail) if part)
 
     def collate(passages: list[PretrainingPassage]) -> Batch:
-        pairs = [_cloze(p, tokenizer, rng) if rng.random() < 0.7 else _infill(p, tokenizer, rng) for p in passages]
+        pairs = [cloze(passage) if rng.random() < 0.7 else infill(passage) for passage in passages]
         sources, targets = zip(*pairs, strict=True)
         options = {"truncation": True, "max_length": max_tokens, "padding": True, "return_tensors": "pt"}
         batch = tokenizer(list(sources), **options)
@@ -76,39 +87,6 @@ def infilling_and_cloze(
         return dict(batch)
 
     return collate
-
-
-def _infill(passage: PretrainingPassage, tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> tuple[str, str]:
-    unit = _unit(passage, rng)
-    masked = _mask_spans(unit.split(" "), tokenizer.mask_token, rng)
-    before, match, after = passage.context.partition(unit)
-    return (before + masked + after if match and rng.random() < 0.5 else masked), unit
-
-
-def _cloze(passage: PretrainingPassage, tokenizer: PreTrainedTokenizerFast, rng: random.Random) -> tuple[str, str]:
-    sentence = rng.choice(sentence_texts(passage.context))
-    words = sentence.split(" ")
-    first = rng.randrange(len(words))
-    last = min(len(words), first + rng.randint(1, 3))
-    head, answer, tail = (" ".join(part) for part in (words[:first], words[first:last], words[last:]))
-    before, _, after = passage.context.partition(sentence)
-    marked = f"{HIGHLIGHT} {answer} {HIGHLIGHT}"
-    source = before + " ".join(part for part in (head, marked, tail) if part) + after
-    return source, " ".join(part for part in (head, tokenizer.mask_token, tail) if part)
-
-
-def _mask_spans(words: list[str], mask: str, rng: random.Random) -> str:
-    """Replace about a third of the words, in spans of one to four, each span by one mask."""
-    output: list[str] = []
-    position = 0
-    while position < len(words):
-        if rng.random() < 0.15:
-            position += rng.randint(1, 4)
-            output.append(mask)
-        else:
-            output.append(words[position])
-            position += 1
-    return " ".join(output)
 
 
 def masked_tokens(tokenizer: PreTrainedTokenizerFast, max_tokens: int) -> Callable[[list[PretrainingPassage]], Batch]:
@@ -157,6 +135,13 @@ def next_tokens(tokenizer: PreTrainedTokenizerFast, max_tokens: int) -> Callable
 # letters and sum in the order of a hash table, which differs from process to process; its BPE trainer does not.
 
 
+_DATA = packaged_yaml(__file__, "recipes.yaml")
+
+
+def _in_format(name: str, tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **_DATA["tokenizers"][name])
+
+
 def _byte_level(texts: Iterator[str], settings: MiniatureSettings, special: list[str]) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -177,31 +162,12 @@ def roberta_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreT
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<s>",
-        cls_token="<s>",
-        eos_token="</s>",
-        sep_token="</s>",
-        pad_token="<pad>",
-        unk_token="<unk>",
-        mask_token="<mask>",
-        model_max_length=1024,
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    return _in_format("roberta", tokenizer)
 
 
 def gpt2_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreTrainedTokenizerFast:
     """Byte-level BPE in the format of GPT-2: one end-of-text token is bos, eos and unk."""
-    end = "<|endoftext|>"
-    return PreTrainedTokenizerFast(
-        tokenizer_object=_byte_level(texts, settings, [end]),
-        bos_token=end,
-        eos_token=end,
-        unk_token=end,
-        model_max_length=1024,
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    return _in_format("gpt2", _byte_level(texts, settings, ["<|endoftext|>"]))
 
 
 def t5_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreTrainedTokenizerFast:
@@ -215,8 +181,7 @@ def t5_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreTraine
     by_merges.normalizer = normalizers.NFKC()
     by_merges.pre_tokenizer = pre_tokenizers.Metaspace()
     by_merges.train_from_iterator(
-        lines,
-        trainers.BpeTrainer(vocab_size=settings.vocab_size, special_tokens=special, show_progress=False),
+        lines, trainers.BpeTrainer(vocab_size=settings.vocab_size, special_tokens=special, show_progress=False)
     )
     counts = Counter(piece for row in by_merges.encode_batch(lines) for piece in row.tokens)
     learnt = sorted(by_merges.get_vocab().keys() - {*special}, key=lambda piece: (-counts[piece], piece))
@@ -228,15 +193,7 @@ def t5_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreTraine
     tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="<pad>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        mask_token="<extra_id_0>",
-        model_max_length=512,
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    return _in_format("t5", tokenizer)
 
 
 def bert_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreTrainedTokenizerFast:
@@ -259,16 +216,7 @@ def bert_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreTrai
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        mask_token="[MASK]",
-        model_max_length=512,
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-    )
+    return _in_format("bert", tokenizer)
 
 
 def distilbert_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> PreTrainedTokenizerFast:
@@ -279,106 +227,15 @@ def distilbert_tokenizer(texts: Iterator[str], settings: MiniatureSettings) -> P
 
 
 FORMAT = 1  # increase it when a recipe changes, so that models cached under the old one are not used
-INIT_STD = 0.08  # with 0.02, the value of the full-size models, a width of 128 learns nothing in so few steps
 
 
-# --- architectures
-
-
-def _bart(tokenizer: PreTrainedTokenizerFast, settings: MiniatureSettings) -> PreTrainedModel:
-    return BartForConditionalGeneration(
-        BartConfig(
-            vocab_size=len(tokenizer),
-            d_model=settings.hidden_size,
-            encoder_layers=settings.layers,
-            decoder_layers=settings.layers,
-            encoder_attention_heads=4,
-            decoder_attention_heads=4,
-            encoder_ffn_dim=4 * settings.hidden_size,
-            decoder_ffn_dim=4 * settings.hidden_size,
-            max_position_embeddings=1024,
-            dropout=0.0,
-            init_std=INIT_STD,
-            forced_eos_token_id=None,
-        )
-    )
-
-
-def _t5(tokenizer: PreTrainedTokenizerFast, settings: MiniatureSettings) -> PreTrainedModel:
-    return T5ForConditionalGeneration(
-        T5Config(
-            vocab_size=len(tokenizer),
-            d_model=settings.hidden_size,
-            d_kv=settings.hidden_size // 4,
-            d_ff=4 * settings.hidden_size,
-            num_layers=settings.layers,
-            num_heads=4,
-            dropout_rate=0.0,
-            decoder_start_token_id=0,
-            pad_token_id=0,
-            eos_token_id=1,
-        )
-    )
-
-
-def _gpt2(tokenizer: PreTrainedTokenizerFast, settings: MiniatureSettings) -> PreTrainedModel:
-    return GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=len(tokenizer),
-            n_embd=settings.hidden_size,
-            n_layer=settings.layers,
-            n_head=4,
-            n_positions=1024,
-            resid_pdrop=0.0,
-            embd_pdrop=0.0,
-            attn_pdrop=0.0,
-            initializer_range=INIT_STD,
-            bos_token_id=tokenizer.bos_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-        )
-    )
-
-
-def _bert(tokenizer: PreTrainedTokenizerFast, settings: MiniatureSettings) -> PreTrainedModel:
-    return BertForMaskedLM(BertConfig(**_encoder_sizes(tokenizer, settings), max_position_embeddings=512))
-
-
-def _roberta(tokenizer: PreTrainedTokenizerFast, settings: MiniatureSettings) -> PreTrainedModel:
-    sizes = _encoder_sizes(tokenizer, settings)
-    return RobertaForMaskedLM(
-        RobertaConfig(**sizes, max_position_embeddings=514, pad_token_id=1, bos_token_id=0, eos_token_id=2)
-    )
-
-
-def _encoder_sizes(tokenizer: PreTrainedTokenizerFast, settings: MiniatureSettings) -> dict[str, int | float]:
-    return {
-        "vocab_size": len(tokenizer),
-        "hidden_size": settings.hidden_size,
-        "num_hidden_layers": settings.layers,
-        "num_attention_heads": 4,
-        "intermediate_size": 4 * settings.hidden_size,
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-        "initializer_range": INIT_STD,
-    }
-
-
-def _distilbert(tokenizer: PreTrainedTokenizerFast, settings: MiniatureSettings) -> PreTrainedModel:
-    return DistilBertForMaskedLM(
-        DistilBertConfig(
-            vocab_size=len(tokenizer),
-            dim=settings.hidden_size,
-            n_layers=settings.layers,
-            n_heads=4,
-            hidden_dim=4 * settings.hidden_size,
-            dropout=0.0,
-            attention_dropout=0.0,
-            initializer_range=INIT_STD,
-        )
-    )
-
-
-# --- recipes
+def _model(kind: str, tokenizer: PreTrainedTokenizerFast, settings: MiniatureSettings) -> PreTrainedModel:
+    """A model of random weights in the architecture of a kind."""
+    entry, width = dict(_DATA["models"][kind]), settings.hidden_size
+    sizes = {"vocabulary": len(tokenizer), "width": width, "inner": 4 * width, "head": width // 4}
+    sizes |= {"layers": settings.layers, "bos": tokenizer.bos_token_id, "eos": tokenizer.eos_token_id}
+    config, model = (getattr(transformers, entry.pop(name)) for name in ("config", "model"))
+    return model(config(**{name: sizes.get(value, value) for name, value in entry.items()}))
 
 
 @dataclass(frozen=True)
@@ -392,10 +249,10 @@ class Recipe:
 
 
 RECIPES = {
-    "bart": Recipe(roberta_tokenizer, _bart, infilling_and_cloze, generates=True),
-    "t5": Recipe(t5_tokenizer, _t5, infilling_and_cloze, generates=True),
-    "bert": Recipe(bert_tokenizer, _bert, masked_tokens),
-    "distilbert": Recipe(distilbert_tokenizer, _distilbert, masked_tokens),
-    "roberta": Recipe(roberta_tokenizer, _roberta, masked_tokens),
-    "gpt2": Recipe(gpt2_tokenizer, _gpt2, next_tokens),
+    "bart": Recipe(roberta_tokenizer, partial(_model, "bart"), infilling_and_cloze, generates=True),
+    "t5": Recipe(t5_tokenizer, partial(_model, "t5"), infilling_and_cloze, generates=True),
+    "bert": Recipe(bert_tokenizer, partial(_model, "bert"), masked_tokens),
+    "distilbert": Recipe(distilbert_tokenizer, partial(_model, "distilbert"), masked_tokens),
+    "roberta": Recipe(roberta_tokenizer, partial(_model, "roberta"), masked_tokens),
+    "gpt2": Recipe(gpt2_tokenizer, partial(_model, "gpt2"), next_tokens),
 }

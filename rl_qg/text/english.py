@@ -104,7 +104,6 @@ def _stem(base: str) -> str:
     return base + base[-1] if short else base
 
 
-_WINDOW = 4  # words after the question word
 _THIRD = frozenset(word for word in VERBS if word.endswith("s") and not word.endswith("ss"))
 _BASE = _words("base_forms") | {word for word in VERBS if {word + "s", word + "es", word[:-1] + "ies"} & _THIRD}
 PAST = VERBS - _THIRD - _BASE - _words("participles")
@@ -126,24 +125,21 @@ def subject_verb(words: Sequence[str]) -> int | None:
     if start is None:
         return None
     question_word = words[start].casefold()
-    for index in range(start + 1, min(start + 1 + _WINDOW, len(words))):
+    for index in range(start + 1, min(start + 5, len(words))):
         before = words[index - 1].casefold() if index > start + 1 else ""
         after = words[index + 1] if index + 1 < len(words) else ""
         if _is_verb(words[index], question_word, before, after):
             return index
-    if (question_word == "what" and start == 0) or question_word == "who":
-        return start + 1 if _is_lone_third(words[start + 1 :], 3 - (question_word == "who")) else None
-    return None
-
-
-def _is_lone_third(words: Sequence[str], fewest: int) -> bool:
-    """Return whether the first of the words after `who` or `what` is the verb of the question (`controls wages in a
-    state`): it ends in -s, the words are not too few, and none of the others can be a verb.
-    """
-    if len(words) < fewest or not re.fullmatch("[a-z]+[^siu’']s", words[0]) or words[1] == "of":
-        return False
-    others = [word.casefold() for word in words[1:]]
-    return not any(word in AUXILIARIES | VERBS or word.endswith("ed") or is_past(word) for word in others)
+    # The first word after `who` or `what` is the verb (`controls wages in a state`) if it ends in -s, the words are
+    # not too few, and none of the others can be a verb.
+    first, *others = words[start + 1 :] or [""]
+    if (question_word != "who" and (question_word != "what" or start)) or len(others) < 2 - (question_word == "who"):
+        return None
+    if not re.fullmatch("[a-z]+[^siu’']s", first) or others[0] == "of":
+        return None
+    folded = [word.casefold() for word in others]
+    other_verb = any(word in AUXILIARIES | VERBS or word.endswith("ed") or is_past(word) for word in folded)
+    return None if other_verb else start + 1
 
 
 def _is_verb(word: str, question_word: str, before: str, after: str) -> bool:

@@ -16,12 +16,11 @@ from typing import Any
 
 from rewards.words import is_unspaced, lower, separate_unspaced
 from rl_qg.runtime.files import packaged_yaml
-from rl_qg.text.words import contains_words, normalised_words, word_count
+from rl_qg.text.words import contains_words, follow_each_other, normalised_words, word_count
 
 AUTO, OTHER = "auto", "other"
 WORDS, CHARACTERS = "words", "characters"
-ENOUGH = 2000
-"""Characters of a text that its language is found from."""
+ENOUGH = 2000  # characters of a text that its language is found from
 
 
 @dataclass(frozen=True)
@@ -40,21 +39,22 @@ class Language:
 
 
 _FILE: Mapping[str, Mapping[str, Any]] = packaged_yaml(__file__, "languages.yaml")
-_FACTS = ("per_word", "unit", "marks_questions")
-
-
-def _language(code: str, entry: Mapping[str, Any]) -> Language:
-    endings = tuple(sorted(entry.get("endings", "").split(), key=len, reverse=True))
-    facts = {name: entry[name] for name in _FACTS if name in entry}
-    return Language(code, entry["name"], frozenset(entry["scripts"].split()), endings=endings, **facts)
+LANGUAGES: Mapping[str, Language] = {
+    code: Language(
+        code,
+        entry["name"],
+        frozenset(entry["scripts"].split()),
+        endings=tuple(sorted(entry.get("endings", "").split(), key=len, reverse=True)),
+        **{name: entry[name] for name in ("per_word", "unit", "marks_questions") if name in entry},
+    )
+    for code, entry in _FILE.items()
+}
 
 
 def _words_of_each(name: str) -> dict[str, str]:
-    """The words of this name of each language that has them; `languages.yaml` says what they are for."""
     return {code: entry[name] for code, entry in _FILE.items() if name in entry}
 
 
-LANGUAGES: Mapping[str, Language] = {code: _language(code, entry) for code, entry in _FILE.items()}
 FUNCTION_WORDS, LETTERS = _words_of_each("function_words"), _words_of_each("letters")
 QUESTION_WORDS, QUESTION_PARTS = _words_of_each("question_words"), _words_of_each("question_parts")
 QUESTION_ENDINGS, MONTHS_OF = _words_of_each("question_endings"), _words_of_each("months")
@@ -72,12 +72,7 @@ def code_fault(code: str) -> str:
     return f"{code} is no code of a language: give one such as de, {AUTO} (found in the texts) or {OTHER}"
 
 
-_THREE_LETTERS = dict(
-    pair.split(":")
-    for pair in "eng:en deu:de fra:fr spa:es ita:it por:pt ron:ro nld:nl swe:sv pol:pl ces:cs ind:id tur:tr vie:vi "
-    "ell:el rus:ru ukr:uk ara:ar arb:ar fas:fa pes:fa urd:ur hin:hi kor:ko tha:th lao:lo khm:km mya:my "
-    "zho:zh jpn:ja".split()
-)
+_THREE_LETTERS = {three: code for code, entry in _FILE.items() for three in entry.get("codes", "").split()}
 
 
 def code_of(name: str) -> str:
@@ -98,8 +93,7 @@ def language_of(texts: str | Iterable[str]) -> str:
 
     By the script, where one language of `LANGUAGES` is written in it. Among languages of one script that language
     that has most of the text's different words among its common ones (`FUNCTION_WORDS`) or with its own letters
-    (`LETTERS`), if no other has as many. Latin names in text of another script do not count. A text in
-    a language that is not in `LANGUAGES` can be taken for a related one.
+    (`LETTERS`), if no other has as many. Latin names in text of another script do not count.
 
     >>> language_of("Wer hat das Buch geschrieben?"), language_of("誰が書いたか"), language_of("1984")
     ('de', 'ja', '')
@@ -121,7 +115,8 @@ def _language_of_text(text: str) -> str:
         script = "KANA"
     elif script == "CJK" and counts["HANGUL"] > letters / 2:
         script = "HANGUL"
-    candidates = [code for code, language in LANGUAGES.items() if _first_script(language) == script]
+    own = {"ko": "HANGUL", "ja": "KANA"}
+    candidates = [code for code, known in LANGUAGES.items() if own.get(code, next(iter(known.scripts))) == script]
     if len(candidates) < 2:
         return next(iter(candidates), "")
     found = set(normalised_words(text))  # a name may repeat an article: Los Angeles
@@ -131,10 +126,6 @@ def _language_of_text(text: str) -> str:
         points[code] = sum((word in common) + any(map(letters_of_it.__contains__, word)) for word in found)
     (best, most), (_, second) = points.most_common(2)
     return best if most > second else ""
-
-
-def _first_script(language: Language) -> str:
-    return {"ko": "HANGUL", "ja": "KANA"}.get(language.code) or next(iter(language.scripts))
 
 
 @cache
@@ -204,8 +195,7 @@ def contains_text(part: str, whole: str, language: str) -> bool:
         wanted, available = (separate_unspaced(" ".join(normalised_words(text))).split() for text in (part, whole))
         if len(wanted) == 1 and is_unspaced(wanted[0]):
             return False
-        starts = range(len(available) - len(wanted) + 1)
-        return bool(wanted) and any(available[start : start + len(wanted)] == wanted for start in starts)
+        return follow_each_other(wanted, available)
     if contains_words(part, whole):
         return True
     if known is None or not known.endings:
@@ -266,10 +256,7 @@ _SHARED = {"HIRAGANA": "KANA", "KATAKANA": "KANA", "KATAKANA-HIRAGANA": "KANA", 
 
 @cache
 def _script(character: str) -> str:
-    """The script of a letter, which is the first word of its Unicode name: LATIN, CYRILLIC, CJK and so on.
-
-    Hiragana, katakana and their length marks are one script; so are CJK characters and their iteration marks.
-    """
+    """The script of a letter: the first word of its Unicode name, but one for all kana, and one for CJK."""
     if not character.isalpha():
         return ""
     name = unicodedata.name(character, "").removeprefix("FULLWIDTH ").removeprefix("HALFWIDTH ").split(" ")[0]

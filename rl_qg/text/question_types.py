@@ -8,7 +8,7 @@ won?" is `when`. A word with an apostrophe that is not in the table counts as tw
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,13 +40,14 @@ class TypeTable:
         return self.verbs.union(*(phrase.split() for phrase in self.phrases))
 
 
-def _type_table(entry: Mapping[str, str]) -> TypeTable:
-    phrases = {phrase.strip().casefold(): kind for kind in TYPES if kind in entry for phrase in entry[kind].split(",")}
-    inverted = re.compile(entry["inverted"]) if "inverted" in entry else None
-    return TypeTable(phrases, frozenset(entry["verbs"].split()), inverted)
-
-
-TYPE_TABLES = {code: _type_table(entry) for code, entry in packaged_yaml(__file__, "question_types.yaml").items()}
+TYPE_TABLES = {
+    code: TypeTable(
+        {phrase.strip().casefold(): kind for kind in TYPES if kind in entry for phrase in entry[kind].split(",")},
+        frozenset(entry["verbs"].split()),
+        re.compile(entry["inverted"]) if "inverted" in entry else None,
+    )
+    for code, entry in packaged_yaml(__file__, "question_types.yaml").items()
+}
 
 
 def language_fault(language: str) -> str:
@@ -77,7 +78,10 @@ def question_type(question: str, language: str = "en") -> str:
     table = TYPE_TABLES.get(language.casefold())
     if table is None:
         return OTHER
-    clauses = [_split(question_words(clause), table) for clause in question.split(",")]
+    clauses = [
+        [part for word in question_words(clause) for part in ([word] if word in table.words else word.split("'"))]
+        for clause in question.split(",")
+    ]
     words = [word for clause in clauses for word in clause]
     if words and words[0] in table.verbs:
         return "yes/no"
@@ -108,33 +112,19 @@ def _plain(question: str) -> str:
     return unicodedata.normalize("NFKC", question).casefold().replace("’", "'")
 
 
-def _split(words: Sequence[str], table: TypeTable) -> list[str]:
-    return [part for word in words for part in ([word] if word in table.words else word.split("'"))]
-
-
 # --- the nine types of Ray Chowdhury et al. 2022, "On the Evaluation of Answer-Agnostic Paragraph-level Multi-Question
 # Generation" (section 6.2), for that paper's models and tables; the rest of the project reports those above
 
 NINE_TYPES = ("who", "when", "where", "what", "quantity", "how", "why", "which", "other")
 
 # What is looked for, in the order in which the authors' released code looks: the first that occurs decides.
-_CUES = (
-    (r"\b(?:who|whom|whose)\b", "who"),
-    (r"\bwhen\b", "when"),
-    (r"\bwhere\b", "where"),
-    (r"\bwhat\b", "what"),
-    (r"how many|how much", "quantity"),
-    (r"\bhow\b", "how"),
-    (r"\bwhy\b", "why"),
-    (r"\bwhich\b", "which"),
-)
+_OTHER_CUES = {"who": r"\b(?:who|whom|whose)\b", "quantity": "how many|how much"}
+_CUES = {kind: _OTHER_CUES.get(kind, rf"\b{kind}\b") for kind in NINE_TYPES[:-1]}
 
 
 def nine_type(question: str, answer: str = "") -> str:
-    """The type of a question, one of `NINE_TYPES`, by the paper's rule.
-
-    A question that is answered by yes or no is `other`. Else the first word of the list counts that stands anywhere in
-    the question, whatever its place there: `In which city, and when?` is `when`. Without any of them it is `other`.
+    """The type of a question, one of `NINE_TYPES`, by the paper's rule: `other` if it is answered by yes or no, else
+    the first word of the list that stands anywhere in it (`In which city, and when?` is `when`).
 
     >>> nine_type("By whom was it built?"), nine_type("In what year, and how many?"), nine_type("Is it?", "Yes")
     ('who', 'what', 'other')
@@ -142,4 +132,4 @@ def nine_type(question: str, answer: str = "") -> str:
     if answer.strip().casefold() in ("yes", "no"):
         return "other"
     text = " ".join(question.casefold().split())
-    return next((kind for cue, kind in _CUES if re.search(cue, text)), "other")
+    return next((kind for kind, cue in _CUES.items() if re.search(cue, text)), "other")

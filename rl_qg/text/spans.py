@@ -118,7 +118,10 @@ def select_spans(text: str, spans: Iterable[Span], limit: int | None) -> list[Sp
     usable = set()
     for span in spans:
         start, end = trimmed(text, span.start, span.end)
-        if _is_answer(text, start, end, starts):
+        part = text[start:end]
+        short = len(part) <= MAX_CHARACTERS and len(part.split()) <= MAX_WORDS
+        short = short and len(re.findall(f"[{UNSPACED_LETTERS}]", part)) <= MAX_UNSPACED
+        if short and any(map(str.isalnum, part)) and bisect_right(starts, start) == bisect_right(starts, end - 1):
             usable.add(replace(span, start=start, end=end))
     chosen: list[Span] = []
     texts: set[str] = set()
@@ -130,12 +133,3 @@ def select_spans(text: str, spans: Iterable[Span], limit: int | None) -> list[Sp
             taken[span.start : span.end] = b"\1" * (span.end - span.start)
             chosen.append(span)
     return chosen[:limit]
-
-
-def _is_answer(text: str, start: int, end: int, sentence_starts: Sequence[int]) -> bool:
-    part = text[start:end]
-    if not any(map(str.isalnum, part)) or len(part) > MAX_CHARACTERS or len(part.split()) > MAX_WORDS:
-        return False
-    if len(re.findall(f"[{UNSPACED_LETTERS}]", part)) > MAX_UNSPACED:
-        return False
-    return bisect_right(sentence_starts, start) == bisect_right(sentence_starts, end - 1)

@@ -5,18 +5,17 @@ Every place that splits text into words uses one of these:
 - `rewards.words.words`: all scores of words without a splitter of their own: ROUGE-L, held-out n-grams, baselines.
 - the other tokenisers of `rewards.words`: metrics that are defined, or were published, with them (BLEU, METEOR, ...).
 - `rewards.words.normalise_answer`: answers, as SQuAD's script compares them (English articles).
-- `normalised_words`: filters of questions, which ask whether two texts say the same.
-- `word_count`: lengths in words.
+- `normalised_words`: filters of questions, which ask whether two texts say the same; `word_count`: lengths.
 - `rl_qg.text.spans.tokens`: words, numbers and signs with their positions, for rules that find answers.
-- `rl_qg.text.question_types`: words with their apostrophes ("what's", "d'où"), as its tables list them.
-- `rewards.overlap.answerability`: words between white space, as the metric that it implements defines them.
-- `rl_qg.scoring.wrong_questions`: words with their positions and case, to be replaced in place.
+- splitters of one rule, where it is: `rl_qg.text.question_types`, `rewards.overlap.answerability`,
+  `rl_qg.scoring.wrong_questions`.
 
 Sentences are split by `rewards.words` alone.
 """
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 from rewards.words import combining_marks, separate_unspaced
 
@@ -40,7 +39,10 @@ def contains_words(part: str, whole: str) -> bool:
     >>> contains_words("art", "Who threw the party?"), contains_words("New York", "Is new york's mayor tall?")
     (False, True)
     """
-    wanted, available = normalised_words(part), normalised_words(whole)
+    return follow_each_other(normalised_words(part), normalised_words(whole))
+
+
+def follow_each_other(wanted: Sequence[str], available: Sequence[str]) -> bool:
     starts = range(len(available) - len(wanted) + 1)
     return bool(wanted) and any(available[start : start + len(wanted)] == wanted for start in starts)
 
@@ -75,12 +77,10 @@ def occurrences(text: str, part: str) -> list[tuple[int, int]]:
     if not words:
         return []
     pattern = r"\s+".join(map(re.escape, words))
-    places = [match.span() for match in re.finditer(f"(?={pattern})", text)]
-    places = [(start, re.compile(pattern).match(text, start).end()) for start, _ in places]  # type: ignore[union-attr]
-    words_alone = [(start, end) for start, end in places if not _joined(text, start) and not _joined(text, end)]
+    places = [match.span(1) for match in re.finditer(f"(?=({pattern}))", text)]
+
+    def inside_a_word(at: int) -> bool:
+        return 0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum()
+
+    words_alone = [ends for ends in places if not any(map(inside_a_word, ends))]
     return words_alone or places
-
-
-def _joined(text: str, index: int) -> bool:
-    """Whether a word goes on across this place."""
-    return 0 < index < len(text) and text[index - 1].isalnum() and text[index].isalnum()
