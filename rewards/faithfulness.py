@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from html import escape
 from itertools import pairwise, product
+from pathlib import Path
+from string import Template
 from typing import Any, NamedTuple
 
 from rewards.base import Inputs, Metric, MetricResult
@@ -55,7 +57,8 @@ class FaithfulnessExplanation:
             question += f"{escape(self.question[end : entity.start])}<{tag}>{escape(entity.text)}</{tag}>"
             end = entity.end
         question += escape(self.question[end:])
-        return _PAGE.format(question=question, context=escape(self.context), summary=escape(self.summary))
+        page = Template(Path(__file__).with_name("faithfulness.html").read_text(encoding="utf-8"))
+        return page.substitute(question=question, context=escape(self.context), summary=escape(self.summary))
 
 
 class EntityFaithfulness(Metric):
@@ -150,21 +153,12 @@ class EntityFaithfulness(Metric):
         """Return the names and numbers of a question in their order; a title counts if the metric reads titles."""
         if self.titles and title:
             context = f"{context}\n\n{title.replace('_', ' ')}"
-        passage, entities = _passage(context, self.language), []
+        passage, entities = _passages(context, self.language), []
         for run in _entities(question, passage):
             start, end = run[0].start, run[-1].end
             supported = passage.supports(run) and (not self.whole or run[0].is_number or passage.has_whole(run))
             entities.append(Entity(start, end, question[start:end], supported))
         return entities
-
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en"><meta charset="utf-8"><title>Faithfulness</title>
-<style>body {{ font: 1.1em/1.6 sans-serif; max-width: 45em; margin: 2em auto; padding: 0 1em }}
-ins {{ background: #cfe8cf; text-decoration: none }} del {{ background: #f4c7c3; text-decoration: underline wavy }}
-p {{ white-space: pre-wrap }}</style>
-<h1>{question}</h1><p>{summary}</p><p>{context}</p></html>
-"""
 
 
 class _Word(NamedTuple):
@@ -261,18 +255,15 @@ def _entities(question: str, passage: "_Passage") -> Iterator[Run]:
 class _Passage:
     def __init__(self, text: str, language: str) -> None:
         self.language = language
-        self.known: set[str] = set()
-        """Its words, and neighbours written as one."""
-        self.names: set[str] = set()
-        """Words with a capital that is not that of a sentence."""
+        self.known: set[str] = set()  # its words, and neighbours written as one
+        self.names: set[str] = set()  # words with a capital that is not that of a sentence
         self.lower: set[str] = set()
         self.acronyms: set[str] = set()
-        self.pairs: set[tuple[str, str]] = set()
-        """Words that follow each other."""
+        self.pairs: set[tuple[str, str]] = set()  # words that follow each other
+        # For each word the runs of capitalised words that it is in, and its first and last place there.
         self.spans: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
-        """For each word the runs of capitalised words that it is in, and its first and last place there."""
+        # Runs of capitalised words, also without a function word that they begin with (The Ulmburg Mills).
         self.wholes: set[tuple[str, ...]] = set()
-        """Runs of capitalised words, also without a function word that they begin with (The Ulmburg Mills)."""
         self._forms: dict[str, list[str]] = {}
         initials, every = [], []
         before, run, name = "", 0, list[str]()
@@ -302,8 +293,8 @@ class _Passage:
                 every.append(word.folded[0])
             before = word.folded
         self._add_whole(name)
+        # Initials of capitalised words that follow each other, without the words between them and with (of, the).
         self.initials = f"{''.join(initials)} {''.join(every)}"
-        """Initials of capitalised words that follow each other, without the words between them and with (of, the)."""
         self.stems: dict[str, list[str]] = defaultdict(list)
         if language != "en":
             for known in self.spans:
@@ -359,9 +350,7 @@ class _Passage:
         return self._forms[word]
 
 
-@lru_cache(1 << 6)
-def _passage(text: str, language: str) -> _Passage:
-    return _Passage(text, language)
+_passages = lru_cache(1 << 6)(_Passage)
 
 
 def _stems(word: str) -> list[str]:
@@ -376,10 +365,8 @@ _NO_NAMES = FUNCTION_WORDS | {word.lower() for word in QUESTION_WORDS}
 
 _ALIKE: dict[str, list[str]] = {
     word: group.split() for line in ENGLISH["alike"].split("\n") for group in line.split("|") for word in group.split()
-}  # english words of which the passage may have another: abbreviations, numbers, countries and their people
-
-_RELATED: dict[str, list[str]] = defaultdict(list)
-"""Endings of English words, and the endings that take their place in a plural, a people or a belief."""
+}
+_RELATED: dict[str, list[str]] = defaultdict(list)  # endings, and those that take their place
 for _one, _others in ENGLISH["endings"].items():
     for _other in _others.split():
         _RELATED[_one].append(_other)

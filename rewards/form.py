@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import flag, language_of, number
+from rewards.frozen import load_tokenizer
 from rewards.overlap.answerability import opens_question
 from rewards.words import (
     QUESTION_MARKS,
@@ -77,14 +77,24 @@ class QuestionForm(Metric):
         self.needs = frozenset({"contexts"} if allow_answer else {"contexts", "answers"})
         left_out = {"no_answer": allow_answer, "known_words": vocabulary is None}
         self.part_names = tuple(check for check in CHECKS if not left_out.get(check))
-        self.vocabulary = None if vocabulary is None else _Vocabulary(vocabulary)
+        self.vocabulary: str | None = None
+        if vocabulary is not None:
+            tokenizer = load_tokenizer(vocabulary)
+            known = "\n".join(sorted(tokenizer.get_vocab()))
+            self.vocabulary = f"{len(tokenizer)}@{hashlib.sha256(known.encode()).hexdigest()[:8]}"
+
+            def is_token(word: str) -> bool:
+                tokens = (tokenizer.tokenize(f" {form}") for form in (word, word.lower(), word.capitalize()))
+                return any(len(found) == 1 and found[0] != tokenizer.unk_token for found in tokens)
+
+            self._is_token = lru_cache(1 << 16)(is_token)
 
     def choices(self) -> Mapping[str, object]:
         return {
             "language": self.language,
             "max_copied": self.max_copied,
             "allow_answer": "yes" if self.allow_answer else "no",
-            **({} if self.vocabulary is None else {"vocabulary": self.vocabulary.identity}),
+            **({} if self.vocabulary is None else {"vocabulary": self.vocabulary}),
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
@@ -101,32 +111,13 @@ class QuestionForm(Metric):
             "no_repetition": not _repeats(words, passage),
             "no_answer": not any(_has_answer(split(question), split(answer)) for split in (_compared, _plain)),
             "no_copy": _passage_runs(context, self.max_copied + 1).isdisjoint(_runs(words, self.max_copied + 1)),
-            "known_words": self.vocabulary is None or self.vocabulary.knows(question, context),
+            "known_words": self.vocabulary is None
+            or all(
+                word.casefold() in _passage_words(context) or is_unspaced(word) or self._is_token(word)
+                for word in _LETTERS.findall(question)
+            ),
         }
         return {name: checks[name] for name in self.part_names}
-
-
-class _Vocabulary:
-    """The words that are one token of a tokenizer."""
-
-    def __init__(self, name: str) -> None:
-        from rewards.frozen import load_tokenizer  # torch and transformers, only where they are needed
-
-        self.tokenizer: Any = load_tokenizer(name)
-        words = "\n".join(sorted(self.tokenizer.get_vocab()))
-        self.identity = f"{len(self.tokenizer)}@{hashlib.sha256(words.encode()).hexdigest()[:8]}"
-        self.is_token = lru_cache(1 << 16)(self._is_token)
-
-    def knows(self, text: str, context: str) -> bool:
-        """Return whether each word of a text stands in the passage or is a token; scripts without spaces are known."""
-        passage = _passage_words(context)
-        return all(
-            word.casefold() in passage or is_unspaced(word) or self.is_token(word) for word in _LETTERS.findall(text)
-        )
-
-    def _is_token(self, word: str) -> bool:
-        tokens = (self.tokenizer.tokenize(f" {form}") for form in (word, word.lower(), word.capitalize()))
-        return any(len(found) == 1 and found[0] != self.tokenizer.unk_token for found in tokens)
 
 
 def _repeats(words: Words, passage: Words) -> bool:
