@@ -94,13 +94,9 @@ class Meteor(OverlapMetric):
     def compute(self, inputs: Inputs) -> MetricResult:
         options = {"stemmer": self._stemmer, "wordnet": self._synonyms}
         options |= {"alpha": self.alpha, "beta": self.beta, "gamma": self.gamma}
-        return MetricResult(
-            [
-                max(float(self._score(gold, question, **options)) for gold in golds)
-                for question, golds in zip(*self._rows(inputs), strict=True)
-            ],
-            {},
-        )
+        rows = zip(*self._rows(inputs), strict=True)
+        scores = [max(float(self._score(gold, asked, **options)) for gold in golds) for asked, golds in rows]
+        return MetricResult(scores, {})
 
 
 @cache
@@ -126,7 +122,6 @@ def _wordnet() -> SimpleNamespace | None:
 
 
 # METEOR 1.5, the Java program that the captioning scripts call, through its standard input and output.
-
 
 # As in the captioning scripts: texts come from standard input, English, words normalised by METEOR too.
 OPTIONS = ("-", "-", "-stdio", "-l", "en", "-norm")
@@ -180,55 +175,41 @@ class Meteor15(OverlapMetric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
+        def field(words: Sequence[str]) -> str:  # of a line, in which ||| separates fields
+            return " ".join(" ".join(words).replace("|||", "").split())
+
         scores: list[float] = []
         every = list(zip(*self._rows(inputs), strict=True))
         for start in range(0, len(every), ROWS_AT_ONCE):
-            rows = every[start : start + ROWS_AT_ONCE]
-            counts = []
-            for text, golds in rows:
-                self._write(" ||| ".join(["SCORE", *map(_line, golds), _line(text)]))
-                counts.append(self._read())
-            self._write(" ||| ".join(["EVAL", *counts]))
-            values = [self._read() for _ in (*rows, "all of them as one corpus")]
+            lines = [["SCORE", *map(field, [*golds, text])] for text, golds in every[start : start + ROWS_AT_ONCE]]
+            counts = [self._asked(" ||| ".join(line))[0] for line in lines]
+            values = self._asked(" ||| ".join(["EVAL", *counts]), answers=len(counts) + 1)
             try:
-                scores += [float(value) for value in values[:-1]]
+                scores += [float(value) for value in values[:-1]]  # the last is that of all of them as one corpus
             except ValueError:
                 raise MetricInputError(f"meteor15: {self.jar} answers {values[0]!r:.60}, not a number") from None
         return MetricResult(scores, {})
 
-    def _write(self, line: str) -> None:
-        stream = self._running().stdin
-        assert stream is not None
-        try:
-            stream.write(line + "\n")
-            stream.flush()
-        except BrokenPipeError:
-            raise self._ended() from None
-
-    def _read(self) -> str:
-        stream = self._running().stdout
-        assert stream is not None
-        line = stream.readline()
-        if not line:
-            raise self._ended()
-        return line.strip()
-
-    def _running(self) -> "subprocess.Popen[str]":
+    def _asked(self, line: str, answers: int = 1) -> list[str]:
+        """Write a line to the program, which begins with the first one, and return the lines of its answer."""
         if self._program is None:
             self._messages = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
             # Its messages go to a file: a pipe that nobody reads could fill up.
             self._program = subprocess.Popen(self._command, **pipes, stderr=self._messages, encoding="utf-8")
             weakref.finalize(self, _end, self._program)
-        return self._program
-
-    def _ended(self) -> MetricInputError:
-        """Return the error of a program that ended by itself, with the last line that it wrote."""
-        assert self._program is not None and self._messages is not None
-        status = self._program.wait()
+        assert self._program.stdin and self._program.stdout and self._messages
+        said: list[str] = []
+        with suppress(BrokenPipeError):
+            self._program.stdin.write(line + "\n")
+            self._program.stdin.flush()
+            said = [self._program.stdout.readline() for _ in range(answers)]
+        if said and all(said):
+            return [answer.strip() for answer in said]
+        status = self._program.wait()  # it ended by itself
         self._messages.seek(0)
         said = [line.strip() for line in self._messages if line.strip()]
-        return MetricInputError(
+        raise MetricInputError(
             f"meteor15: {' '.join(self._command[:4])} ended with status {status}: {said[-1] if said else 'no message'}"
         )
 
@@ -245,11 +226,6 @@ def _jar(given: str | Path | None) -> Path:
         if not needed.is_file():
             raise MetricInputError(f"meteor15: {needed} is no file; {_GIVE}, with data/ beside it ({_PACKAGE})")
     return jar
-
-
-def _line(words: Sequence[str]) -> str:
-    """Return words as a field of a line, in which ``|||`` separates fields."""
-    return " ".join(" ".join(words).replace("|||", "").split())
 
 
 def _end(program: "subprocess.Popen[str]") -> None:

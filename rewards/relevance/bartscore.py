@@ -4,10 +4,8 @@ Source: Yuan, Neubig, Liu, "BARTScore: Evaluating Generated Text as Text Generat
 its released code (neulab/BARTScore).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -131,15 +129,16 @@ class BARTScore(Metric):
             lengths = [len(target_ids[row]) + len(source_ids[group[index]]) for index, row in pairs]
             for batch in batches_by_length(lengths, self.batch_size, tokens):
                 chosen = [pairs[at] for at in batch]
-                logprobs = self._decode(
-                    encoded.of_rows([index for index, _ in chosen]), [target_ids[row] for _, row in chosen]
-                )
+                rows, targets = [index for index, _ in chosen], [target_ids[row] for _, row in chosen]
+                logprobs = self._decode(*encoded, rows, targets)
                 for (_, row), values in zip(chosen, logprobs, strict=True):
                     scores[row] = float(values.mean())
         return scores
 
-    def _encode(self, rows: list[list[int]]) -> "_EncodedSources":
-        """Return what the decoder reads of each source: encoder states, and their keys and values in each layer."""
+    def _encode(self, rows: list[list[int]]) -> tuple[Tensor, Tensor, list[Any]]:
+        """Return what the decoder reads of sources: states [rows, length, width], the mask of tokens [rows, length],
+        and their keys and values in each layer.
+        """
         model = self.model.model
         sources = self.model.batch(rows)
         ids, mask = sources["input_ids"], sources["attention_mask"]
@@ -153,24 +152,40 @@ class BARTScore(Metric):
             past_key_values=cache,
             use_cache=True,
         )
-        return _EncodedSources(states, mask, cache.cross_attention_cache.layers)
+        return states, mask, cache.cross_attention_cache.layers
 
-    def _decode(self, encoded: "_EncodedSources", targets: list[list[int]]) -> tuple[Tensor, ...]:
-        """Return log p of each target's tokens given its source (float64, on the CPU)."""
+    def _decode(
+        self, states: Tensor, mask: Tensor, layers: list[Any], rows: list[int], targets: list[list[int]]
+    ) -> tuple[Tensor, ...]:
+        """Return log p of each target's tokens given its source, one of ``rows`` of what `_encode` returned (float64,
+        on the CPU).
+        """
         model = self.model.model
         labels, lengths = self.model.pad(targets, self.model.tokenizer.pad_token_id)
         read = torch.arange(labels.shape[1], device=labels.device) < lengths[:, None]
+        at = torch.tensor(rows, device=states.device)
         cross = DynamicCache()
-        cross.layers = encoded.layers
-        with _head_input(model) as hidden:
+        cross.layers = [copy(layer) for layer in layers]
+        for layer in cross.layers:
+            layer.keys, layer.values = layer.keys[at], layer.values[at]
+        # The input of the vocabulary head, scaled as this model does; the head itself computes one position here.
+        head, bias, hidden = model.get_output_embeddings(), getattr(model, "final_logits_bias", None), list[Tensor]()
+
+        def collect(module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            hidden.append(arguments[0])
+            return (arguments[0][:1, :1],)
+
+        hook = head.register_forward_pre_hook(collect)
+        try:
             model(
-                encoder_outputs=BaseModelOutput(last_hidden_state=encoded.states),
-                attention_mask=encoded.mask,
+                encoder_outputs=BaseModelOutput(last_hidden_state=states[at]),
+                attention_mask=mask[at],
                 decoder_input_ids=model.prepare_decoder_input_ids_from_labels(labels=labels),
                 past_key_values=EncoderDecoderCache(DynamicCache(), cross),
                 use_cache=True,
             )
-        head, bias = model.get_output_embeddings(), getattr(model, "final_logits_bias", None)
+        finally:
+            hook.remove()
 
         def logits(states: Tensor) -> Tensor:
             return head(states) if bias is None else head(states) + bias
@@ -182,38 +197,6 @@ class BARTScore(Metric):
         """Return the tokens of each text between the model's special tokens, cut at its length with these kept."""
         room = self.model.max_tokens - len(self._before) - len(self._after)
         return [[*self._before, *ids[:room], *self._after] for ids in self.model.ids(texts)]
-
-
-@dataclass(frozen=True)
-class _EncodedSources:
-    """What the decoder reads of sources: [rows, length, width], [rows, length], and keys and values of each layer."""
-
-    states: Tensor
-    mask: Tensor
-    layers: list[Any]
-
-    def of_rows(self, rows: list[int]) -> "_EncodedSources":
-        at = torch.tensor(rows, device=self.states.device)
-        layers = [copy(layer) for layer in self.layers]
-        for layer in layers:
-            layer.keys, layer.values = layer.keys[at], layer.values[at]
-        return _EncodedSources(self.states[at], self.mask[at], layers)
-
-
-@contextmanager
-def _head_input(model: Any) -> Iterator[list[Tensor]]:
-    """Collect the input of the vocabulary head, scaled as this model does; the head itself computes one position."""
-    inputs: list[Tensor] = []
-
-    def collect(module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        inputs.append(arguments[0])
-        return (arguments[0][:1, :1],)
-
-    hook = model.get_output_embeddings().register_forward_pre_hook(collect)
-    try:
-        yield inputs
-    finally:
-        hook.remove()
 
 
 def _special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:

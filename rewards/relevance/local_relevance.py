@@ -127,21 +127,14 @@ class LocalRelevance(CountsCuts):
             cosine = unit[:, 1 : 1 + longest] @ unit.transpose(1, 2)
             return reduce(self.weights(attention, spans), cosine, spans)
 
-        return self._each_layer(arguments, slice(1, 1 + longest), reduce_layer)
-
-    def _each_layer(
-        self, arguments: dict[str, Tensor], rows: slice, reduce: Callable[[Tensor, Tensor], Any]
-    ) -> list[Any]:
-        """Return ``reduce(attention, hidden)`` of each chosen layer; ``attention`` is [pairs, rows, sequence], the
-        maximum over heads, ``hidden`` the layer's output [pairs, sequence, width].
-        """
-        if self._blocks is None:
-            out = self.encoder.model(**arguments, output_attentions=True, output_hidden_states=True)
-            chosen = [(out.attentions[number - 1], out.hidden_states[number]) for number in self.layers]
-            return [reduce(attention[:, :, rows].amax(1), hidden) for attention, hidden in chosen]
-        with _reading([self._blocks[number - 1] for number in self.layers], rows, reduce) as values:
-            self.encoder.model(**arguments)
-        return values
+        rows = slice(1, 1 + longest)
+        if self._blocks is not None:
+            with _reading([self._blocks[number - 1] for number in self.layers], rows, reduce_layer) as values:
+                self.encoder.model(**arguments)
+            return values
+        out = self.encoder.model(**arguments, output_attentions=True, output_hidden_states=True)
+        chosen = [(out.attentions[number - 1], out.hidden_states[number]) for number in self.layers]
+        return [reduce_layer(attention[:, :, rows].amax(1), hidden) for attention, hidden in chosen]
 
     def weights(self, attention: Tensor, spans: Spans) -> Tensor:
         """Return the weight of each context token for each question token, [pairs, question, sequence]."""
