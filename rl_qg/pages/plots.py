@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -50,26 +51,7 @@ COLOURS = {
 }
 LONGEST_LABEL = 20  # characters
 RUN_COLOURS = ("ce", "scst", "greedy", "sample", "extra", "gold")
-STYLE = {
-    "svg.fonttype": "none",
-    "font.size": 8.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": COLOURS["line"],
-    "axes.labelcolor": COLOURS["muted"],
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "grid.color": COLOURS["line"],
-    "grid.linewidth": 0.5,
-    "text.color": COLOURS["text"],
-    "xtick.color": COLOURS["line"],
-    "ytick.color": COLOURS["line"],
-    "xtick.labelcolor": COLOURS["muted"],
-    "ytick.labelcolor": COLOURS["muted"],
-    "lines.linewidth": 1.3,
-    "lines.solid_capstyle": "round",
-}
+STYLE = matplotlib.rc_params_from_file(Path(__file__).with_name("plots.mplstyle"), use_default_template=False)
 
 
 def interval_plot(
@@ -83,10 +65,7 @@ def interval_plot(
 
     With `zero`, a line marks 0, no difference. `unit` names the axis; None: percent. About `salt` see `page_svg`.
     """
-    figure, axes = new_figure(height=max(2.0, 0.6 + 0.33 * len(rows)), left=0.33)
-    axes.grid(True, axis="x")
-    axes.grid(False, axis="y")
-    axes.spines["left"].set_visible(False)
+    figure, axes = _figure_of_rows(height=max(2.0, 0.6 + 0.33 * len(rows)), left=0.33)
     if zero:
         axes.axvline(0, color=COLOURS["muted"], linewidth=0.8, dashes=(3, 2))
     for row, (_, colour, estimate, seeds) in enumerate(rows):
@@ -99,7 +78,6 @@ def interval_plot(
         )
         axes.plot([estimate.mean], [row], "o", markersize=6, color=shade)
     axes.set_yticks(range(len(rows)), [shortened(label) for label, *_ in rows], color=COLOURS["text"])
-    axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.margins(x=0.12)
     if unit:
@@ -115,10 +93,7 @@ def reader_plot(groups: Mapping[str, Sequence[tuple[str, str, ReportedMean]]], s
     """
     near: dict[str, Any] = {"textcoords": "offset points", "va": "center", "color": COLOURS["text"]}
     rows = [(group, *bar) for group, bars in groups.items() for bar in bars]
-    figure, axes = new_figure(width=5.6, height=0.55 + 0.34 * len(rows), left=0.3, right=0.9)
-    axes.grid(True, axis="x")
-    axes.grid(False, axis="y")
-    axes.spines["left"].set_visible(False)
+    figure, axes = _figure_of_rows(width=5.6, height=0.55 + 0.34 * len(rows), left=0.3, right=0.9)
     position, positions = -1.0, []
     for number, (group, _, colour, estimate) in enumerate(rows):
         position += 1.0 if number == 0 or group == rows[number - 1][0] else 1.45
@@ -130,11 +105,19 @@ def reader_plot(groups: Mapping[str, Sequence[tuple[str, str, ReportedMean]]], s
             end = max(end, estimate.high)
         axes.annotate(f"{estimate.mean:.1f}", (end, position), xytext=(5, 0), **near)
     axes.set_yticks(positions, [shortened(f"{group}, {label}") for group, label, *_ in rows], color=COLOURS["text"])
-    axes.tick_params(axis="y", length=0)
     axes.set_ylim(positions[-1] + 0.6, -0.6)
     axes.set_xlim(0)
     axes.set_xlabel("percent")
     return page_svg(figure, f"{salt} readers")
+
+
+def _figure_of_rows(**options: float) -> tuple[Figure, Axes]:
+    figure, axes = new_figure(**options)
+    axes.grid(True, axis="x")
+    axes.grid(False, axis="y")
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    return figure, axes
 
 
 def shortened(text: str, most: int = LONGEST_LABEL) -> str:
@@ -154,12 +137,10 @@ def new_figure(
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(5))
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
+            axis.set_major_formatter(
+                FuncFormatter(lambda value, _: f"{value:.6g}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}"))
+            )
     return figure, axes
-
-
-def _tick(value: float) -> str:
-    return f"{value:.6g}".replace("e-0", "e-").replace("-", "\N{MINUS SIGN}")
 
 
 def page_svg(figure: Figure, salt: str) -> Markup:

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -156,13 +157,8 @@ def write_page(folder: Path, name: str, page: Page) -> None:
 
 
 def check_folder(output: str, example: str, *, name: str, key: str = "signatures") -> Path:
-    """The folder for results, made if it is not there.
-
-    Args:
-        output: the folder.
-        example: of a folder's name, for the message.
-        name: of the files that will be written.
-        key: that the JSON file has if the same command wrote it earlier.
+    """The folder for results, made if it is not there, such as the ``example`` of the message. ``name`` is that of the
+    files that will be written; the JSON file has ``key`` if the same command wrote it earlier.
     """
     if not output:
         raise InputError(f"output has no value; name a folder, such as output={example}")
@@ -172,17 +168,12 @@ def check_folder(output: str, example: str, *, name: str, key: str = "signatures
     except OSError as error:
         raise InputError(f"output={output}: cannot be a folder ({error.strerror}); name another") from None
     present = [file.name for ending in ("json", "txt", "html") if (file := folder / f"{name}.{ending}").exists()]
-    if present and not _has_key(folder / f"{name}.json", key):
+    record = None
+    with suppress(InputError):
+        record = read_json(folder / f"{name}.json")
+    if present and not (isinstance(record, dict) and key in record):
         raise InputError(f"output={output}: {present[0]} in it is not of this command; name another folder")
     return folder
-
-
-def _has_key(file: Path, key: str) -> bool:
-    try:
-        record = read_json(file)
-    except InputError:
-        return False
-    return isinstance(record, dict) and key in record
 
 
 def as_text(page: Page) -> str:
@@ -196,27 +187,19 @@ def as_text(page: Page) -> str:
 
 
 def text_table(rows: Sequence[Mapping[str, str]]) -> str:
-    columns = list(dict.fromkeys(key for row in rows for key in row))
+    columns = columns_of(rows)
     lines = [
         [_line(cell).replace("|", "\\|") for cell in cells]
         for cells in (columns, *([row.get(column, "") for column in columns] for row in rows))
     ]
-    narrowest = (1 + bool(column) for column in range(len(columns)))  # room for the rule's hyphen, and its colon
-    widths = [max(least, *(len(line[column]) for line in lines)) for column, least in enumerate(narrowest)]
-
-    def line_of(cells: Sequence[str]) -> str:
-        padded = [
-            cell.ljust(width) if not column else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ]
-        return "| " + " | ".join(padded) + " |"
-
-    rule = (
-        "| "
-        + " | ".join("-" * (width - bool(column)) + ":" * bool(column) for column, width in enumerate(widths))
-        + " |"
-    )
-    return "\n".join([line_of(lines[0]), rule, *map(line_of, lines[1:])])
+    # At least as wide as the rule below the heading: a hyphen, and a colon in all columns but the first.
+    widths = [max(1 + bool(at), *(len(line[at]) for line in lines)) for at in range(len(columns))]
+    rule = ["-" * (width - bool(at)) + ":" * bool(at) for at, width in enumerate(widths)]
+    padded = [
+        [cell.rjust(widths[at]) if at else cell.ljust(widths[at]) for at, cell in enumerate(line)]
+        for line in (lines[0], rule, *lines[1:])
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in padded)
 
 
 def _line(text: str) -> str:
