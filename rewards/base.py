@@ -60,28 +60,18 @@ def best_of_rows(values: Tensor, owners: Sequence[int], rows: int) -> Tensor:
     return best.scatter_reduce_(0, index, values, "amax")
 
 
-class Metric(ABC):
-    """A metric of generated questions that is also a reward.
-
-    A subclass sets the class attributes, builds its models in ``__init__``, and implements `compute` and `choices`.
-    Models are named by a local folder or by their name on the Hub. Metrics with models share the options
-    ``batch_size`` (sequences per forward pass), ``device`` (where to run; None takes the current GPU if there is one,
-    else the CPU) and ``dtype`` (floating-point type of the models).
-    """
+class Reward(ABC):
+    """What metrics and rewards of sets of questions (`rewards.set_rewards`) have in common."""
 
     name: ClassVar[str]
-    needs: frozenset[str] = frozenset({"contexts"})
+    needs: frozenset[str] = frozenset()
     """Which of ``contexts``, ``answers``, ``references``, ``titles`` a score needs besides the questions."""
     part_names: tuple[str, ...] = ()
     higher_is_better: ClassVar[bool] = True
     bounds: tuple[float, float] = (float("-inf"), float("inf"))
     """Smallest and largest possible score."""
-    whole_set: bool = False
-    """Whether a score depends on the other rows of the call: on the references of a data set, given all at once."""
-
-    @abstractmethod
-    def compute(self, inputs: Inputs) -> MetricResult:
-        """Score checked rows; called under `torch.inference_mode` with at least one row."""
+    metrics: Sequence[Any] = ()
+    """Of which it is computed: they move, and drop what they cached, together."""
 
     @abstractmethod
     def choices(self) -> Mapping[str, object]:
@@ -92,6 +82,38 @@ class Metric(ABC):
         """One line that identifies the number: ``name|key:value|...|version:...``."""
         return format_signature(self.name, self.choices())
 
+    def reset_cache(self) -> None:
+        """Drop what is cached from earlier calls; the next scores are bitwise those of a new object."""
+        for metric in self.metrics:
+            if hasattr(metric, "reset_cache"):
+                metric.reset_cache()
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move all models to a device and return the reward."""
+        models = [value for value in vars(self).values() if isinstance(value, FrozenModel)]
+        for part in (*models, *self.metrics):
+            if hasattr(part, "to"):
+                part.to(device)
+        return self
+
+
+class Metric(Reward):
+    """A metric of generated questions that is also a reward.
+
+    A subclass sets the class attributes, builds its models in ``__init__``, and implements `compute` and `choices`.
+    Models are named by a local folder or by their name on the Hub. Metrics with models share the options
+    ``batch_size`` (sequences per forward pass), ``device`` (where to run; None takes the current GPU if there is one,
+    else the CPU) and ``dtype`` (floating-point type of the models).
+    """
+
+    needs: frozenset[str] = frozenset({"contexts"})
+    whole_set: bool = False
+    """Whether a score depends on the other rows of the call: on the references of a data set, given all at once."""
+
+    @abstractmethod
+    def compute(self, inputs: Inputs) -> MetricResult:
+        """Score checked rows; called under `torch.inference_mode` with at least one row."""
+
     @property
     def __name__(self) -> str:
         return self.name
@@ -100,16 +122,6 @@ class Metric(ABC):
     def truncated(self) -> int:
         """How many texts were cut at the length of a model so far."""
         return sum(part.truncated for part in vars(self).values() if isinstance(part, CountsCuts))
-
-    def reset_cache(self) -> None:  # noqa: B027  (most metrics cache nothing)
-        """Drop what is cached from earlier calls; the next scores are bitwise those of a new object."""
-
-    def to(self, device: str | torch.device) -> Self:
-        """Move the metric's models to a device and return the metric."""
-        for value in vars(self).values():
-            if isinstance(value, FrozenModel):
-                value.to(device)
-        return self
 
     def score(
         self,
@@ -237,20 +249,3 @@ class Metric(ABC):
 
 def _without(values: Sequence[Any], skipped: set[int]) -> list[Any]:
     return [value for row, value in enumerate(values) if row not in skipped]
-
-
-class OfMetrics:
-    """A reward that is computed by metrics: they move, and drop what they cached, together."""
-
-    metrics: Sequence[Any] = ()
-
-    def to(self, device: str | torch.device) -> Self:
-        for metric in self.metrics:
-            if hasattr(metric, "to"):
-                metric.to(device)
-        return self
-
-    def reset_cache(self) -> None:
-        for metric in self.metrics:
-            if hasattr(metric, "reset_cache"):
-                metric.reset_cache()

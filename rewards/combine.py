@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from rewards.base import Inputs, Metric, MetricResult, OfMetrics
+from rewards.base import Inputs, Metric, MetricResult
 from rewards.contract import COLUMN, WITHOUT_NEEDS, WrongReward, check_reward, check_row_by_row, scored
 from rewards.errors import MetricInputError
 from rewards.loading import load_for
@@ -47,7 +47,7 @@ class Part:
         return f"weight={self.weight},clip={clip},scale={self.scale},metric={name}[{','.join(choices)}]"
 
 
-class Combined(OfMetrics, Metric):
+class Combined(Metric):
     """What `Weighted` and `Product` have in common: parts that are scored one by one and shown in the result.
 
     Args:

@@ -10,21 +10,20 @@ that has the same words (after tokenising) as another question of the set, for a
 either of them costs nothing, so none of them has a marginal above 0.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 
-from rewards.base import OfMetrics
+from rewards.base import Reward
 from rewards.contract import check_row_by_row, scored
 from rewards.errors import MetricInputError, number
 from rewards.loading import load_for
 from rewards.overlap.answerability import FUNCTION_WORDS, QUESTION_WORDS
 from rewards.sets import Multi, Sets, check_texts, is_list, self_bleu, self_bleu_signature
-from rewards.signature import format_signature
 from rewards.words import ptb, sentence_texts
 
 CREDITS = ("whole", "marginal", "to_go")
@@ -55,27 +54,14 @@ class SetInputs:
     sentences: list[list[str]]  # the sentences that the questions are to cover; without any those of the context
 
 
-class SetReward(OfMetrics, ABC):
+class SetReward(Reward):
     """A reward of sets of questions; a subclass sets the class attributes and implements `values` and `choices`."""
 
-    name: ClassVar[str]
-    needs: frozenset[str] = frozenset()
-    """Which of ``contexts`` and ``references`` it is computed from."""
-    part_names: tuple[str, ...] = ()
     bounds: tuple[float, float] = (0.0, 1.0)
-    higher_is_better: ClassVar[bool] = True
 
     @abstractmethod
     def values(self, inputs: SetInputs) -> list[Values]:
         """Return for each document the function of a part of its questions; models run here, not in the function."""
-
-    @abstractmethod
-    def choices(self) -> Mapping[str, object]:
-        """Return every choice that can change a score, in the order the signature prints them."""
-
-    @property
-    def signature(self) -> str:
-        return format_signature(self.name, self.choices())
 
     def score_sets(self, predictions: Sets, *given: Any, **options: Any) -> list[float]:
         """Return R of each set; arguments as `result`."""

@@ -26,7 +26,7 @@ ASKING = _words("asking")
 
 # Forms of verbs by spelling rules and a list of irregular verbs. Rules rather than a dictionary that some machines
 # have and others lack: a text always gets the same form.
-
+#
 # The past tense and the participle of each irregular verb, and the base form of each of its forms.
 _PAST_FORMS = {base: forms for base, *forms in (verb.split("/") for verb in _WORDS["irregular_verbs"].split())}
 _BASES = {form: base for base, forms in _PAST_FORMS.items() for form in forms if form != base}
@@ -64,19 +64,15 @@ def base_form(word: str) -> str:
 
 
 def _base_of(stem: str) -> str:
-    """The base form of a stem, what is left of a regular form without -ed or -ing: `limit`, `argu`, `plann`."""
+    """The base form of what is left of a regular form without -ed or -ing: `limit`, `argu`, `plann`."""
     if _DOUBLED.search(stem) and not _NOT_DOUBLED.search(stem):
         return stem[:-1]
     return stem + "e" if _LACKS_E.search(stem) and not _COMPLETE.search(stem) else stem
 
 
 def in_the_form_of(base: str, word: str, *, participle: bool) -> str:
-    """A base form put into the form of another verb's `word`: `fall` like `rose` is `fell`.
-
-    Args:
-        base: lower case.
-        word: a base form, or one in -s, -ing, or the past.
-        participle: whether a past `word` is a participle (`was lost`), where the form does not tell.
+    """A base form put into the form of another verb's `word`: `fall` like `rose` is `fell`. Both are lower case; a
+    past `word` is a `participle` (`was lost`) or not, where the form does not tell.
     """
     word = word.casefold()
     if word == base_form(word):
@@ -98,9 +94,7 @@ def _stem(base: str) -> str:
     """What -ed and -ing are added to: without a final e, the last consonant of a short verb doubled."""
     if base.endswith("e"):
         return base[:-1]
-    short = re.fullmatch(r"[^aeiou]*[aeiou][bdgklmnprt]", base) or re.search(
-        r"(?:mit|cur|fer|pel|trol|cel|gin|get)$", base
-    )
+    short = re.search(r"^[^aeiou]*[aeiou][bdgklmnprt]$|(?:mit|cur|fer|pel|trol|cel|gin|get)$", base)
     return base + base[-1] if short else base
 
 

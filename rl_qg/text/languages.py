@@ -193,24 +193,20 @@ def contains_text(part: str, whole: str, language: str) -> bool:
     part, whole = lower(part, language), lower(whole, language)
     if known is not None and known.unit == CHARACTERS:
         wanted, available = (separate_unspaced(" ".join(normalised_words(text))).split() for text in (part, whole))
-        if len(wanted) == 1 and is_unspaced(wanted[0]):
-            return False
-        return follow_each_other(wanted, available)
-    if contains_words(part, whole):
-        return True
-    if known is None or not known.endings:
-        return False
-    wanted_words, words = normalised_words(part), normalised_words(whole)
-    for start in range(len(words) - len(wanted_words) + 1):
-        *before, last = words[start : start + len(wanted_words)] or [""]
-        ending = last.removeprefix(wanted_words[-1]) if wanted_words else ""
-        if wanted_words and before == wanted_words[:-1] and last != ending and ending in known.endings:
+        return follow_each_other(wanted, available) and not (len(wanted) == 1 and is_unspaced(wanted[0]))
+    if contains_words(part, whole) or known is None or not known.endings:
+        return contains_words(part, whole)
+    wanted, words = normalised_words(part), normalised_words(whole)
+    for start in range(len(words) - len(wanted) + 1 if wanted else 0):
+        *before, last = words[start : start + len(wanted)]
+        ending = last.removeprefix(wanted[-1])
+        if before == wanted[:-1] and last != ending and ending in known.endings:
             return True
     return False
 
 
 def without_ending(word: str, language: str) -> str:
-    """Return a Korean word without its particle, of at least one syllable; any other word as it is."""
+    """Return a Korean word without its particle, of at least one syllable; any other as it is."""
     known = LANGUAGES.get(language)
     for ending in known.endings if known else ():
         if word.endswith(ending) and len(word) > len(ending) + (len(ending) == 1):
@@ -223,10 +219,7 @@ def without_ending(word: str, language: str) -> str:
 
 def scripts(text: str) -> Counter[str]:
     """The number of letters of each script in a text; combining marks do not count."""
-    counts = Counter[str]()
-    for script, letters in script_runs(text):
-        counts[script] += len(letters)
-    return counts
+    return Counter(script for script, letters in script_runs(text) for _ in letters)
 
 
 def script_runs(text: str) -> Iterator[tuple[str, str]]:
@@ -247,8 +240,8 @@ def share_in(text: str, allowed: Collection[str], known: str = "") -> float:
     if foreign and known:
         of_known = set(script_runs(known))
         foreign = [run for run in foreign if run not in of_known]
-    total = sum(len(letters) for _, letters in runs)
-    return 1.0 if not total else (total - sum(len(letters) for _, letters in foreign)) / total
+    total, other = (sum(len(letters) for _, letters in some) for some in (runs, foreign))
+    return (total - other) / total if total else 1.0
 
 
 _SHARED = {"HIRAGANA": "KANA", "KATAKANA": "KANA", "KATAKANA-HIRAGANA": "KANA", "IDEOGRAPHIC": "CJK"}

@@ -53,8 +53,6 @@ TYPE_TABLES = {
 def language_fault(language: str) -> str:
     """Return why questions of a language cannot be sorted into types; "" where it has a table, or is `other`.
 
-    >>> language_fault("EN")
-    ''
     >>> language_fault("english")
     'english has no table of question words: give one of en, de, fr, es, or other (all questions are of type other)'
     """
