@@ -144,8 +144,8 @@ class Metric(Reward):
         first: dict[tuple[Any, ...], int] = {}
         for index, row in enumerate(rows):
             first.setdefault(row, index)
-        *columns, titles = (list(column) for column in zip(*first, strict=True))
-        inputs = Inputs(*columns, list(first.values()), titles)
+        columns = [list(column) for column in zip(*first, strict=True)]
+        inputs = Inputs(columns[0], columns[1], columns[2], columns[3], list(first.values()), columns[4])
         scores: list[float] = []
         parts: dict[str, list[Any]] = {}
         for start in range(0, len(first), ROWS_AT_ONCE):

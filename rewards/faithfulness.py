@@ -329,7 +329,7 @@ class _Passage:
             return run[0].is_acronym and words[0] in self.initials
         return "".join(words) in self.known or "".join(word[0] for word in words) in self.acronyms
 
-    def _follow(self, pair: tuple[str, str]) -> bool:
+    def _follow(self, pair: tuple[str, ...]) -> bool:
         """Return whether a word stands before another, as its neighbour or in one run of capitalised words."""
         ones, others = (self.spans.get(word, {}) for word in pair)
         return pair in self.pairs or any(ones[run][0] < others[run][1] for run in ones.keys() & others.keys())

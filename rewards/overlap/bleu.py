@@ -101,7 +101,7 @@ class Bleu(CorpusMetric):
                 )
                 orders = self.order if corpus else np.maximum(present.sum(-1), 1)
                 logs = np.where(present, np.log(precision), -np.inf if corpus else 0.0)
-                scored = matches.any(-1)
+                scored = matches.max(-1) > 0
             brevity = np.where(length > 0, np.exp(np.minimum(0.0, 1 - reference / length)), 0.0)
             return np.where(scored, brevity * np.exp(logs.sum(-1) / orders), 0.0)
 

@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 from rewards.base import Inputs, MetricResult
 from rewards.errors import MetricInputError, library, number, one_of, path_of
@@ -92,7 +92,7 @@ class Meteor(OverlapMetric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        options = {"stemmer": self._stemmer, "wordnet": self._synonyms}
+        options: dict[str, Any] = {"stemmer": self._stemmer, "wordnet": self._synonyms}
         options |= {"alpha": self.alpha, "beta": self.beta, "gamma": self.gamma}
         rows = zip(*self._rows(inputs), strict=True)
         scores = [max(float(self._score(gold, asked, **options)) for gold in golds) for asked, golds in rows]
@@ -194,9 +194,13 @@ class Meteor15(OverlapMetric):
         """Write a line to the program, which begins with the first one, and return the lines of its answer."""
         if self._program is None:
             self._messages = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            # Its messages go to a file: a pipe that nobody reads could fill up.
-            self._program = subprocess.Popen(self._command, **pipes, stderr=self._messages, encoding="utf-8")
+            self._program = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._messages,  # a file: a pipe that nobody reads could fill up
+                encoding="utf-8",
+            )
             weakref.finalize(self, _end, self._program)
         assert self._program.stdin and self._program.stdout and self._messages
         said: list[str] = []

@@ -108,7 +108,7 @@ class BARTScore(Metric):
         if part == "faithfulness":
             return self._pair_scores(inputs.contexts, inputs.questions)
         pairs, _ = inputs.pairs("references")
-        questions, references = map(list, zip(*pairs, strict=True))
+        questions, references = ([pair[side] for pair in pairs] for side in (0, 1))
         ends = (references, questions) if part == "precision" else (questions, references)
         values = iter(self._pair_scores(*ends))
         return [sum(next(values) for _ in group) / len(group) for group in inputs.references]
@@ -129,8 +129,8 @@ class BARTScore(Metric):
             lengths = [len(target_ids[row]) + len(source_ids[group[index]]) for index, row in pairs]
             for batch in batches_by_length(lengths, self.batch_size, tokens):
                 chosen = [pairs[at] for at in batch]
-                rows, targets = [index for index, _ in chosen], [target_ids[row] for _, row in chosen]
-                logprobs = self._decode(*encoded, rows, targets)
+                indices, wanted = [index for index, _ in chosen], [target_ids[row] for _, row in chosen]
+                logprobs = self._decode(*encoded, indices, wanted)
                 for (_, row), values in zip(chosen, logprobs, strict=True):
                     scores[row] = float(values.mean())
         return scores

@@ -247,7 +247,8 @@ def _global(globally: GlobalRelevance, question: str, context: str) -> tuple[lis
         single = [(having[: len(having) - same], False), (without[: len(without) - same], True)]
         for some, is_base in single:
             for (part, located), _, logprob in some:
-                gains.append(Gain(*located, piece, part, *((logprob, None) if is_base else (None, logprob)), None))
+                alone_or_after = (logprob, None) if is_base else (None, logprob)
+                gains.append(Gain(*located, piece, part, alone_or_after[0], alone_or_after[1], None))
         paired = zip(without[len(without) - same :], having[len(having) - same :], strict=True)
         for (_, _, first), ((part, located), _, second) in paired:
             gain = second - first if globally.logarithmic else math.exp(second) - math.exp(first)

@@ -127,14 +127,14 @@ class LocalRelevance(CountsCuts):
             cosine = unit[:, 1 : 1 + longest] @ unit.transpose(1, 2)
             return reduce(self.weights(attention, spans), cosine, spans)
 
-        rows = slice(1, 1 + longest)
+        asked = slice(1, 1 + longest)
         if self._blocks is not None:
-            with _reading([self._blocks[number - 1] for number in self.layers], rows, reduce_layer) as values:
+            with _reading([self._blocks[number - 1] for number in self.layers], asked, reduce_layer) as values:
                 self.encoder.model(**arguments)
             return values
         out = self.encoder.model(**arguments, output_attentions=True, output_hidden_states=True)
         chosen = [(out.attentions[number - 1], out.hidden_states[number]) for number in self.layers]
-        return [reduce_layer(attention[:, :, rows].amax(1), hidden) for attention, hidden in chosen]
+        return [reduce_layer(attention[:, :, asked].amax(1), hidden) for attention, hidden in chosen]
 
     def weights(self, attention: Tensor, spans: Spans) -> Tensor:
         """Return the weight of each context token for each question token, [pairs, question, sequence]."""
