@@ -60,7 +60,7 @@ def best_of_rows(values: Tensor, owners: Sequence[int], rows: int) -> Tensor:
     return best.scatter_reduce_(0, index, values, "amax")
 
 
-class Reward(ABC):
+class BaseReward(ABC):
     """What metrics and rewards of sets of questions (`rewards.set_rewards`) have in common."""
 
     name: ClassVar[str]
@@ -97,7 +97,7 @@ class Reward(ABC):
         return self
 
 
-class Metric(Reward):
+class Metric(BaseReward):
     """A metric of generated questions that is also a reward.
 
     A subclass sets the class attributes, builds its models in ``__init__``, and implements `compute` and `choices`.

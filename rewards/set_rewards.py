@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rewards.base import Reward
+from rewards.base import BaseReward
 from rewards.contract import check_row_by_row, scored
 from rewards.errors import MetricInputError, number
 from rewards.loading import load_for
@@ -54,7 +54,7 @@ class SetInputs:
     sentences: list[list[str]]  # the sentences that the questions are to cover; without any those of the context
 
 
-class SetReward(Reward):
+class SetReward(BaseReward):
     """A reward of sets of questions; a subclass sets the class attributes and implements `values` and `choices`."""
 
     bounds: tuple[float, float] = (0.0, 1.0)
