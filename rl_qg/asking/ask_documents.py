@@ -124,8 +124,7 @@ class _DocumentOutput(ABC):
         """What the rows depend on; the same on all processes."""
 
     @abstractmethod
-    def rows_of(self, passages: Sequence[DocumentPassage]) -> Iterable[Row]:
-        """The rows of some passages."""
+    def rows_of(self, passages: Sequence[DocumentPassage]) -> Iterable[Row]: ...
 
     @abstractmethod
     def beginning(self, passage: DocumentPassage, rank: int) -> Row:

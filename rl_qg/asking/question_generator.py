@@ -35,16 +35,9 @@ class QuestionGenerator:
     What is returned for a text does not depend on the other texts of a call: on a CPU it is the same to the last
     digit.
 
-    Args:
-        generator: writes the questions.
-        name: of the model, as the user gave it.
-        reader: answers the questions; a pair is kept if the reader finds its answer. None: this is not checked.
-        proposals: of answers, for the way `pipeline`; None: those of the rules.
-        reward: a metric that chooses among the questions and orders the pairs; None: their `score` does.
-        batch_size: answers that are decoded together.
-
-    `ways` are those in which the model makes pairs, the usual one first: of "pipeline", "multitask", "end2end";
-    `warning` is what to know of a model that was trained on the embedded corpus, as one sentence, "" for another.
+    `name` is the model, as the user gave it; `ways` are those in which the model makes pairs, the usual one first: of
+    "pipeline", "multitask", "end2end"; `warning` is what to know of a model that was trained on the embedded corpus,
+    as one sentence, "" for another.
     """
 
     def __init__(

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from rewards.embedding.token_embeddings import TextEncoder
 from rewards.frozen import FrozenModel
-from rl_qg.generation.sets import PooledQuestion, UnitPool
+from rl_qg.generation.generator import Kept
+from rl_qg.generation.sets import PooledQuestion
 from rl_qg.text.spans import sentence_spans
 from rl_qg.text.words import normalised_words
 
@@ -161,7 +162,6 @@ class PassagePool:
     """The pool of one passage: n questions, no two with the same words, and S sentences.
 
     Args:
-        context: the passage.
         questions: unit by unit, of each unit in the order of the pool.
         worthy: (S,) which sentences are worth asking about; None: all.
         answerability: (n,) 1 − p(impossible) of a reader; None without one.
@@ -196,7 +196,7 @@ class PassagePool:
         questions = tuple(question for question in written if id(question) in chosen)
         dropped = Counter({REPEATED: len(written) - len(questions)})
         for group in groups:
-            dropped += group.dropped if isinstance(group, UnitPool) else Counter()
+            dropped += group.dropped if isinstance(group, Kept) else Counter()
         flags = None if worthy is None else tuple(map(bool, worthy))
         return cls(context, questions, flags, dropped=dict(+dropped), similar=similar)
 
@@ -232,10 +232,9 @@ class PassagePool:
     def asked(self) -> Floats:
         """(n, S) of each sentence 1 if it is the question's unit, else the share of the question's words in it."""
         coverage = word_coverage(self.texts, [self.context[start:end] for start, end in self.sentences])
-        for row, question in enumerate(self.questions):
-            for column, span in enumerate(self.sentences):
-                if span == (question.start, question.end) and len(self.sentences) > 1:
-                    coverage[row, column] = 1.0
+        for row in range(len(self.questions)):
+            if (sentence := self.sentence_of(row)) is not None:
+                coverage[row, sentence] = 1.0
         return coverage
 
     @property
@@ -257,8 +256,7 @@ class PassagePool:
         """The pool, ready for JSON; `similar` is not part of it."""
         answerability = None if self.answerability is None else self.answerability.tolist()
         questions = [dict(vars(question)) for question in self.questions]
-        worthy = None if self.worthy is None else list(self.worthy)
-        return {"context": self.context, "questions": questions, "worthy": worthy, "answerability": answerability}
+        return {"context": self.context, "questions": questions, "worthy": self.worthy, "answerability": answerability}
 
     @classmethod
     def from_dict(cls, record: dict[str, Any], *, similar: Similarity = word_similarity) -> "PassagePool":

@@ -1,6 +1,5 @@
 """Sets of questions for passages: a generator of one of the six strategies, and a choice among what it wrote.
 
-from rl_qg.asking.sets import SetGenerator
 generator = SetGenerator.from_pretrained("RUN/scst", reader="miniature:reader")
 generator.sets(passages, number="auto")
 """
@@ -61,9 +60,7 @@ class SetQuestion:
     """A question of a set.
 
     Args:
-        question: the question.
-        start: first character of its unit in the passage; a unit is the passage or one of its sentences.
-        end: one past its last character.
+        start, end: characters of the passage, or of one of its sentences, that it was asked about.
         type: of the nine types: the one that was asked for, else the one that the question has.
         score: in [0, 1], higher is better: answerability, without a reader probability.
         scores: `probability` (geometric mean over the tokens), and with a reader `answerability`.
@@ -83,14 +80,9 @@ class SetQuestion:
 
 @dataclass(frozen=True)
 class QuestionSet:
-    """The questions of one passage, in the order in which they were chosen.
-
-    Args:
-        context: the passage.
-        questions: of the set.
-        pool: how many questions were generated.
-        reason: why there are fewer than asked for; "" if there are as many.
-        dropped: how many of the pool are not in the set, by reason.
+    """The questions of one passage, in the order in which they were chosen, of the `pool` of so many that were
+    generated: the `reason` why there are fewer than asked for ("" if there are as many), and how many of the pool were
+    `dropped` for what.
     """
 
     context: str
@@ -105,17 +97,8 @@ class QuestionSet:
 
 
 class SetGenerator:
-    """Makes sets of questions. `from_pretrained` makes one. Not for use by several threads at a time.
-
-    Args:
-        generator: trained with `model.task=sets`.
-        name: of the model, as the user gave it.
-        worthiness: says which sentences to ask about; None: all.
-        types: says which types of questions to ask about a sentence, for the granularity `type`; None: all nine.
-        reader: says what is answerable (`rewards.ReaderScore`, one that abstains); None: probability is the quality.
-        selector: for `select="learned"`.
-        similar: from questions to similarities.
-        candidates: as for `rl_qg.generation.sets.question_pool`.
+    """Makes sets of questions with a model of `model.task=sets`, which the user calls `name`. `from_pretrained` makes
+    one and says what the parts are. Not for use by several threads at a time.
     """
 
     def __init__(
@@ -271,15 +254,11 @@ class SetGenerator:
 def choose(
     pool: PassagePool, select: str | Select, number: Number, *, seed: int = 0, selector: LearnedSelector | None = None
 ) -> QuestionSet:
-    """The set that a selection takes from a pool.
+    """The set that a selection takes from a pool, of at most this `number` of questions (see `SetGenerator.sets`).
 
-    Args:
-        pool: of a passage.
-        select: one of `SELECTORS`, but not `auto`; or a function of its own, which questions of impossible answers do
-            not reach.
-        number: see `SetGenerator.sets`.
-        seed: of `rand`; with the passage's text it decides the draw, so that other passages do not.
-        selector: for `learned`.
+    `select` is one of `SELECTORS`, but not `auto`, or a function of its own, which questions of impossible answers do
+    not reach. The `seed` is for `rand` (with the passage's text it decides the draw, so that other passages do not),
+    the `selector` for `learned`.
     """
     name = select.__name__ if callable(select) else select
     dropped = Counter(pool.dropped)

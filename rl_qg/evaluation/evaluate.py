@@ -14,7 +14,7 @@ that a command that was killed goes on.
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,9 @@ import numpy as np
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.evaluation.predictions import (
     ALL,
-    CORPUS,
-    MEAN,
+    NOTES,
     Predictions,
     Rows,
-    brackets,
     draw_rows,
     file_table,
     not_alike,
@@ -40,7 +38,7 @@ from rl_qg.evaluation.predictions import (
     text_of,
 )
 from rl_qg.evaluation.references import GoldQuestions, as_published, grouped_rows, stated_sentence
-from rl_qg.evaluation.sets import HALVES, gap_files, is_set, passage_sets, rows_of_set, set_record, write_set_pairs
+from rl_qg.evaluation.sets import gap_files, is_set, passage_sets, rows_of_set, set_record, write_set_pairs
 from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, write_results
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
@@ -56,16 +54,6 @@ UNIT = "in the unit of each metric"
 
 LOOKED_AT = 200  # rows from which the language of a file is found
 MOSTLY = 0.9  # share of a question's letters from which on it is in a script
-LANGUAGE_NOTE = (
-    "In its script: 90 % of the letters are, or are in words of the passage. In it: found by common words and "
-    "letters, which short questions may not have (cannot be told)."
-)
-MEASURES = (
-    "Nine types: shares, and their distance from those of the human questions (0 to 1). Sentences: the share of those "
-    "that people ask about (by shared words) that the file asks about too. Repeated: the share of questions whose "
-    f"words another one of the set has. {HALVES.capitalize()}: half of the human questions about a passage against "
-    "the other half, as if two people had asked. Gap closed: (file − random) / (oracle − random), of F1."
-)
 
 
 # --- In which language questions are: whether in the one that was wanted, mostly that of the passages
@@ -128,14 +116,15 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     )
     gap = gap_files(settings.gap, [*sources])
     read = {name: _rows(source, gold, settings.level == "sentence") for name, source in sources.items()}
-    rows = {name: file.rows for name, file in read.items()}
+    rows = {name: of_file for name, (of_file, _, _) in read.items()}
     if settings.compat == "lmqg":
         rows = {name: grouped_rows(of_file, settings.level, settings.aggregation) for name, of_file in rows.items()}
         metrics = as_published(metrics)
     for rows_of_file in rows.values():  # all files are checked before the first is scored
         for label, metric in metrics.items():
             check_rows(label, metric, rows_of_file, "add it (human questions: references=train.json)")
-    sets = passage_sets(rows, gold, [row for file in read.values() for row in file.empty]) if settings.sets else None
+    empty = [row for _, of_file, _ in read.values() for row in of_file]
+    sets = passage_sets(rows, gold, empty) if settings.sets else None
     files = [_scored(name, rows_of_file, metrics, settings, folder) for name, rows_of_file in rows.items()]
     corpus = {label: metric.corpus for label, metric in metrics.items() if _has_corpus_form(metric)}  # type: ignore[attr-defined]
     why = not_alike(files)
@@ -146,7 +135,7 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         "references": gold.hashes() if gold is not None else {},
         "settings": asdict(settings),
         "counts": {
-            file.name: {"questions": len(file.rows), "passages": file.draws.passages, **read[file.name].counts}
+            file.name: {"questions": len(file.rows), "passages": file.draws.passages, **read[file.name][2]}
             for file in files
         },
         "signatures": signatures,
@@ -197,17 +186,12 @@ def _named_inputs(predictions: Any, columns: Set[str]) -> dict[str, Any]:
     return dict(zip(names, paths, strict=True))
 
 
-@dataclass(frozen=True)
-class _FileRows:
-    """What a file holds: a row for each question, and one for each passage about which it asks nothing."""
-
-    rows: list[MetricRow]
-    empty: list[MetricRow]
-    counts: dict[str, Any]
-
-
-def _rows(source: QuestionTable, gold: GoldQuestions | None, by_sentence: bool) -> _FileRows:
-    """Every row of a file, and how many were joined to `gold` in which way; equal passages are kept once."""
+def _rows(
+    source: QuestionTable, gold: GoldQuestions | None, by_sentence: bool
+) -> tuple[list[MetricRow], list[MetricRow], dict[str, Any]]:
+    """A row for each question of a file, one for each passage about which it asks nothing, and how many were joined to
+    `gold` in which way; equal passages are kept once.
+    """
     contexts: dict[str, str] = {}
     rows: list[MetricRow] = []
     empty: list[MetricRow] = []
@@ -237,7 +221,7 @@ def _rows(source: QuestionTable, gold: GoldQuestions | None, by_sentence: bool) 
             f"{unjoined}: no question in {gold} is about its passage and answer ({joined['']:,} of {len(rows):,} rows "
             "have none there); give the file they were made from, or leave references= and what needs it out"
         )
-    return _FileRows(rows, empty, {"references_by": dict(joined)} if joined else {})
+    return rows, empty, {"references_by": dict(joined)} if joined else {}
 
 
 def _single(
@@ -247,11 +231,8 @@ def _single(
     if gold is not None:
         references, how = gold.find(row.fields.get("id"), context, answer)
     found = None if references is None else tuple(references)
-    return [
-        MetricRow(
-            row.where, question, context, answer, found, source.value(row, "sentence"), source.value(row, "title")
-        )
-    ], how
+    sentence, title = source.value(row, "sentence"), source.value(row, "title")
+    return [MetricRow(row.where, question, context, answer, found, sentence, title)], how
 
 
 def _scored(
@@ -288,20 +269,16 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
         joined = ", ".join(f"{number:,} by {how}" for how, number in count.get("references_by", {}).items())
         how = f"; references joined: {joined}" if joined else ""
         facts.append(f"{name}: {count['questions']:,} questions on {count['passages']:,} passages{how}.")
-    facts.append(brackets(settings))
+    facts.append(NOTES["brackets"].format(**settings))
     if settings["language"] not in (OTHER, *TYPE_TABLES):
-        known = ", ".join(TYPE_TABLES)
-        facts.append(f"No table by type of question: types are known in {known}, and not in {settings['language']}.")
+        facts.append(NOTES["no_types"].format(known=", ".join(TYPE_TABLES), language=settings["language"]))
     if settings["language"] == OTHER:
-        facts.append(
-            "Language not known (or language=other): words are split as in English, and there is no table by type of "
-            "question; give a code, such as language=en."
-        )
+        facts.append(NOTES["unknown_language"])
     if settings["compat"] == "lmqg":
         level = settings["level"]
         of = f"; the {settings['aggregation']} question of each {level}, against all human ones"
         level += "" if level == "answer" else of
-        facts.append(f"As lmqg computes its published numbers (compat=lmqg), level {level}: not fair, see signatures.")
+        facts.append(NOTES["lmqg"].format(level=level))
     if record["not_paired"]:
         facts.append(f"Not compared question by question: {record['not_paired']}.")
     facts += filter(None, [few_passages(min(count["passages"] for count in record["counts"].values()))])
@@ -316,25 +293,19 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
 
 
 def _tables(record: Mapping[str, Any]) -> list[Table]:
-    note = f"{CORPUS}: counts summed over all questions, then one score. {MEAN}: each question scored on its own."
+    note = NOTES["scores"]
     if record["lower_is_better"]:
         note += f" Better when lower: {', '.join(record['lower_is_better'])}."
     whole = [row for row in record["scores"] if row["by"] == ALL]
     tables = [Table(f"Scores ({UNIT})", file_table(whole, "form"), note)]
-    note = (
-        "First minus second, on the same questions; p: two-sided, by paired bootstrap over passages; Holm's "
-        "correction over {family} differences."
-    )
-    tables += test_table(f"Differences ({UNIT})", record["tests"], ("metric", "form"), "pair", note)
-    if shares := {name: share for name, share in record["languages"].items() if share}:
-        tables.append(
-            Table("Language of the questions", [*map(_language_line, shares, shares.values())], LANGUAGE_NOTE)
-        )
+    columns = ("metric", "form")
+    tables += test_table(f"Differences ({UNIT})", record["tests"], columns, "pair", NOTES["tests_of_questions"])
+    if lines := [_language_line(name, share) for name, share in record["languages"].items() if share]:
+        tables.append(Table("Language of the questions", lines, NOTES["language"]))
     if "sets" in record:
         tables.append(Table(f"Sets of questions ({UNIT})", file_table(record["sets"], "part"), _set_note(record)))
-        tables.append(
-            Table("Number, types and sentences of the sets", file_table(record["set_measures"], "part"), MEASURES)
-        )
+        lines = file_table(record["set_measures"], "part")
+        tables.append(Table("Number, types and sentences of the sets", lines, NOTES["measures"]))
     several = len(record["counts"]) > 1
     for by, title in (("type", f"By type of question ({UNIT})"), ("length", f"By length of the question ({UNIT})")):
         for name in record["counts"]:
@@ -346,15 +317,9 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
 
 def _set_note(record: Mapping[str, Any]) -> str:
     counts = record["set_counts"]
-    note = (
-        f"All questions about a passage against all its references, paired one to one (Multi-M), then the mean over "
-        f"{counts['passages']:,} passages; {counts['left_out']:,} more have references and no question in any file. "
-        "precision, recall: the pairs' scores over the number of questions, of references; averaged: each question "
-        "against all references at once."
-    )
     without = [f"{name} asks nothing about {count:,}" for name, count in counts["without_questions"].items() if count]
     left_out = [f"{label} left out: {why}" for label, why in record["not_in_sets"].items()]
-    return note + "".join(f" {sentence}." for sentence in [*without, *left_out])
+    return NOTES["sets"].format(**counts) + "".join(f" {sentence}." for sentence in [*without, *left_out])
 
 
 def _language_line(name: str, share: Mapping[str, Any]) -> dict[str, str]:

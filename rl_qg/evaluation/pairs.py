@@ -25,7 +25,7 @@ from rl_qg.data.formats import IMPOSSIBLE, MALFORMED_RECORD
 from rl_qg.data.layouts import FIELD, MALFORMED, split_pairs
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.evaluation.evaluate import sources_of
-from rl_qg.evaluation.predictions import Rows, brackets, file_table, test_of, test_table, text_of, with_better
+from rl_qg.evaluation.predictions import NOTES, Rows, file_table, test_of, test_table, text_of, with_better
 from rl_qg.evaluation.references import HumanSources
 from rl_qg.evaluation.sets import PassageJudge, judged_passages
 from rl_qg.pages.results import Page, Table, as_text, write_results
@@ -314,27 +314,19 @@ def evaluate_pairs(metrics: Mapping[str, Reward], settings: EvaluateSettings, fo
 
 def _facts(record: Mapping[str, Any]) -> list[str]:
     settings, human = record["settings"], record["human"]
-    facts = [_of_file(name, count) for name, count in record["counts"].items()]
+    facts = []
+    for name, count in record["counts"].items():
+        asked = count["passages"] - count["without_pairs"]
+        line = NOTES["pairs_of_file"].format(name=name, asked=asked, **count)
+        if count["passages_without_human_pairs"]:
+            line += NOTES["elsewhere"].format(**count)
+        facts.append(f"{line}{_dropped(count['dropped'])}.")
     facts.append(f"Human: {human['pairs']:,} pairs on {human['passages']:,} passages{_dropped(human['dropped'])}.")
     if human["not_asked"]:
         fate = "count as 0" if settings["passages"] == "all" else "are left out (passages=all counts them as 0)"
         facts.append(f"{human['not_asked']:,} of these passages are in no file: they {fate}.")
     passages = min(count["passages"] for count in record["counts"].values())
-    return [*facts, brackets(settings), *filter(None, [few_passages(passages)])]
-
-
-def _of_file(name: str, count: Mapping[str, Any]) -> str:
-    parts = [
-        f"{count['repeated']:,} exact repetitions",
-        f"{count['answers_not_in_passage']:,} answers not in their passage",
-        f"{count['answers_several_times_in_passage']:,} that stand in it several times",
-    ]
-    if count["passages_without_human_pairs"]:
-        parts.append(f"{count['passages_without_human_pairs']:,} more passages without human pairs are left out")
-    return (
-        f"{name}: {count['pairs']:,} pairs on {count['passages'] - count['without_pairs']:,} of {count['passages']:,} "
-        f"passages (people: {count['human_pairs']:,}); {', '.join(parts)}{_dropped(count['dropped'])}."
-    )
+    return [*facts, NOTES["brackets"].format(**settings), *filter(None, [few_passages(passages)])]
 
 
 def _dropped(counts: Mapping[str, int]) -> str:
@@ -342,19 +334,10 @@ def _dropped(counts: Mapping[str, int]) -> str:
 
 
 def _tables(record: Mapping[str, Any]) -> list[Table]:
-    note = (
-        "QAAligned: precision is the mean over a passage's pairs of the best score with any human pair, recall the "
-        "mean over the human pairs of the best with any pair; a good pair repeated in other words is not punished. "
-        "One to one: each pair counts once. Then the mean over passages; a passage without pairs has 0."
-    )
     left_out = [f"{label} left out: {why}." for label, why in record["left_out"].items()]
     scores, tests = ([{**row, "part": _part(row)} for row in record[key]] for key in ("scores", "tests"))
-    tables = [Table("Question-answer pairs", file_table(scores, "part"), " ".join([note, *left_out]))]
-    note = (
-        "First minus second, on the same passages; p: two-sided, by paired bootstrap over passages; Holm's "
-        "correction over {family} differences."
-    )
-    return tables + test_table("Differences", tests, ("metric", "part"), "files", note)
+    tables = [Table("Question-answer pairs", file_table(scores, "part"), " ".join([NOTES["pairs"], *left_out]))]
+    return tables + test_table("Differences", tests, ("metric", "part"), "files", NOTES["tests_of_pairs"])
 
 
 def _part(row: Mapping[str, Any]) -> str:

@@ -12,11 +12,13 @@ from rl_qg.data.examples import passage_hash
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.pages.results import Table, estimate_text, joined_rows, p_text
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import packaged_yaml
 from rl_qg.scoring.kept_scores import MetricRow, ScoreDraws, texts_hash
 from rl_qg.stats.intervals import Bounds, Floats, PassageDraws, add_holm, difference, difference_p, estimate
 from rl_qg.text.question_types import TYPE_TABLES, TYPES, question_type
 from rl_qg.text.words import word_count
 
+NOTES: dict[str, str] = packaged_yaml(__file__, "notes.yaml")
 ALL, MEAN, CORPUS = "all", "mean of questions", "corpus"
 Rows = list[dict[str, Any]]
 
@@ -152,20 +154,14 @@ def text_of(source: QuestionTable, row: TableRow, column: str) -> str:
     return text
 
 
-def brackets(settings: Mapping[str, Any]) -> str:
-    """For people: what the brackets of a table are."""
-    draws = f"{settings['resamples']:,} draws, seed {settings['seed']}"
-    return f"Brackets: 95 % bootstrap intervals over passages ({draws})."
-
-
 def file_table(rows: Rows, part: str) -> list[dict[str, str]]:
     """For people a line for each metric and value of `part`, with a column for each file."""
     return joined_rows(rows, ("metric", part), lambda row: {row["predictions"]: estimate_text(row, 4)})
 
 
 def test_table(title: str, rows: Rows, columns: Sequence[str], pair: str, note: str, digits: int = 4) -> list[Table]:
-    """The table of paired tests for people, none without tests. It begins with `columns`, `pair` heads the column of
-    both names, and `{family}` in `note` is the number of tests.
+    """The table of paired tests for people, none without tests. It begins with `columns`, and `pair` heads the column
+    of both names.
     """
     lines = [
         {

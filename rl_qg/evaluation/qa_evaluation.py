@@ -24,7 +24,7 @@ from rewards.signature import format_signature
 from rl_qg.data.examples import QAExample, examples_hash, passage_hash, report_limit
 from rl_qg.data.reading import QAData, read_examples
 from rl_qg.data.splits import take
-from rl_qg.evaluation.predictions import Rows, test_table, with_better
+from rl_qg.evaluation.predictions import NOTES, Rows, test_table, with_better
 from rl_qg.miniatures.in_settings import with_encoder
 from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, p_text, write_page
 from rl_qg.readers.train_reader import TrainedReader, train_on_synthetic
@@ -191,14 +191,9 @@ def qa_page(record: Mapping[str, Any]) -> Page:
     facts = [f"Scored on {gold['questions']:,} human questions about {gold['passages']:,} passages."]
     for name, system in record["systems"].items():
         counts = " + ".join(f"{file['questions']:,}" for file in system["files"].values())
-        facts.append(
-            f"{name}: {counts} questions" + (", a reader for each file." if len(system["files"]) > 1 else ".")
-        )
-    settings = record["settings"]
-    facts.append(
-        f"Brackets: 95 % bootstrap intervals over passages and seeds ({settings['resamples']:,} draws, seed "
-        f"{settings['seed']}); with one seed they say nothing about others."
-    )
+        several = ", a reader for each file" if len(system["files"]) > 1 else ""
+        facts.append(f"{name}: {counts} questions{several}.")
+    facts.append(NOTES["brackets_of_readers"].format(**record["settings"]))
     facts += filter(None, [few_passages(gold["passages"])])
     lines = joined_rows(
         record["scores"],
@@ -206,7 +201,7 @@ def qa_page(record: Mapping[str, Any]) -> Page:
         lambda row: {"seeds": str(row["seeds"]), WORDS[row["metric"]]: estimate_text(row, 2)},
     )
     tables = [Table("Readers taught by each generator alone (percent)", lines)]
-    note = "First minus second, on the same questions; p: two-sided, by paired bootstrap; Holm over {family}."
+    note = NOTES["tests_of_readers"]
     tests = [{**row, "score": WORDS[row["metric"]]} for row in record["tests"]]
     tables += test_table("Differences (points)", tests, ("score",), "generators", note, digits=2)
     if record["correlations"]:

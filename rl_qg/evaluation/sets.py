@@ -66,30 +66,23 @@ def rows_of_set(
     Its references are all human questions about the passage: those of `gold` if given, else its own.
     """
     listed = row.fields["questions"]
-    questions = [_question(item) for item in (listed if isinstance(listed, list) else [None])]
-    if any(question is None for question in questions):
+    items = listed if isinstance(listed, list) else [None]
+    questions: list[Any] = [item.get("question") if isinstance(item, dict) else item for item in items] or [""]
+    if not all(isinstance(question, str) for question in questions):
         raise InputError(
             f"{row.where}: 'questions' is no list of texts, or of objects with a text 'question'; give one of these, "
             "or one row for each question"
         )
     if context is None:
         raise InputError(f"{row.where}: no 'context', and a set of questions is about one; add it")
-    how = ""
     found = None if references is None else tuple(references)
     if gold is not None:
         found = gold.of_passage(context)
-        how = BY_PASSAGE if found else ""
-    asked = [question for question in questions if question is not None] or [""]
     rows = [
         MetricRow(f"{row.where}, question {number}", question, context, None, found)
-        for number, question in enumerate(asked, 1)
+        for number, question in enumerate(questions, 1)
     ]
-    return rows, how
-
-
-def _question(item: Any) -> str | None:
-    text = item.get("question") if isinstance(item, dict) else item
-    return text if isinstance(text, str) else None
+    return rows, BY_PASSAGE if gold is not None and found else ""
 
 
 # --- What sets are like beside their agreement with human ones
@@ -208,12 +201,10 @@ def halves(references: Questions, contexts: Sequence[str], seed: int) -> list[tu
     """
     drawn = []
     for number, (questions, context) in enumerate(zip(references, contexts, strict=True)):
-        if len(questions) < 2:
-            continue
-        shuffled = sorted(questions)
+        shuffled, middle = sorted(questions), len(questions) // 2
         random.Random(f"{seed} {passage_hash(context)}").shuffle(shuffled)
-        middle = len(shuffled) // 2
-        drawn.append((number, shuffled[:middle], shuffled[middle:]))
+        if middle:
+            drawn.append((number, shuffled[:middle], shuffled[middle:]))
     return drawn
 
 
@@ -259,11 +250,6 @@ class PassageSets:
     references: QuestionLists
     predictions: dict[str, QuestionLists]
     left_out: int = 0
-
-    def counts(self) -> dict[str, Any]:
-        """Of passages: all in the sets, those that a file does not ask about, and those that no file does."""
-        without = {name: sum(not questions for questions in sets) for name, sets in self.predictions.items()}
-        return {"passages": len(self.contexts), "without_questions": without, "left_out": self.left_out}
 
 
 def passage_sets(
@@ -339,8 +325,10 @@ def set_record(
     for name, questions in sets.predictions.items():
         rows += _means(name, SELF_BLEU, {"mean": self_bleu(questions)}, draws)
         rows += _means(name, MISSING, {"mean": cardinality_difference(questions, sets.references)}, draws)
+    without = {name: sum(not questions for questions in of_file) for name, of_file in sets.predictions.items()}
+    counts = {"passages": len(sets.contexts), "without_questions": without, "left_out": sets.left_out}
     return {
-        **{"sets": rows, "set_counts": sets.counts(), "set_signatures": signatures, "not_in_sets": left_out},
+        **{"sets": rows, "set_counts": counts, "set_signatures": signatures, "not_in_sets": left_out},
         **{"set_measures": measures, "set_measure_signatures": dict(SIGNATURES)},
     }
 
@@ -405,9 +393,8 @@ def judged_passages(
 def multi_of(metric: Any) -> PassageJudge:
     """Multi-M of a metric; `MetricInputError` where it cannot judge sets."""
     if not isinstance(metric, Metric):
-        raise MetricInputError(
-            "it is no rewards.Metric, which names the columns it needs and the bounds of its scores"
-        )
+        why = "which names the columns it needs and the bounds of its scores"
+        raise MetricInputError(f"it is no rewards.Metric, {why}")
     if "answers" in metric.needs:
         raise MetricInputError("it needs an answer, and the questions of a set have several")
     multi = Multi(metric, clip=metric.bounds[0] < 0)
@@ -425,10 +412,17 @@ def _means(name: str, label: str, columns: Mapping[str, ArrayLike], draws: Passa
     ]
 
 
-def set_pairs(sets: PassageSets, multi: Multi, passages: int) -> list[dict[str, Any]]:
-    """So many passages, spread evenly over all: `context`, `references`, and for each file (`files`) its `questions`
-    and `pairs`: place of the question, place of the reference, score, by the largest sum.
+def write_set_pairs(
+    folder: Path, sets: PassageSets, metrics: Mapping[str, Reward], left_out: Mapping[str, str], passages: int
+) -> None:
+    """Write `set_pairs.json`: the label of the first metric that judges sets, its signature, and so many passages,
+    spread evenly over all: `context`, `references`, and for each file (`files`) its `questions` and `pairs`: place of
+    the question, place of the reference, score, by the largest sum.
     """
+    label = next((label for label in metrics if label not in left_out), None)
+    if label is None:
+        raise InputError("page=…: no metric compares questions with references; add one, such as metrics=[rouge_l]")
+    multi: Multi = multi_of(metrics[label]).judge
     taken = slice(0, None, max(1, len(sets.contexts) // passages))
     contexts, references = sets.contexts[taken][:passages], sets.references[taken][:passages]
     texts = zip(contexts, references, strict=True)
@@ -437,17 +431,6 @@ def set_pairs(sets: PassageSets, multi: Multi, passages: int) -> list[dict[str, 
         questions = of_file[taken][:passages]
         for row, asked, pairs in zip(shown, questions, multi.pairs(questions, references, contexts), strict=True):
             row["files"][name] = {"questions": asked, "pairs": [list(pair) for pair in pairs]}
-    return shown
-
-
-def write_set_pairs(
-    folder: Path, sets: PassageSets, metrics: Mapping[str, Reward], left_out: Mapping[str, str], passages: int
-) -> None:
-    """Write `set_pairs.json`: the label of the first metric that judges sets, its signature, and `set_pairs` by it."""
-    label = next((label for label in metrics if label not in left_out), None)
-    if label is None:
-        raise InputError("page=…: no metric compares questions with references; add one, such as metrics=[rouge_l]")
-    multi = multi_of(metrics[label]).judge
-    record = {"metric": label, "signature": multi.signature, "of": len(sets.contexts)}
+    record = {"metric": label, "signature": multi.signature, "of": len(sets.contexts), "passages": shown}
     with writing(folder):
-        write_json(folder / FILE, record | {"passages": set_pairs(sets, multi, passages)})
+        write_json(folder / FILE, record)

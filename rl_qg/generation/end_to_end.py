@@ -1,12 +1,11 @@
 """All pairs of a passage at once: a generator trained with `model.task=pairs` (end-to-end of Ushio et al. 2023)."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from rl_qg.generation.generator import CandidateGenerator, WrittenPart, text_parts
+from rl_qg.generation.generator import CandidateGenerator, Kept, WrittenPart, text_parts
 from rl_qg.generation.tasks import ANSWER, PAIR, TaskRow, pair_key, pair_parts, pairs_row, row_tasks
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.spans import sentence_spans, tokens
@@ -26,26 +25,16 @@ class GeneratedPair:
     tokens: int = 0
 
 
-class PassagePairs(list[GeneratedPair]):
-    """The pairs of one passage, in the order in which they were written; `dropped` counts by reason those that were
-    left out: `incomplete` (no question, no answer, or cut at the longest text), `answer not in the text` and
-    `repeated`.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dropped: Counter[str] = Counter()
+PassagePairs = Kept[GeneratedPair]
 
 
 @torch.inference_mode()
 def generate_pairs(
     generator: CandidateGenerator, contexts: Sequence[str], *, beams: int = 4, max_new_tokens: int = 256
 ) -> list[PassagePairs]:
-    """The pairs of each passage, with true offsets, from the best text of a beam search; one batch.
-
-    The answer of a pair is placed at its first occurrence that no earlier pair has, in a sentence that shares most
-    words with the question; if all are taken, the earlier pairs' places count too. Of a passage that is longer than
-    the model reads only the beginning is asked about.
+    """The pairs of each passage, with true offsets, from the best text of a beam search; one batch. Left out, and
+    counted, is what is `incomplete` (no question, no answer, or cut at the longest text), has an `answer not in the
+    text`, or is `repeated`. Of a passage that is longer than the model reads only the beginning is asked about.
     """
     if "pairs" not in row_tasks(generator.task):
         raise InputError(
@@ -86,8 +75,8 @@ def _placed(row: TaskRow, parts: Sequence[WrittenPart]) -> PassagePairs:
 
 
 def place_of(question: str, answer: str, context: str, taken: set[int]) -> tuple[int, int] | None:
-    """Start and end of the answer to a question in a passage, at its place among several; None if it is not there.
-    Places that begin at one of those `taken` by earlier pairs are chosen only if there is no other.
+    """Start and end of the answer to a question in a passage: the first place in a sentence that shares most words
+    with the question, of those that no earlier pair has `taken`, or of all if these are none; None if it is not there.
     """
     places = occurrences(context, answer)
     free = [place for place in places if place[0] not in taken] or places

@@ -4,10 +4,11 @@ Encoder-decoders (BART, T5, …) and causal models (GPT-2, Qwen, …) have the s
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from rl_qg.generation.prompts import CausalPromptEncoder, Prompt, PromptEncoder,
 from rl_qg.generation.sharing import share_passages
 
 Tensors = dict[str, Tensor]
+Item = TypeVar("Item")
 LENGTH_STEP = 32  # tokens, see `CandidateGenerator.is_independent`
 ALIGNMENT = 64  # bytes, as in memory that PyTorch allocates
 # Switches off the decoding rules that the generation config of a checkpoint may contain.
@@ -63,10 +65,10 @@ class CandidateGenerator:
             (`rewards.arithmetic`), which changes values only by rounding.
         engine: "own" (beams share the encoded passage) or "library" (`generate` of transformers). Causal models always
             use the library.
-        independent: whether what is decoded for an example shall not depend on the other examples of its batch, to the
-            last digit, on a CPU. Where that can be had (`is_independent`), it holds for inputs that are padded to the
-            same length, a multiple of `LENGTH_STEP` tokens or the longest input: all linear layers are packed, so that
-            a row is always multiplied alike, and rows that have ended stay in the batch.
+        independent: what is decoded for an example shall not depend on the other examples of its batch, to the last
+            digit, on a CPU. Where that can be had (`is_independent`), it holds for inputs that are padded to the same
+            length, a multiple of `LENGTH_STEP` tokens or the longest input: all linear layers are packed, so that a
+            row is always multiplied alike, and rows that have ended stay in the batch.
         language: of examples that name none, for models with language codes; None: the one it was trained with.
 
     `task` is what the model was trained for (`rl_qg.generation.tasks.TASKS`).
@@ -186,10 +188,6 @@ class Decoder(ABC):
         """What the model reads before the texts."""
 
     @abstractmethod
-    def tokens_before(self, rows: Tensors) -> int:
-        """How many tokens of a generated sequence are not of the text."""
-
-    @abstractmethod
     def generate(self, rows: Tensors, **options: Any) -> Tensor:
         """The tokens (n, t) that the library's `generate` gives, without those before the text."""
 
@@ -210,7 +208,7 @@ class Decoder(ABC):
     def sample(self, batch: Tensors, draws: Tensor, rules: DecodingRules) -> tuple[Tensor, Tensor]:
         """Tokens (b · n, t) that `draws` (b, n, longest t) choose, and the log-probability of each row."""
         rows = _repeated(self.encoded(batch), draws.shape[1])
-        drawn = LogitsProcessorList([DrawnTokens(rules.for_samples(), draws.flatten(0, 1), self.tokens_before(rows))])
+        drawn = LogitsProcessorList([DrawnTokens(rules.for_samples(), draws.flatten(0, 1))])
         tokens = self.generate(rows, **GREEDY, max_new_tokens=rules.max_new_tokens, logits_processor=drawn)
         return tokens, self.logprobs(rows, tokens).sum(-1)
 
@@ -270,9 +268,6 @@ class EncoderDecoder(Decoder):
         rows = self.encoded(batch)
         return decode(self.model, rows["states"], rows["mask"], rules, starts=rows["starts"], **options)
 
-    def tokens_before(self, rows: Tensors) -> int:
-        return rows["starts"].shape[1]
-
     def generate(self, rows: Tensors, **options: Any) -> Tensor:
         starts, encoded = rows["starts"], BaseModelOutput(last_hidden_state=rows["states"])
         begun = {"decoder_input_ids": starts, "decoder_start_token_id": starts[:, 0].tolist()}
@@ -297,11 +292,8 @@ class CausalDecoder(Decoder):
     def encoded(self, batch: Tensors) -> Tensors:
         return batch
 
-    def tokens_before(self, rows: Tensors) -> int:
-        return rows["input_ids"].shape[1]
-
     def generate(self, rows: Tensors, **options: Any) -> Tensor:
-        return self.model.generate(**rows, **options)[:, self.tokens_before(rows) :]
+        return self.model.generate(**rows, **options)[:, rows["input_ids"].shape[1] :]
 
     def logits(self, rows: Tensors, tokens: Tensor) -> Tensor:
         mask = torch.cat((rows["attention_mask"], torch.ones_like(tokens)), 1)
@@ -315,15 +307,15 @@ class CausalDecoder(Decoder):
 
 class DrawnTokens(LogitsProcessor):
     """Leaves `generate` one token for each row: the one that its random number in [0, 1), of `uniform` (rows, longest
-    t), draws from softmax(logits) after the `rules`. `start` tokens stand before the first generated one.
+    t), draws from softmax(logits) after the `rules`.
     """
 
-    def __init__(self, rules: LogitsProcessorList, uniform: Tensor, start: int) -> None:
-        self.rules, self.uniform, self.start = rules, uniform, start
+    def __init__(self, rules: LogitsProcessorList, uniform: Tensor) -> None:
+        self.rules, self.columns = rules, iter(uniform.unbind(1))
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Logits (rows, v) of which one in each row is finite."""
-        chosen = choose_tokens(self.rules(input_ids, scores), self.uniform[:, input_ids.shape[1] - self.start])
+        chosen = choose_tokens(self.rules(input_ids, scores), next(self.columns))
         return torch.full_like(scores, -torch.inf).scatter(1, chosen.unsqueeze(-1), 0.0)
 
 
@@ -339,6 +331,16 @@ def _repeated(rows: Tensors, copies: int) -> Tensors:
 def up_to_end(tokens: Tensor, end: int) -> Tensor:
     """Which of the tokens (rows, t) are not after the first end token."""
     return (tokens == end).cumsum(-1) - (tokens == end).int() == 0
+
+
+class Kept(list[Item]):
+    """What is kept of the texts about one passage or unit, in the order in which it was written; `dropped` counts what
+    is left out, by reason.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropped: Counter[str] = Counter()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ twice is two units. Sentences are those of `rl_qg.text.spans.sentence_spans`, in
 """
 
 import logging
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -28,7 +27,7 @@ from torch import Tensor
 from rewards.words import answer_f1
 from rl_qg.data.examples import QAExample, passage_hash, seeded_rank
 from rl_qg.generation.decoding import DecodingRules, uniform_draws
-from rl_qg.generation.generator import CandidateGenerator, text_parts
+from rl_qg.generation.generator import CandidateGenerator, Kept, text_parts
 from rl_qg.generation.tasks import QUESTION, TaskRow, Unit, escape, taught, unescape
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
@@ -215,15 +214,7 @@ class PooledQuestion:
     rank: int
 
 
-class UnitPool(list[PooledQuestion]):
-    """The questions about one unit, by rank, then by their places in the text; `dropped` counts by reason what is left
-    out: `incomplete` (no word, or cut at the longest text that the model has learned) and `repeated` (the same
-    normalised words as an earlier one).
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dropped: Counter[str] = Counter()
+UnitPool = Kept[PooledQuestion]
 
 
 @torch.inference_mode()
@@ -235,7 +226,9 @@ def question_pool(
     top_p: float = 0.9,
     seed: int = 0,
 ) -> list[UnitPool]:
-    """A `UnitPool` for each unit; it may be empty. Of `one2many` the texts are split at `<question>`.
+    """The questions about each unit, by rank, then by their places in the text; of `one2many` the texts are split at
+    `<question>`. Left out, and counted, is what is `incomplete` (no word, or cut at the longest text that the model
+    has learned) or `repeated` (the same normalised words as an earlier one).
 
     Random numbers depend on `seed` and the unit alone, so the other units change a pool at most where the rounding of
     padded batches does; the texts of fewer candidates are the first of those of more.

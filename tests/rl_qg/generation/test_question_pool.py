@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.generation.generator import CandidateGenerator, Kept
 from rl_qg.generation.prompts import Prompt, PromptEncoder, add_highlight
 from rl_qg.generation.sets import CANDIDATES, PooledQuestion, Unit, UnitPool, question_pool, units_of
 from rl_qg.generation.tasks import QUESTION
@@ -69,7 +69,7 @@ UNIT = Unit(CONTEXT, 12, 19)
 def pool_of(real: CandidateGenerator, texts: list[str], mode: str, cut: int = 100) -> UnitPool:
     written: Any = Written(real, texts, mode, cut)
     (pool,) = question_pool(written, [UNIT], candidates=len(texts))
-    assert isinstance(pool, UnitPool)
+    assert isinstance(pool, Kept)
     return pool
 
 
