@@ -49,11 +49,12 @@ from rl_qg.settings.generation import FOR_PAIRS, FOR_SETS, WITHOUT_ANSWERS, Trai
 from rl_qg.text.words import counted
 
 PASSAGES = 8  # that are asked about together
+Generator = QuestionGenerator | SetGenerator
 NOT_MADE_BY = ("input", "output", "format", "granularity", "mode", "order")  # keys that no row depends on
 
 
 def ask_documents(
-    generator: QuestionGenerator | SetGenerator,
+    generator: Generator,
     documents: Sequence[Document],
     output: Path,
     *,
@@ -290,10 +291,7 @@ def set_format(name: str, chosen: str) -> str:
 
 
 def _made_by(
-    generator: QuestionGenerator | SetGenerator,
-    values: Mapping[str, Any],
-    left_out: Sequence[str],
-    folders: Sequence[str],
+    generator: Generator, values: Mapping[str, Any], left_out: Sequence[str], folders: Sequence[str]
 ) -> dict[str, Any]:
     """The settings with the model and the hashes of what is loaded from the folders, where they are given."""
     chosen = {name: value for name, value in values.items() if name not in left_out}
@@ -301,7 +299,7 @@ def _made_by(
     return {**chosen, "model": generator.name, "weights": weights}
 
 
-def passages_of(generator: QuestionGenerator | SetGenerator, documents: Sequence[Document]) -> list[DocumentPassage]:
+def passages_of(generator: Generator, documents: Sequence[Document]) -> list[DocumentPassage]:
     return [
         DocumentPassage(f"{name}-{number}", document.name, part.text, part.start)
         for name, document in zip(unique_names(documents), documents, strict=True)

@@ -164,7 +164,7 @@ class AnswerProposals:
             for span in propose([passage.text])[0]
         ]
         ordered = sorted(spans, key=lambda span: (-span.score, span.start))
-        return [span for span, _ in spread(text, ordered, lambda span: (0, span.start))][:number]
+        return [span for span, _, _ in spread(text, ordered, lambda span: (span.start, span.end))][:number]
 
     @property
     def left_out(self) -> int:

@@ -11,7 +11,7 @@ prediction to no-regret online learning", AISTATS 2011), since these are the set
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from rewards import RougeL
-from rewards.base import Metric
 from rl_qg.asking.set_pool import Floats, PassagePool
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
@@ -28,15 +27,13 @@ from rl_qg.text.question_types import NINE_TYPES, nine_type
 from rl_qg.text.words import normalised_words, word_count
 
 
-def reference_scores(questions: Sequence[str], references: Sequence[str], metric: Metric | None = None) -> Floats:
-    """The score of each question with each human one, (questions, references), by a metric that compares with
-    references and has no score below 0; None: ROUGE-L.
-    """
+def reference_scores(questions: Sequence[str], references: Sequence[str]) -> Floats:
+    """ROUGE-L of each question with each human one, (questions, references)."""
     shape = (len(questions), len(references))
     if not all(shape):
         return np.zeros(shape)
     pairs = [(question, [reference]) for question in questions for reference in references]
-    scores = (metric or RougeL()).score([question for question, _ in pairs], references=[gold for _, gold in pairs])
+    scores = RougeL().score([question for question, _ in pairs], references=[gold for _, gold in pairs])
     return np.array(scores.scores).reshape(shape)
 
 
@@ -162,15 +159,9 @@ class LearnedSelector:
         return selector
 
 
-def train_selector(
-    pools: Sequence[PassagePool],
-    references: Sequence[Sequence[str]],
-    scores: Callable[[Sequence[str], Sequence[str]], Floats] = reference_scores,
-) -> LearnedSelector:
-    """Learn to select from pools of passages, all with answerability or all without, and the human questions of each;
-    `scores` makes of questions and references their scores (n, references), from 0 up.
-    """
-    known = [(pool, scores(pool.texts, gold)) for pool, gold in zip(pools, references, strict=True)]
+def train_selector(pools: Sequence[PassagePool], references: Sequence[Sequence[str]]) -> LearnedSelector:
+    """Learn to select from pools of passages, all with answerability or all without, and human questions of each."""
+    known = [(pool, reference_scores(pool.texts, gold)) for pool, gold in zip(pools, references, strict=True)]
     useful = [(pool, values) for pool, values in known if values.size]
     readers = {pool.answerability is not None for pool, _ in useful}
     if len(readers) != 1:
@@ -183,29 +174,25 @@ def train_selector(
         np.concatenate([_size_features(pool) for pool, _ in useful]),
         np.array([float(values.shape[1]) for _, values in useful]),
     )
-    rows: list[Floats] = []
-    targets: list[Floats] = []
+    steps: list[tuple[Floats, Floats]] = []
     gain: Regression | None = None
     for _ in range(ROUNDS):
         for pool, values in useful:
-            _visit(pool, values, gain, rows, targets)
-        gain = Regression.fit(np.concatenate(rows), np.concatenate(targets))
+            steps += _steps(pool, values, gain)
+        gain = Regression.fit(*(np.concatenate(columns) for columns in zip(*steps, strict=True)))
     assert gain is not None
     return LearnedSelector(gain, size, readers.pop(), len(useful))
 
 
-def _visit(
-    pool: PassagePool, scores: Floats, gain: Regression | None, rows: list[Floats], targets: list[Floats]
-) -> None:
-    """Build a set, by the true gains or by those of a model, and add features and true gains of all questions that are
-    left at each step.
+def _steps(pool: PassagePool, scores: Floats, gain: Regression | None) -> Iterator[tuple[Floats, Floats]]:
+    """Build a set, by the true gains or by those of a model: features and true gains of all questions that are left at
+    each step.
     """
     fixed, chosen = _fixed_features(pool), list[int]()
     for _ in range(min(len(pool.questions), scores.shape[1] + BEYOND)):
         features, true = _features(pool, fixed, chosen), gains(scores, chosen)
         left = np.setdiff1d(np.arange(len(pool.questions)), chosen)
-        rows.append(features[left])
-        targets.append(true[left])
+        yield features[left], true[left]
         by = true if gain is None else gain(features)
         chosen.append(int(left[by[left].argmax()]))
 

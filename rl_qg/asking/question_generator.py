@@ -85,9 +85,6 @@ class QuestionGenerator:
                 questions of an answer and orders the pairs, and its value is in `scores` under its name. Pairs on
                 which it fails come last, and are counted in `dropped`. `score` stays as it is.
             batch_size: answers that are decoded together.
-
-        Raises:
-            InputError: there is no such folder or model, it generates no questions, or the reward needs human ones.
         """
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if batch_size < 1:
@@ -219,20 +216,11 @@ class QuestionGenerator:
     def score(
         self, questions: Sequence[str], contexts: Sequence[str], answers: Answers, *, language: str = "en"
     ) -> list[dict[str, float]]:
-        """How good questions are for their answers: for each `score`, `logprob`, `probability` and, with a reader,
-        `round_trip`, as `ask` computes them; with a reward its value too.
+        """How good questions are for their answers (texts or spans) in contexts of any length: for each `score`,
+        `logprob`, `probability` and, with a reader, `round_trip`, as `ask` computes them; with a reward its value too.
 
         Nothing is known ({}) of a question that is empty, or whose answer is not in its context or does not fit into
-        the model's input.
-
-        Args:
-            questions: one for each context.
-            contexts: of any length.
-            answers: one for each question, a text or a span.
-            language: as in `ask`.
-
-        Raises:
-            InputError: the three are not lists of equally many, or the model asks about no given answers.
+        the model's input. `InputError` where the three are not lists of equally many, or as of `check`.
         """
         for name, given in (("questions", questions), ("contexts", contexts), ("answers", answers)):
             if not _is_list(given):

@@ -112,7 +112,7 @@ def select(
 
 def choose(text: str, pairs: Sequence[QAPair], number: int | None, *, dropped: Counter[str]) -> QAPairs:
     """Steps 2 and 3 of the rule for pairs that are good enough, best first, such as those of several passages."""
-    order = _in_order(text, pairs)
+    order = spread(text, range(len(pairs)), lambda at: (pairs[at].answer_start, pairs[at].answer_end))
     distinct = _distinct([pairs[at] for at, _, _ in order], dropped)
     chosen = [order[place] for place in distinct[:number]]
     dropped[NOT_NEEDED] += len(distinct) - len(chosen)
@@ -157,34 +157,22 @@ def _good_enough(pairs: Sequence[ProposedPair], min_score: float, dropped: Count
     return kept
 
 
-def _in_order(text: str, pairs: Sequence[QAPair]) -> list[tuple[int, int, int]]:
-    """The index of each pair with its rank among those of its answer, and, of equal rank, of its sentence; in the
-    order in which they are taken.
-    """
-    of_answer: Counter[tuple[int, int]] = Counter()
-    ranked = []
-    for at, pair in enumerate(pairs):
-        answer = pair.answer_start, pair.answer_end
-        ranked.append((of_answer[answer], at))
-        of_answer[answer] += 1
-    ordered = spread(text, ranked, lambda item: (item[0], pairs[item[1]].answer_start))
-    return [(at, rank, place) for (rank, at), place in ordered]
-
-
-def spread(text: str, items: Sequence[Item], place_of: Callable[[Item], tuple[int, int]]) -> list[tuple[Item, int]]:
-    """Items of a text, the best first, in the order in which they are taken, each with its rank within its sentence.
-    `place_of` gives the rank that an item has already (lower ones come first), and its first character.
+def spread(
+    text: str, items: Sequence[Item], place_of: Callable[[Item], tuple[int, int]]
+) -> list[tuple[Item, int, int]]:
+    """Items of a text, the best first, in the order in which they are taken: each with its rank among those of its
+    place in the text, and, of equal rank, of its sentence.
     """
     starts = [start for start, _ in sentences(text)]
-    taken: Counter[tuple[int, int]] = Counter()
+    of_place, of_sentence = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
     ranked = []
     for item in items:
-        rank, start = place_of(item)
-        sentence = rank, bisect_right(starts, start)
-        ranked.append((rank, taken[sentence], item))
-        taken[sentence] += 1
-    ranked.sort(key=lambda one: one[:2])  # stable: the better item stays first
-    return [(item, place) for _, place, item in ranked]
+        place = place_of(item)
+        rank, sentence = of_place[place], (of_place[place], bisect_right(starts, place[0]))
+        ranked.append((item, rank, of_sentence[sentence]))
+        of_place[place] += 1
+        of_sentence[sentence] += 1
+    return sorted(ranked, key=lambda one: one[1:])  # stable: the better item stays first
 
 
 def _distinct(pairs: Sequence[ProposedPair] | Sequence[QAPair], dropped: Counter[str]) -> list[int]:

@@ -68,15 +68,9 @@ def mmr(quality: Floats, similarity: Floats, number: int, *, relevance: float = 
 
 
 def cover(
-    quality: Floats,
-    coverage: Floats,
-    number: int | None,
-    *,
-    weights: Floats | None = None,
-    share: float = SHARE,
-    least: float = LEAST_GAIN,
+    quality: Floats, coverage: Floats, number: int | None, *, weights: Floats | None = None, least: float = LEAST_GAIN
 ) -> list[int]:
-    """Greedy maximum of Σ_s w_s · max_x c(x, s) + share · Σ_x q(x), at least (1 − 1/e) of the largest value.
+    """Greedy maximum of Σ_s w_s · max_x c(x, s) + `SHARE` · Σ_x q(x), at least (1 − 1/e) of the largest value.
 
     c is `coverage` (n, sentences), in [0, 1]: how much of a sentence a question covers; w the `weights` (sentences,),
     None: 1 each. Without a number it stops where no question gains `least`; the best question is always taken.
@@ -85,7 +79,7 @@ def cover(
     covered = np.zeros(coverage.shape[1])
     chosen: list[int] = []
     while len(chosen) < min(len(quality) if number is None else number, len(quality)):
-        gains = np.clip(coverage - covered, 0, None) @ w + share * quality
+        gains = np.clip(coverage - covered, 0, None) @ w + SHARE * quality
         gains[chosen] = -np.inf
         best = int(gains.argmax())
         if number is None and chosen and gains[best] < least:
@@ -134,10 +128,10 @@ class SentenceVectors:
     counts as 0. `encoder` is a folder or Hub name, such as `sentence-transformers/all-MiniLM-L6-v2`.
     """
 
-    def __init__(self, encoder: str | Path, *, device: str | torch.device | None = None, batch_size: int = 32) -> None:
+    def __init__(self, encoder: str | Path, *, device: str | torch.device | None = None) -> None:
         model = FrozenModel(encoder, "encoder", device=device, dtype="float32")
         layers = [int(model.model.config.num_hidden_layers)]
-        self._encoder = TextEncoder(model, layers, batch_size=batch_size, name="similarity")
+        self._encoder = TextEncoder(model, layers, batch_size=32, name="similarity")
 
     @torch.inference_mode()
     def __call__(self, questions: Sequence[str]) -> Floats:
@@ -259,15 +253,11 @@ class PassagePool:
         return {"context": self.context, "questions": questions, "worthy": self.worthy, "answerability": answerability}
 
     @classmethod
-    def from_dict(cls, record: dict[str, Any], *, similar: Similarity = word_similarity) -> "PassagePool":
+    def from_dict(cls, record: dict[str, Any]) -> "PassagePool":
         values, worthy = record["answerability"], record["worthy"]
-        return cls(
-            record["context"],
-            tuple(PooledQuestion(**question) for question in record["questions"]),
-            None if worthy is None else tuple(worthy),
-            None if values is None else np.array(values),
-            similar=similar,
-        )
+        questions = tuple(PooledQuestion(**question) for question in record["questions"])
+        flags = None if worthy is None else tuple(worthy)
+        return cls(record["context"], questions, flags, None if values is None else np.array(values))
 
 
 def with_answerability(pools: Sequence[PassagePool], reader: AnswerabilityReader) -> list[PassagePool]:

@@ -92,8 +92,7 @@ class QuestionSet:
     dropped: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        questions = [asdict(question) | {"scores": dict(question.scores)} for question in self.questions]
-        return asdict(self) | {"questions": questions, "dropped": dict(self.dropped)}
+        return asdict(self)
 
 
 class SetGenerator:

@@ -109,11 +109,8 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     """Score every file with every metric, and write the results to `folder`; return the record."""
     settings = replace(settings, language=language_of_files(settings))
     sources = sources_of(settings)
-    gold = (
-        GoldQuestions(settings.references, settings.references_split)
-        if settings.references not in ("", None)
-        else None
-    )
+    has_gold = settings.references not in ("", None)
+    gold = GoldQuestions(settings.references, settings.references_split) if has_gold else None
     gap = gap_files(settings.gap, [*sources])
     read = {name: _rows(source, gold, settings.level == "sentence") for name, source in sources.items()}
     rows = {name: of_file for name, (of_file, _, _) in read.items()}

@@ -41,14 +41,6 @@ EXACT, SHARE, NUMBER = "exact answers", "share", "number"
 DISTINCT, REPEATED, MORE = "distinct questions", "repeated pairs", "pairs less human pairs"
 UNTESTED = (MORE,)  # neither side is better
 LOWER_IS_BETTER = (REPEATED,)
-NAMES = {  # of the parts of a metric
-    "precision": "QAAligned precision",
-    "recall": "QAAligned recall",
-    "f1": "QAAligned F1",
-    "one_to_one_precision": "one-to-one precision",
-    "one_to_one_recall": "one-to-one recall",
-    "one_to_one_f1": "one-to-one F1",
-}
 Columns = dict[tuple[str, str], Floats]
 """Values of the passages by metric and part; NaN where a passage has none."""
 
@@ -341,4 +333,7 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
 
 
 def _part(row: Mapping[str, Any]) -> str:
-    return row["part"] if " " in row["metric"] else NAMES[row["part"]]  # the label of a metric has no spaces
+    """`QAAligned recall`, `one-to-one F1`; the parts of our own measures as they are, whose names have spaces."""
+    name = row["part"].removeprefix("one_to_one_")
+    whole = f"{'QAAligned' if name == row['part'] else 'one-to-one'} {name.replace('f1', 'F1')}"
+    return row["part"] if " " in row["metric"] else whole

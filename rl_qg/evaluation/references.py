@@ -8,7 +8,7 @@ are all human questions about the same passage and answer.
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,6 @@ from rl_qg.scoring.reward_scorer import Reward
 
 log = logging.getLogger(__name__)
 BY_ID, BY_ANSWER, BY_PASSAGE = "id", "passage and answer", "passage"
-
-
-@dataclass(frozen=True)
-class _HumanQuestion:
-    question: str
-    passage: str
-    answers: frozenset[str]
-
-    def is_about(self, passage: str | None, answer: str | None) -> bool:
-        """Whether it is about these, as far as they are known."""
-        return passage in (None, self.passage) and (not answer or answer in self.answers)
 
 
 class HumanSources:
@@ -76,7 +65,8 @@ class GoldQuestions(HumanSources):
 
     def __init__(self, sources: Any, split: str = "train") -> None:
         super().__init__(sources, split)
-        self._by_id: defaultdict[str, set[_HumanQuestion]] = defaultdict(set)
+        # Question, passage and answers of each record.
+        self._by_id: defaultdict[str, set[tuple[str, str, frozenset[str]]]] = defaultdict(set)
         self._by_answer: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
         self._by_passage: defaultdict[str, list[str]] = defaultdict(list)
         for record in self.records():
@@ -84,7 +74,7 @@ class GoldQuestions(HumanSources):
             if not question or record.unusable == IMPOSSIBLE:
                 continue
             passage, answers = passage_hash(record.context), frozenset(text.strip() for text, _ in record.answers)
-            human = _HumanQuestion(question, passage, answers)
+            human = question, passage, answers
             if human not in self._by_id[record.id]:  # a record that two sources share is one
                 self._by_passage[passage].append(question)
             self._by_id[record.id].add(human)
@@ -106,8 +96,9 @@ class GoldQuestions(HumanSources):
         passage = None if context is None else passage_hash(context)
         answer = (answer or "").strip()
         same_id = self._by_id.get("" if example_id is None else str(example_id), set())
-        if len(same_id) == 1 and (human := next(iter(same_id))).is_about(passage, answer):
-            return (human.question,), BY_ID
+        for question, of_passage, answers in same_id if len(same_id) == 1 else ():
+            if passage in (None, of_passage) and (not answer or answer in answers):  # as far as they are known
+                return (question,), BY_ID
         questions = self._by_answer.get((passage, answer)) if passage and answer else None
         return (tuple(questions), BY_ANSWER) if questions else ((), "")
 

@@ -37,29 +37,28 @@ HIGHLIGHT = "<hl>"
 SEPARATOR = "\nQuestion:"
 PROMPT_FILE = "prompt.json"
 SHORTEST = 16  # tokens of an input, as in the settings
+AT_ONCE = 1000  # examples that are encoded together to count cuts
 log = logging.getLogger(__name__)
-
-# What a generator reads of an example: its passage or the sentence of its answer, and what is marked in it.
-#
-# | input | text | marked |
-# | --- | --- | --- |
-# | `paragraph_answer` | the passage | the answer |
-# | `sentence_answer` | the sentence of the answer | the answer |
-# | `paragraph_sentence` | the passage | the sentence of the answer; the question may be about anything in it |
-# | `paragraph` | the passage | nothing |
-#
-# The first three are columns of QG-Bench (Ushio et al. 2022, section 3), there with the first occurrence of the
-# answer, here with its true place. Rewards and measures see the passage and the answer in any case.
-
+CODE = re.compile(r"[a-z]{2,3}_([A-Z]{2}|[A-Z][a-z]{3})")  # de_DE of mBART, deu_Latn of NLLB
+Result = TypeVar("Result")
 WHOLE = "paragraph_answer"
 INPUTS = (WHOLE, "sentence_answer", "paragraph_sentence", "paragraph")
 ABOUT_ANSWERS = (WHOLE, "sentence_answer")  # models with these inputs ask about a given answer
 
 
 def as_input(example: QAExample, form: str) -> QAExample:
-    """The example with the context that the generator reads, and with what is marked in it as its answer.
+    """The example with the context that the generator reads, and with what is marked in it as its answer; without an
+    answer it stays as it is. Rewards and measures see the passage and the answer in any case.
 
-    Without an answer it stays as it is.
+    | input | text | marked |
+    | --- | --- | --- |
+    | `paragraph_answer` | the passage | the answer |
+    | `sentence_answer` | the sentence of the answer | the answer |
+    | `paragraph_sentence` | the passage | the sentence of the answer; the question may be about anything in it |
+    | `paragraph` | the passage | nothing |
+
+    The first three are columns of QG-Bench (Ushio et al. 2022, section 3), there with the first occurrence of the
+    answer, here with its true place.
     """
     if form == WHOLE or not example.answers:
         return example
@@ -73,29 +72,23 @@ def as_input(example: QAExample, form: str) -> QAExample:
     return replace(example, context=context[first:last], answers=(Answer(context[start:end], start - first),))
 
 
-# Language codes of multilingual generators: what stands in their inputs, and before the question in the decoder.
-#
-# | tokenizer | input | decoder | learned |
-# | --- | --- | --- | --- |
-# | mBART-cc25 | `X </s> de_DE` | `de_DE Q` | `Q </s>` |
-# | mBART-50, NLLB | `de_DE X </s>` | `</s> de_DE Q` | `Q </s>` |
-#
-# Sources: Liu et al. 2020 (mBART), Tang et al. 2020 (mBART-50), and `shift_tokens_right` of the library. The code is
-# given, never chosen: it is no part of the question, of its probability or of what decoding rules see.
-
-CODE = re.compile(r"[a-z]{2,3}_([A-Z]{2}|[A-Z][a-z]{3})")  # de_DE of mBART, deu_Latn of NLLB
-Result = TypeVar("Result")
-
-
 class LanguageCodes:
-    """The codes of a tokenizer, none for most, and the one that it writes where a row names no language."""
+    """The language codes of a multilingual tokenizer, none for most, and the `default` where a row names no language:
+    what stands in inputs, and before the question in the decoder.
+
+    | tokenizer | input | decoder | learned |
+    | --- | --- | --- | --- |
+    | mBART-cc25 | `X </s> de_DE` | `de_DE Q` | `Q </s>` |
+    | mBART-50, NLLB | `de_DE X </s>` | `</s> de_DE Q` | `Q </s>` |
+
+    Sources: Liu et al. 2020 (mBART), Tang et al. 2020 (mBART-50), and `shift_tokens_right` of the library. The code is
+    given, never chosen: it is no part of the question, of its probability or of what decoding rules see.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, default: str = "") -> None:
         vocabulary = tokenizer.get_added_vocab() if getattr(tokenizer, "src_lang", None) is not None else {}
-        self._tokenizer, self._codes = (
-            tokenizer,
-            sorted(filter(CODE.fullmatch, vocabulary), key=vocabulary.__getitem__),
-        )
+        self._tokenizer = tokenizer
+        self._codes = sorted(filter(CODE.fullmatch, vocabulary), key=vocabulary.__getitem__)
         self.default = self._known(default) if default and self._codes else getattr(tokenizer, "src_lang", None) or ""
         if self._codes:
             self._write(self.default)
@@ -150,13 +143,10 @@ class LanguageCodes:
 
     def set_generation(self, config: GenerationConfig) -> None:
         """Let the library's `generate` begin with the default code; without codes nothing is changed."""
-        if not self._codes:
-            return
-        code = self._tokenizer.convert_tokens_to_ids(self.default)
-        if self._leads:
-            config.decoder_start_token_id, config.forced_bos_token_id = self._tokenizer.eos_token_id, code
-        else:
-            config.decoder_start_token_id = code
+        if self._codes:
+            code = self._tokenizer.convert_tokens_to_ids(self.default)
+            config.decoder_start_token_id = self._tokenizer.eos_token_id if self._leads else code
+            config.forced_bos_token_id = code if self._leads else config.forced_bos_token_id
 
 
 @dataclass(frozen=True)
@@ -421,11 +411,11 @@ class PromptEncoder:
         lengths = torch.tensor([len(row) for row in rows])
         return {"input_ids": ids, "attention_mask": (torch.arange(longest) < lengths[:, None]).long()}
 
-    def count_cuts(self, examples: Sequence[QAExample], chunk: int = 1000) -> dict[str, int]:
+    def count_cuts(self, examples: Sequence[QAExample]) -> dict[str, int]:
         """The numbers of inputs, of inputs cut to a window, of tokens cut, and of answers longer than the window."""
         counts = {"inputs": len(examples), "windowed": 0, "tokens_cut": 0, "answers_cut": 0}
-        for start in range(0, len(examples), chunk):
-            for source in self.encode(examples[start : start + chunk]):
+        for start in range(0, len(examples), AT_ONCE):
+            for source in self.encode(examples[start : start + AT_ONCE]):
                 counts["windowed"] += source.tokens_cut > 0
                 counts["tokens_cut"] += source.tokens_cut
                 counts["answers_cut"] += source.answer_cut

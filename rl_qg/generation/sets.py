@@ -40,6 +40,7 @@ MODES = ("one2one", "one2many")
 ORDERS = ("position", "shuffle", "best")
 CANDIDATES = {"paragraph": 20, "sentence": 10, "type": 5}  # of the paper, for one2one
 TEXTS = 64  # that are decoded together
+ORDERED_TOGETHER = 16  # rows
 log = logging.getLogger(__name__)
 
 
@@ -67,13 +68,10 @@ def units_of(
     types: Sequence[Sequence[str]] | None = None,
 ) -> list[Unit]:
     """The units of a passage, by their places; those of one sentence in the order of `NINE_TYPES`. A sentence without
-    a letter or digit, such as `* * *`, is none.
+    a letter or digit, such as `* * *`, is none; a paragraph is one unit in any case.
 
-    Args:
-        context: the passage.
-        granularity: one of `GRANULARITIES`; a paragraph is one unit, whatever the other arguments.
-        worthy: which of its sentences (`sentence_spans`) are asked about; None: all.
-        types: the types of each of these sentences; None: all nine. Read for `type` alone.
+    `worthy` says which of the sentences (`sentence_spans`) are asked about (None: all), `types` the types of each
+    (None: all nine), for the granularity `type` alone.
     """
     _check_choice("ask.granularity", granularity, GRANULARITIES)
     if granularity == "paragraph":
@@ -310,9 +308,7 @@ def _pool(generator: CandidateGenerator, row: TaskRow, texts: Sequence[tuple[Ten
 # --- the order in which a model itself would write the questions of a set
 
 
-def in_order_of_model(
-    rows: Sequence[TaskRow], generator: CandidateGenerator, granularity: str, *, batch_size: int = 16
-) -> list[TaskRow]:
+def in_order_of_model(rows: Sequence[TaskRow], generator: CandidateGenerator, granularity: str) -> list[TaskRow]:
     """Rows of `one2many` with their questions in the order of the model (`ask.order=best`).
 
     A set has no order, but cross-entropy needs one, and punishes a model that writes the right questions in another.
@@ -329,8 +325,8 @@ def in_order_of_model(
     several = [number for number, row in enumerate(rows) if len(row.sources) > 1 and row.question]
     several.sort(key=lambda number: len(rows[number].context))
     ordered = list(rows)
-    for start in ProgressBar(range(0, len(several), batch_size), desc="order of questions", unit="batches"):
-        numbers = several[start : start + batch_size]
+    for start in ProgressBar(range(0, len(several), ORDERED_TOGETHER), desc="order of questions", unit="batches"):
+        numbers = several[start : start + ORDERED_TOGETHER]
         texts = generator.greedy([rows[number] for number in numbers], max_new_tokens=prompt.max_target_length)
         for number, text in zip(numbers, texts, strict=True):
             row = rows[number]
