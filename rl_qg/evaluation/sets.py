@@ -128,14 +128,12 @@ def measure_rows(
       sets.
     - nine types: the share of each type (`nine_type`) among all questions; `distance`: half the sum of the
       absolute differences of these shares from those of the references (0: the same, 1: nothing in common).
-    - sentences: `coverage`, the share of the sentences with human questions that are asked about too
-      (`rl_qg.evaluation.sets`), where there are such sentences.
+    - sentences: `coverage`, the share of the sentences with human questions that are asked about too, where there are
+      such sentences.
     - repeated questions: `share` of all questions whose words another question of the set has.
 
-    The references, as `human questions`, have the rows that do not compare with references.
-
-    `predictions` are for each file the questions of each passage, `references` the human ones, `draws` of the
-    passages.
+    `predictions` are for each file the questions of each passage, `references` the human ones, which have the rows
+    that do not compare with references too; `draws` are of the passages.
     """
     human, human_types = _lengths(references), _type_shares(references, draws)
     rows: Rows = []
@@ -157,7 +155,7 @@ def measure_rows(
         rows += [
             _row(name, metric, part, of_draws, draws)
             for (metric, part), of_draws in values.items()
-            if questions is not references or part in ("mean", "share", *NINE_TYPES)
+            if name != HUMAN or part in ("mean", "share", *NINE_TYPES)
         ]
     return rows
 
