@@ -3,6 +3,7 @@ passages, with some made worse, on a page of this machine.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +31,11 @@ def run_demo(settings: RateDemoSettings, protocol: Protocol) -> None:
     if not (plan / "plan.json").exists():
         with atomic_writer(questions) as file:
             file.write(lines)
-        write_plan(
-            RatePlanSettings(questions=str(questions), output=str(plan), study="demo", pay_per_hour=0.0), protocol
-        )
+        planned = RatePlanSettings(questions=str(questions), output=str(plan), study="demo", pay_per_hour=0.0)
+        write_plan(planned, protocol)
     print("Open the address below, rate the questions, and end with Ctrl-C.")
-    serve_study(
-        RateServeSettings(
-            plan=str(plan),
-            study=str(study),
-            port=settings.port,
-            volunteers=True,
-            panel_parameter="",
-            tasks_per_rater=None,
-        )
-    )
+    options = RateServeSettings(plan=str(plan), study=str(study), port=settings.port, volunteers=True)
+    serve_study(replace(options, panel_parameter="", tasks_per_rater=None))
     print(
         "Which questions do you prefer? The answer is in analysis.html after\n"
         f"  rl-qg rate export study={study} output={folder / 'ratings'}\n"

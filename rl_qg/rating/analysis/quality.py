@@ -7,7 +7,7 @@ tasks of a rater, and the published p stands beside it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from rl_qg.stats.rank_tests import rank_sum, signed_rank
 
 # --- How raters rate: repeats, equal values, times. None of it decides whose ratings count. ---
 
+Rows = list[dict[str, Any]]
 FAST = 3.0  # times as fast as the study's median
 LONG_RUN = 8  # equal values on end (Graham et al., "Can machine translation systems be evaluated by the crowd alone")
 MOSTLY = 0.5  # share of one value
@@ -28,38 +29,17 @@ FEWEST_REPEATS = 3
 _DRAWS = 1000
 
 
-@dataclass(frozen=True)
-class Habits:
-    """Of one rater; None where there is nothing to compute it from."""
-
-    rater: str
-    ratings: int  # how many values
-    missing: int  # criteria of items that have none
-    repeats: int = 0  # items seen twice
-    repeat_difference: float | None = None  # mean |difference| of both ratings, in points
-    chance_difference: float | None = None  # the same for two of the rater's own questions, drawn at random
-    p_repeats: float | None = None  # how often such a draw is as consistent
-    repeat_r: float | None = None  # correlation of first and second rating
-    longest_run: int = 0  # of equal values, in the order shown
-    most_frequent: float | None = None  # share of the most frequent value
-    alike: float | None = None  # share of items whose criteria all have one value
-    spread: float | None = None  # standard deviation of all values
-    seconds: float | None = None  # median of an item
-    speed: float | None = None  # the study's median time over it, on the log scale
-    changes: float | None = None  # values set per rating
-    flags: tuple[str, ...] = ()  # what is unusual
-
-
-def habits_of_raters(rated: RatedItems, *, seed: int = 0) -> list[Habits]:
-    """Every rater's habits; `seed` is of the draws for repeats."""
+def habits_of_raters(rated: RatedItems, *, seed: int = 0) -> Rows:
+    """Every rater's habits; None where there is nothing to compute one from. `seed` is of the draws for repeats."""
     timed = rated.seconds[rated.seconds > 0]
     median = float(np.exp(np.median(np.log(timed)))) if len(timed) else None
     sliders = len(np.unique(rated.values[~np.isnan(rated.values)])) > SLIDER_VALUES
     rng = np.random.default_rng(seed)
-    return [_habits(rated, number, median, sliders, rng) for number in range(len(rated.raters))]
+    rows = [_habits(rated, number, median, rng) for number in range(len(rated.raters))]
+    return [row | {"flags": [*_flags(row, sliders)]} for row in rows]
 
 
-def _habits(rated: RatedItems, rater: int, median: float | None, sliders: bool, rng: np.random.Generator) -> Habits:
+def _habits(rated: RatedItems, rater: int, median: float | None, rng: np.random.Generator) -> dict[str, Any]:
     own = rated.rater == rater
     values = rated.values[own]
     known = values[~np.isnan(values)]
@@ -68,32 +48,35 @@ def _habits(rated: RatedItems, rater: int, median: float | None, sliders: bool, 
     seconds = float(np.median(timed)) if len(timed) else None
     changed = rated.changes[own & ~np.isnan(rated.changes)]
     runs = (_longest_run(rated.values[own & (rated.task == task)]) for task in np.unique(rated.task[own]))
-    habits = Habits(
-        rater=rated.raters[rater],
-        ratings=len(known),
-        missing=int(np.isnan(values).sum()),
+    return {
+        "rater": rated.raters[rater],
+        "ratings": len(known),  # how many values
+        "missing": int(np.isnan(values).sum()),  # criteria of items that have none
         **_repeats(rated, own, rng),
-        longest_run=max(runs, default=0),
-        most_frequent=float(np.unique(known, return_counts=True)[1].max() / len(known)) if len(known) else None,
-        alike=float((np.ptp(full, axis=1) == 0).mean()) if len(full) and full.shape[1] > 1 else None,
-        spread=float(known.std(ddof=1)) if len(known) > 1 else None,
-        seconds=seconds,
-        speed=median / seconds if median and seconds else None,
-        changes=float(changed.sum() / max(1, len(known))) if len(changed) else None,
-    )
-    return replace(habits, flags=tuple(_flags(habits, sliders)))
+        "longest_run": max(runs, default=0),  # of equal values, in the order shown
+        # The share of the most frequent value, and of items whose criteria all have one value.
+        "most_frequent": float(np.unique(known, return_counts=True)[1].max() / len(known)) if len(known) else None,
+        "alike": float((np.ptp(full, axis=1) == 0).mean()) if len(full) and full.shape[1] > 1 else None,
+        "spread": float(known.std(ddof=1)) if len(known) > 1 else None,  # standard deviation of all values
+        "seconds": seconds,  # median of an item
+        "speed": median / seconds
+        if median and seconds
+        else None,  # the study's median time, on the log scale, over it
+        "changes": float(changed.sum() / max(1, len(known))) if len(changed) else None,  # values set per rating
+    }
 
 
-def _flags(one: Habits, sliders: bool) -> Iterator[str]:
-    if one.spread is not None and one.spread <= 1e-9:
+def _flags(one: Mapping[str, Any], sliders: bool) -> Iterator[str]:
+    """What is unusual."""
+    if one["spread"] is not None and one["spread"] <= 1e-9:
         yield "all values equal"
-    elif sliders and one.longest_run > LONG_RUN:
-        yield f"{one.longest_run} equal values on end"
-    elif sliders and one.ratings > LONG_RUN and one.most_frequent is not None and one.most_frequent > MOSTLY:
-        yield f"{one.most_frequent:.0%} of values equal"
-    if one.speed is not None and one.speed > FAST:
-        yield f"{one.speed:.1f} times as fast as the median"
-    if one.p_repeats is not None and one.repeats >= FEWEST_REPEATS and one.p_repeats > 0.5:
+    elif sliders and one["longest_run"] > LONG_RUN:
+        yield f"{one['longest_run']} equal values on end"
+    elif sliders and one["ratings"] > LONG_RUN and (one["most_frequent"] or 0) > MOSTLY:
+        yield f"{one['most_frequent']:.0%} of values equal"
+    if (one["speed"] or 0) > FAST:
+        yield f"{one['speed']:.1f} times as fast as the median"
+    if one["repeats"] >= FEWEST_REPEATS and (one["p_repeats"] or 0) > 0.5:
         yield "repeats no more alike than other questions"
 
 
@@ -108,15 +91,20 @@ def _longest_run(values: Floats) -> int:
 
 
 def _repeats(rated: RatedItems, own: NDArray[np.bool_], rng: np.random.Generator) -> dict[str, Any]:
-    """The fields of `Habits` about questions that the rater saw twice."""
+    """About questions that the rater saw twice: how many; the mean |difference| of both ratings, in points, and of two
+    of the rater's own questions, drawn at random; how often such a draw is as consistent; and the correlation of first
+    and second rating.
+    """
+    found: dict[str, Any] = {"repeats": 0, "repeat_difference": None, "chance_difference": None}
+    found |= {"p_repeats": None, "repeat_r": None}
     rows = np.flatnonzero(own & rated.is_kind(REPEAT) & (rated.original != NO_ORIGINAL))
     first, second = rated.values[rated.original[rows]], rated.values[rows]
     known = ~np.isnan(first) & ~np.isnan(second)
     if not known.any():
-        return {}
+        return found
     a, b = first[known], second[known]
     difference = float(np.abs(a - b).mean())
-    found: dict[str, Any] = {"repeats": len(rows), "repeat_difference": difference}
+    found |= {"repeats": len(rows), "repeat_difference": difference}
     if len(a) > 2 and np.ptp(a) > 0 and np.ptp(b) > 0:
         found["repeat_r"] = float(np.corrcoef(a, b)[0, 1])
     others = np.flatnonzero(own & ~rated.is_kind(REPEAT))
@@ -260,21 +248,21 @@ def _control(name: str, tasks: int, good: Floats, bad: Floats, control: Control)
 # --- Tables of raters (QAScore, table 4) ---
 
 
-Rows = list[dict[str, Any]]
-ALL = "all"
-
-
 def summary_rows(rated: RatedItems, controls: Sequence[RaterControl], minutes: Mapping[str, float]) -> Rows:
     """Raters, tasks, ratings and minutes of those who passed, of those who did not, and of all.
 
     `minutes` of a task are means, as in the paper, and medians; tasks whose time is not known are left out of both.
     """
-    groups: dict[str, set[str]] = {
+    groups = {
         "passed": {one.rater for one in controls if one.counts},
         **{name: {one.rater for one in controls if one.verdict == name} for name in (FAILED, UNDECIDED)},
-        ALL: {one.rater for one in controls},
+        "all": {one.rater for one in controls},
     }
     owner = _owners(rated)
+
+    def share(part: int, whole: int) -> float | None:
+        return part / whole if whole else None
+
     values = np.count_nonzero(~np.isnan(rated.values), axis=1)
     rows = []
     for name, raters in groups.items():
@@ -287,10 +275,10 @@ def summary_rows(rated: RatedItems, controls: Sequence[RaterControl], minutes: M
             {
                 "raters": name,
                 "number": len(raters),
-                "share": _share(len(raters), len(controls)),
+                "share": share(len(raters), len(controls)),
                 "tasks": len(tasks),
-                "share_of_tasks": _share(len(tasks), len(owner)),
-                "tasks_a_rater": _share(len(tasks), len(raters)),
+                "share_of_tasks": share(len(tasks), len(owner)),
+                "tasks_a_rater": share(len(tasks), len(raters)),
                 "ratings": int(values[own].sum()),
                 "minutes": float(np.mean(timed)) if timed else None,
                 "median_minutes": float(np.median(timed)) if timed else None,
@@ -300,12 +288,8 @@ def summary_rows(rated: RatedItems, controls: Sequence[RaterControl], minutes: M
     return rows
 
 
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
-
-
 def rater_rows(
-    controls: Sequence[RaterControl], habits: Iterable[Habits], minutes: Mapping[str, float], rated: RatedItems
+    controls: Sequence[RaterControl], habits: Rows, minutes: Mapping[str, float], rated: RatedItems
 ) -> Rows:
     times: dict[str, list[float]] = {}
     for task, rater in _owners(rated).items():
@@ -314,7 +298,7 @@ def rater_rows(
     rows = []
     for one, habit in zip(controls, habits, strict=True):
         minute = float(np.mean(times[one.rater])) if one.rater in times else None
-        rows.append({**vars(one), "minutes": minute, **vars(habit), "flags": "; ".join(habit.flags)})
+        rows.append({**vars(one), "minutes": minute, **habit, "flags": "; ".join(habit["flags"])})
     return rows
 
 

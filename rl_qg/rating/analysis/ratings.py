@@ -98,13 +98,10 @@ _INDEXED = {"raters": "rater", "tasks": "task", "hits": "hit", "items": "item", 
 def read_ratings(
     path: Path, scales: Mapping[str, Scale], *, with_open: bool = False, key: str = "ratings"
 ) -> RatedItems:
-    """The ratings of a file.
+    """The ratings of a file, which the setting `key` names; `with_open`: tasks that nobody submitted yet count too.
 
-    Args:
-        path: the file.
-        scales: of the criteria, in the order of columns; values of one that is not there are taken as they are.
-        with_open: tasks that nobody submitted yet count too.
-        key: the setting that names the file.
+    `scales` are those of the criteria, in the order of columns; values of a criterion that is not there are taken as
+    they are.
     """
     if not path.is_file():
         raise InputError(f"{key}={path}: no such file; give the folder of `rl-qg rate export`, or a file of ratings")

@@ -260,28 +260,28 @@ def _paired_means(scores: QuestionScores, values: Floats) -> Floats:
         return np.where(counts > 0, sums / counts, np.nan)
 
 
-def conclusion(rows: Rows, unit: str = "z") -> list[str]:
+def conclusion(rows: Rows) -> list[str]:
     """What the pairs say: a sentence for each, or, of more than three systems, one for the best two and one for the
     best against all others.
     """
     if len(rows) <= 3:
-        return [preference(row, unit) for row in rows]
+        return [preference(row) for row in rows]
     best = [row for row in rows if row["preferred"] == rows[0]["preferred"]]
     certain = [row["to"] for row in best if (row.get("p_holm") or 1.0) < CERTAIN]
     other = [row["to"] for row in best if row["to"] not in certain]
     text = f"best is {rows[0]['preferred']}: "
     text += f"people prefer it to {', '.join(certain)} (p (Holm) < {CERTAIN:g})" if certain else ""
     text += ("; " if certain and other else "") + (f"not certain for {', '.join(other)}" if other else "")
-    return [preference(rows[0], unit), text]
+    return [preference(rows[0]), text]
 
 
-def preference(row: Mapping[str, Any], unit: str = "z") -> str:
+def preference(row: Mapping[str, Any]) -> str:
     """One pair as a sentence: "people prefer scst to ce: +0.21 z [0.08, 0.35], p (Holm) 0.003"."""
     p = row.get("p_holm")
     who = f"people prefer {row['preferred']} to {row['to']}"
     if p is None or p >= CERTAIN:
         who = f"it is not certain that {who}"
-    text = f"{who}: {row['difference']:+.2f} {unit}"
+    text = f"{who}: {row['difference']:+.2f} z"
     if row.get("low") is not None:
         text += f" [{row['low']:.2f}, {row['high']:.2f}]"
     return text + (f", p (Holm) {p:.3f}" if p is not None and p >= 0.001 else ", p (Holm) < 0.001" if p else "")
@@ -313,14 +313,13 @@ def agreement_rows(rated: RatedItems, *, resamples: int, seed: int) -> Rows:
     for column, criterion in enumerate(scores.criteria):
         values = scores.values[:, column]
         table = [[None if np.isnan(values[at]) else float(values[at]) for at in rows] for rows in units.values()]
-        statistics = {f"Krippendorff's α, {level}": krippendorff_alpha(table, level, draws) for level in _LEVELS}
+        statistics = {
+            f"Krippendorff's α, {level}": krippendorff_alpha(table, level, draws) for level in ("interval", "ordinal")
+        }
         if len(np.unique(rated.values[~np.isnan(rated.values[:, column]), column])) <= FEW_VALUES:
             statistics["Fleiss' κ"] = fleiss_kappa(table, draws)
         found += [{"criterion": criterion, "statistic": name, **one.to_dict()} for name, one in statistics.items()]
     return found
-
-
-_LEVELS = ("interval", "ordinal")
 
 
 def judgement_lines(

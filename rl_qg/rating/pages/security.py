@@ -77,30 +77,30 @@ class RequestGate:
             log.log(level, "request", extra={"fields": fields})
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        def refused(name: str, status: int, headers: Mapping[str, str] | None = None, **values: Any) -> Response:
+            response = self._refusal(scope, name, status, values)
+            response.headers.update(headers or {})
+            return response
+
+        answer: ASGIApp | None = None
         if self._hosts is not None and not is_answered(scope, self._hosts):
-            await self._refusal(scope, "missing_page", 421, {})(scope, receive, send)
-            return
-        if len(scope["path"]) > LONGEST_PATH:
-            await self._refusal(scope, "missing_page", 404, {})(scope, receive, send)
-            return
-        if wait := self._wait(scope):
-            seconds = math.ceil(wait)
-            response = self._refusal(scope, "busy", 429, {"seconds": seconds})
-            response.headers["Retry-After"] = str(seconds)
-            await response(scope, receive, send)
-            return
-        try:
-            body = await whole_body(scope, receive, LONGEST_BODY, LONGEST_WAIT)
-        except BodyTooLongError:
-            await self._refusal(scope, "large", 413, {})(scope, receive, send)
-            return
-        except TimeoutError:
-            response = self._refusal(scope, "failure", 400, {})
-            response.headers["Connection"] = "close"
-            await response(scope, receive, send)
-            return
-        if body is not None:
-            await self._app(scope, once(body, receive), send)
+            answer = refused("missing_page", 421)
+        elif len(scope["path"]) > LONGEST_PATH:
+            answer = refused("missing_page", 404)
+        elif seconds := math.ceil(self._wait(scope)):
+            answer = refused("busy", 429, {"Retry-After": str(seconds)}, seconds=seconds)
+        else:
+            try:
+                body = await whole_body(scope, receive, LONGEST_BODY, LONGEST_WAIT)
+            except BodyTooLongError:
+                answer = refused("large", 413)
+            except TimeoutError:
+                answer = refused("failure", 400, {"Connection": "close"})
+            else:
+                if body is not None:
+                    answer, receive = self._app, once(body, receive)
+        if answer is not None:
+            await answer(scope, receive, send)
 
     def _wait(self, scope: Scope) -> float:
         """Seconds until the address or the session may ask again."""
@@ -119,11 +119,7 @@ class Cookies:
     def __init__(self, settings: RateServeSettings) -> None:
         self._secure = settings.public_url.startswith("https://")
         prefix = "__Host-" if self._secure else ""
-        self.session, self.language, self.admin = (
-            f"{prefix}rating",
-            f"{prefix}rating-language",
-            f"{prefix}rating-admin",
-        )
+        self.session, self.language, self.admin = (f"{prefix}rating{of}" for of in ("", "-language", "-admin"))
 
     def set(self, response: Response, name: str, value: str, seconds: int) -> None:
         response.set_cookie(name, value, max_age=seconds, path="/", httponly=True, samesite="lax", secure=self._secure)
@@ -133,10 +129,8 @@ class Cookies:
 
 
 class AdminSessions:
-    """Who has shown the admin token: a cookie that says until when, signed with a key that follows from the token.
-
-    Nothing is kept, so that a restart with the same token, or another process, knows the cookie too. `seconds`: how
-    long a session lasts.
+    """Who has shown the admin token: a cookie that says until when, signed with a key that follows from the token. So
+    another process with the same token knows it too, also after a restart. `seconds`: how long a session lasts.
     """
 
     def __init__(self, token: str, clock: Callable[[], float] = time.time, seconds: int = 8 * 3600) -> None:

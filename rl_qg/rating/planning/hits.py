@@ -182,11 +182,9 @@ def repeats_and_degraded(systems: int, recipe: TaskRecipe) -> tuple[int, int]:
 
 
 def roles(systems: int, recipe: TaskRecipe) -> list[tuple[str, ...]]:
-    """What is made of the question at each place of a circle of systems, beside the ordinary one.
-
-    Repeated ones are spread evenly over the circle, and degraded ones too, so that among any neighbours each kind is
-    as often as among as many others, give or take one. One system in eleven is both, as in the paper, or as near to
-    that as this allows.
+    """What is made of the question at each place of a circle of systems, beside the ordinary one. Repeated ones are
+    spread evenly over the circle, and degraded ones too: among any neighbours each kind is as often as among as many
+    others, give or take one. One system in eleven is both, as in the paper, or as near to that as this allows.
     """
     repeats, degraded = repeats_and_degraded(systems, recipe)
     again, worse = (

@@ -100,13 +100,11 @@ def detectable_difference(
     hits: Sequence[Hit], systems: Sequence[str], raters: int, noise: Noise, seed: int
 ) -> dict[str, Any] | None:
     """The smallest difference that is found with probability `POWER`, by a two-sided paired t test at `LEVEL`, in
-    simulated studies of a plan; `raters`: of each task.
+    simulated studies of a plan; `raters`: of each task. Systems without an ordinary question are not compared.
 
-    Returns:
-        `pair`, the systems that share the fewest passages with their answer, and how many are `shared`; `one`, the
-        difference in z for this pair alone; and `holm`, that with the level of the first step of Holm's correction
-        over all `pairs`. None where two systems share too few passages, or one alone is rated. Systems without an
-        ordinary question are not compared.
+    Returns `pair`, the systems that share the fewest passages with their answer, and how many are `shared`; `one`, the
+    difference in z for this pair alone; and `holm`, that with the level of the first step of Holm's correction over
+    all `pairs`. None where two systems share too few passages, or one alone is rated.
     """
     places = _places(hits)
     common = {
@@ -262,23 +260,24 @@ def with_numbers(protocol: Protocol, minutes: float, days: int) -> Protocol:
     )
 
 
-# --- Output ---
-
-
 def summary(record: Mapping[str, Any], protocol: Protocol, needed: int | None = None) -> list[str]:
     """The plan in a few lines; `needed`: tasks that a rater must have before the control can pass anybody."""
-    raters, cost = record["raters_per_hit"], record["cost"]
-    names = ", ".join(criterion.name for criterion in protocol.criteria)
+    raters, cost, systems = record["raters_per_hit"], record["cost"], record["systems"]
+    currency, compared = cost["currency"], sum(counts[ORDINARY] > 0 for counts in systems.values())
     lines = [
         f"{record['study']} by the protocol {protocol.name}: {counted(record['hits'], 'task')}, "
         f"{counted(record['items'], 'item')}, {counted(raters, 'rater')} each: {counted(record['ratings'], 'rating')} "
-        f"of {names}",
+        f"of {', '.join(criterion.name for criterion in protocol.criteria)}",
         f"raters: from {raters:,}, who rate every task, to {cost['assignments']:,} with one task each",
         f"time and pay: {record['minutes']:g} minutes a task, {cost['hours']:,g} hours in all; at "
-        f"{cost['pay_per_hour']:g} {cost['currency']} an hour {cost['pay_per_hit']:,.2f} a task and "
-        f"{cost['total']:,.0f} {cost['currency']} in all, without fees of a panel",
-        *_table(record),
+        f"{cost['pay_per_hour']:g} {currency} an hour {cost['pay_per_hit']:,.2f} a task and {cost['total']:,.0f} "
+        f"{currency} in all, without fees of a panel",
     ]
+    kinds = [kind for kind in KINDS if any(counts[kind] for counts in systems.values())]
+    width = max(map(len, ["system", *systems]))
+    lines.append(f"{'system':<{width}}" + "".join(f"  {kind:>9}" for kind in kinds))
+    for system, counts in systems.items():
+        lines.append(f"{system:<{width}}" + "".join(f"  {counts[kind]:>9,}" for kind in kinds))
     if record["shared_questions"]:
         lines.append(f"questions that several systems asked alike, shown once: {record['shared_questions']:,}")
     if nearer := record["nearer_hits"]:
@@ -289,52 +288,33 @@ def summary(record: Mapping[str, Any], protocol: Protocol, needed: int | None = 
     lines += [f"left out: {reason}: {count:,}" for reason, count in record["left_out"].items()]
     if needed is not None:
         advice = f"let raters have as many: rl-qg rate serve tasks_per_rater={needed}"
-        if needed > record["hits"]:
-            advice = "there are fewer"
+        advice = "there are fewer" if needed > record["hits"] else advice
         lines.append(f"note: the control can pass nobody with fewer than {needed:,} of these tasks; {advice}")
-    return [*lines, *_power_lines(record, protocol)]
-
-
-def _table(record: Mapping[str, Any]) -> list[str]:
-    systems = record["systems"]
-    kinds = [kind for kind in KINDS if any(counts[kind] for counts in systems.values())]
-    width = max(map(len, ["system", *systems]))
-    rows = [f"{'system':<{width}}" + "".join(f"  {kind:>9}" for kind in kinds)]
-    for system, counts in systems.items():
-        rows.append(f"{system:<{width}}" + "".join(f"  {counts[kind]:>9,}" for kind in kinds))
-    return rows
-
-
-def _power_lines(record: Mapping[str, Any], protocol: Protocol) -> list[str]:
-    found = record["detectable"]
-    lines = []
-    if found["one"] is None:
-        compared = sum(counts[ORDINARY] > 0 for counts in record["systems"].values())
-        why = "the systems share too few passages" if compared > 1 else "there are no two systems"
-        lines.append(f"smallest difference that is found: none; {why} for a comparison")
-    else:
-        share = "" if found["pass_rate"] == 1 else f", with {found['pass_rate']:.0%} of the tasks counted"
-        holm = (
-            "" if found["pairs"] == 1 else f"; {found['holm']:.2f} with Holm's correction over {found['pairs']} pairs"
-        )
-        lines.append(
-            f"smallest difference that is found with probability {POWER:g} (simulated{share}): {found['one']:.2f} z "
-            f"between two systems{holm}"
-        )
-    if not any(counts[DEGRADED] for counts in record["systems"].values()):
+    lines.append(_detectable_line(record["detectable"], compared))
+    if DEGRADED not in kinds:
         lines.append("note: no degraded questions, so raters cannot be tested")
-    few = {
-        system: count
-        for system, counts in record["systems"].items()
-        if 0 < (count := counts[ORDINARY] * record["raters_per_hit"]) < ENOUGH_RATINGS
-    }
+    ratings = {system: counts[ORDINARY] * raters for system, counts in systems.items()}
+    few = {system: count for system, count in ratings.items() if 0 < count < ENOUGH_RATINGS}
     if few:
-        system, count = min(few.items(), key=lambda pair: pair[1])
-        lines.append(f"note: {system} gets {count:,} ratings of each criterion; {ENOUGH_RATINGS} are recommended "
-                     "(Graham et al. 2020)")  # fmt: skip
-    least = LEAST_PAY.get(record["cost"]["currency"])
-    if least and 0 < record["cost"]["pay_per_hour"] < least:
-        lines.append(f"note: Prolific asks for {least:g} {record['cost']['currency']} an hour or more")
+        system = min(few, key=lambda name: few[name])
+        lines.append(
+            f"note: {system} gets {few[system]:,} ratings of each criterion; {ENOUGH_RATINGS} are recommended (Graham "
+            "et al. 2020)"
+        )
+    if 0 < cost["pay_per_hour"] < (least := LEAST_PAY.get(currency, 0)):
+        lines.append(f"note: Prolific asks for {least:g} {currency} an hour or more")
     if record["language"] != protocol.language and protocol.practice:
         lines.append(f"note: the practice questions of the protocol are in {protocol.language}")
     return lines
+
+
+def _detectable_line(found: Mapping[str, Any], compared: int) -> str:
+    if found["one"] is None:
+        why = "the systems share too few passages" if compared > 1 else "there are no two systems"
+        return f"smallest difference that is found: none; {why} for a comparison"
+    share = "" if found["pass_rate"] == 1 else f", with {found['pass_rate']:.0%} of the tasks counted"
+    holm = f"; {found['holm']:.2f} with Holm's correction over {found['pairs']} pairs" if found["pairs"] > 1 else ""
+    return (
+        f"smallest difference that is found with probability {POWER:g} (simulated{share}): {found['one']:.2f} z "
+        f"between two systems{holm}"
+    )

@@ -58,10 +58,8 @@ class Degrader:
         self._table = table
 
     def degraded(self, question: str, passage: str, rng: random.Random) -> str | None:
-        """The question made worse, or None where that cannot be done in `DRAWS` draws.
-
-        Its words differ from those of the question, case and punctuation aside. `passage`: the name of its own
-        passage, from which no words are taken.
+        """The question made worse, its words others than before, case and punctuation aside; None where that cannot be
+        done in `DRAWS` draws. `passage`: the name of its own passage, from which no words are taken.
         """
         start = len(question) - len(question.lstrip(_OPENING))
         end = max(start, len(question.rstrip(_CLOSING)))
@@ -164,12 +162,8 @@ class _Row(NamedTuple):
 
 
 def read_questions(questions: Any, gold: str = "") -> StudyQuestions:
-    """The questions of all systems.
-
-    Args:
-        questions: a file, a list of them, or `{system: file}`. Without a name a row's `system` counts, else the name
-            of its file.
-        gold: QA data whose questions are those of the system `human`; "": none.
+    """The questions of all systems: of a file, a list of them, or `{system: file}`. Without a name a row's `system`
+    counts, else the name of its file. `gold`: QA data whose questions are those of the system `human`; "": none.
     """
     left_out = Counter[str]()
     rows = [row for file in _files(questions) for row in _rows(*file, left_out)]

@@ -18,7 +18,6 @@ from rl_qg.rating.protocol import Criterion
 from rl_qg.rating.study.database import Database, Transaction
 from rl_qg.rating.study.records import (
     CODE_KINDS,
-    COMPLETED,
     EXPIRED,
     OPEN,
     RETURNED,
@@ -230,11 +229,11 @@ class AssignmentTables(StudyTables):
         with self._database.write() as sql:
             row = self._own(sql, assignment_id, rater)
             if row.state in (SUBMITTED, SURPLUS):
-                return Submitted(row.state, COMPLETED)
+                return Submitted(row.state)
             if row.state == RETURNED:
                 raise Closed(f"{assignment_id}: was given back")
             if missing := self._missing(sql, row):
-                return Submitted(row.state, COMPLETED, missing)
+                return Submitted(row.state, missing)
             lacking = sql.row(
                 "SELECT need - (SELECT count(*) FROM assignment WHERE assignment.hit = hit.id "
                 "AND state = 'submitted') FROM hit WHERE id = ?",
@@ -243,7 +242,7 @@ class AssignmentTables(StudyTables):
             state = SUBMITTED if lacking is not None and lacking[0] > 0 else SURPLUS
             sql.run("UPDATE assignment SET state = ?, submitted = ? WHERE id = ?", state, self._clock(), row.id)
             self._note(sql, state, row.rater, row.id)
-            return Submitted(state, COMPLETED)
+            return Submitted(state)
 
     def _missing(self, sql: Transaction, row: _AssignmentRow) -> tuple[tuple[int, str], ...]:
         rated = set(sql.rows("SELECT position, criterion FROM rating WHERE assignment = ?", row.id))

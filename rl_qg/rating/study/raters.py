@@ -26,12 +26,9 @@ class RaterTables(StudyTables):
             return self._insert_rater(sql, panel, None)
 
     def rater_of_panel(self, panel: str, identity: str, extra: Mapping[str, str] | None = None) -> str:
-        """The rater of an identity on a panel: the same identity is the same rater.
-
-        Args:
-            panel: its name, such as prolific.
-            identity: the participant's id there. Looked up by HMAC-SHA-256; itself only in the table `identity`.
-            extra: what else the panel's address held, as the number of its session; the newest is kept.
+        """The rater of an identity on a panel, such as prolific: the same identity is the same rater. It is looked up
+        by HMAC-SHA-256, and stands only in the table `identity`. `extra`: what else the panel's address held, as the
+        number of its session; the newest is kept.
         """
         identity = storable(identity).strip()
         if not 0 < len(identity) <= LONGEST_IDENTITY:
@@ -70,10 +67,8 @@ class RaterTables(StudyTables):
             return name
 
     def _insert_rater(self, sql: Transaction, panel: str, hashed: str | None) -> str:
-        row = sql.row(
-            "INSERT INTO rater (panel, external_hash, created) VALUES (?, ?, ?) RETURNING id",
-            *(panel, hashed, self._clock()),
-        )
+        values = panel, hashed, self._clock()
+        row = sql.row("INSERT INTO rater (panel, external_hash, created) VALUES (?, ?, ?) RETURNING id", *values)
         assert row is not None
         return rater_name(row[0]) or ""
 
@@ -94,10 +89,9 @@ class RaterTables(StudyTables):
     def session(self, token: str) -> Session | None:
         """The session of a token; None if it is unknown, has ended or has expired."""
         with self._database.read() as sql:
-            row = sql.row(
-                "SELECT rater, expires FROM session WHERE token_hash = ? AND expires > ?", _sha(token), self._clock()
-            )
-        return Session(rater_name(row[0]) or "", self._hash(f"csrf\n{token}"), row[1]) if row else None
+            values = _sha(token), self._clock()
+            row = sql.row("SELECT rater FROM session WHERE token_hash = ? AND expires > ?", *values)
+        return Session(rater_name(row[0]) or "", self._hash(f"csrf\n{token}")) if row else None
 
     # --- Consent and practice ---
 

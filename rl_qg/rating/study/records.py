@@ -62,7 +62,6 @@ class Session:
 
     rater: str
     csrf: str  # what each form must send back
-    expires: float  # seconds since 1970
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,6 @@ class Submitted:
     """What came of a submission."""
 
     state: str  # submitted, surplus; open or expired while something is missing
-    kind: str  # of the completion code
     missing: tuple[tuple[int, str], ...] = ()  # position and criterion that have no rating
 
     @property

@@ -33,7 +33,9 @@ def test_every_text_is_used_and_every_used_text_exists() -> None:
     written = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     named = set(re.findall(r"\bt\.(\w+)", written)) - {"language", "direction"}
     named |= set(re.findall(r'\b(?:t|texts|catalogue\(visit\.language\))\(\s*"(\w+)"', written)) | {"language_name"}
-    pages = re.findall(r'(?:message\(|_refusal\(scope, |NoSession: \(|Refused: \(|Closed: \()"(\w+)"', written)
+    pages = re.findall(
+        r'(?:message\(|_refusal\(scope, |refused\(|NoSession: \(|Refused: \(|Closed: \()"(\w+)"', written
+    )
     pages += ["done", "declined", "screened", "full", "missing_page", "closed", "forbidden"]
     named |= {f"{page}_{part}" for page in pages for part in ("heading", "text")}
     assert named == set(load_catalogues()["en"])
