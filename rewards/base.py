@@ -114,6 +114,9 @@ class Metric(BaseReward):
     def compute(self, inputs: Inputs) -> MetricResult:
         """Score checked rows; called under `torch.inference_mode` with at least one row."""
 
+    def begin(self, references: Sequence[Sequence[str]]) -> None:
+        """See the references of all rows of a call, before the first is computed."""
+
     @property
     def __name__(self) -> str:
         return self.name
@@ -141,6 +144,7 @@ class Metric(BaseReward):
         rows = self._check(questions, given)
         if not rows:
             return MetricResult([], {name: [] for name in self.part_names})
+        self.begin([row[3] for row in rows])
         first: dict[tuple[Any, ...], int] = {}
         for index, row in enumerate(rows):
             first.setdefault(row, index)
@@ -189,8 +193,9 @@ class Metric(BaseReward):
         questions = [text if isinstance(text, str) else text[-1]["content"] for text in completions]
         needed = {need: column for need, column in columns.items() if need in self.needs and column is not None}
         skipped = {row for column in needed.values() for row, value in enumerate(column) if value is None}
-        kept: dict[str, Any] = {need: _without(column, skipped) for need, column in needed.items()}
-        result = self.score(_without(questions, skipped), **kept)
+        rows = [row for row in range(len(questions)) if row not in skipped]
+        kept: dict[str, Any] = {need: [column[row] for row in rows] for need, column in needed.items()}
+        result = self.score([questions[row] for row in rows], **kept)
         if log_metric is not None and result.scores:
             for name, values in result.parts.items():
                 if isinstance(values[0], float):
@@ -215,21 +220,18 @@ class Metric(BaseReward):
                 continue
             if values is None:
                 raise MetricInputError(f"{self.name} needs {name}; pass {name}=[...], one entry per question")
-            if name == "references":
-                columns.append(self._check_references(values))
-            else:
+            if name != "references":
                 self._check_texts(name, values)
                 columns.append(values)
+                continue
+            for row, group in enumerate(values):
+                if isinstance(group, str) or not isinstance(group, Sequence) or not group:
+                    raise MetricInputError(
+                        f"{self.name}: references[{row}] is {group!r}; give a list with at least one gold question"
+                    )
+                self._check_texts(f"references[{row}]", group)
+            columns.append([tuple(group) for group in values])
         return list(zip(*columns, strict=True))
-
-    def _check_references(self, references: Sequence[Any]) -> list[tuple[str, ...]]:
-        for row, group in enumerate(references):
-            if isinstance(group, str) or not isinstance(group, Sequence) or not group:
-                raise MetricInputError(
-                    f"{self.name}: references[{row}] is {group!r}; give a list with at least one gold question"
-                )
-            self._check_texts(f"references[{row}]", group)
-        return [tuple(group) for group in references]
 
     def _check_texts(self, field: str, values: Sequence[Any]) -> None:
         if isinstance(values, str):
@@ -245,7 +247,3 @@ class Metric(BaseReward):
                 raise MetricInputError(
                     f"{self.name}: {field}[{row}] is not valid Unicode (a lone surrogate): {value!a:.60}"
                 ) from None
-
-
-def _without(values: Sequence[Any], skipped: set[int]) -> list[Any]:
-    return [value for row, value in enumerate(values) if row not in skipped]

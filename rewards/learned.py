@@ -93,10 +93,8 @@ class BLEURT(Metric):
     def choices(self) -> Mapping[str, object]:
         if self.regressor is not None:
             return {"model": self.regressor.identity, "dtype": self.dtype}
-        return {
-            "model": self._model.identity if self._model else "",
-            "bleurt-pytorch": installed_version("bleurt-pytorch"),
-        }
+        identity = self._model.identity if self._model else ""
+        return {"model": identity, "bleurt-pytorch": installed_version("bleurt-pytorch")}
 
     def compute(self, inputs: Inputs) -> MetricResult:
         pairs, owners = inputs.pairs("references")
@@ -176,7 +174,6 @@ class COMET(Metric):
         checkpoint = Path(path)
         known = checkpoint.name if model.endswith(".ckpt") else model
         self.identity = f"{known}@{load_or_explain(self.name, model, file_hash, checkpoint)}"
-        """``name@hash`` of the checkpoint: the name of its file or on the Hub, and a hash of the file."""
         self.to(_device(device))
 
     def choices(self) -> Mapping[str, object]:
@@ -286,20 +283,15 @@ class RQUGE(Metric):
         return {"qa_model": self.reader.identity, "span_scorer": self.regressor.identity, "dtype": self.dtype}
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        answers = self._answers(list(zip(inputs.questions, inputs.contexts, strict=True)))
+        tokenizer, asked = self.reader.tokenizer, zip(inputs.questions, inputs.contexts, strict=True)
+        rows = tokenizer([f"{question} \\n {context}" for question, context in asked], verbose=False)["input_ids"]
+        answers = [""] * len(rows)
+        for batch in batches_by_length([len(row) for row in rows], self.batch_size, self.reader.tokens_at_once):
+            written = self.reader.model.generate(**self.reader.batch([rows[at] for at in batch]), max_new_tokens=30)
+            for at, text in zip(batch, tokenizer.batch_decode(written, skip_special_tokens=True), strict=True):
+                answers[at] = text
         columns = (inputs.questions, inputs.answers, answers, inputs.contexts)
         texts = ["{} <q> {} <r> {} <c> {}".format(*map(normalise_answer, row)) for row in zip(*columns, strict=True)]
         limit = min(512, self.regressor.max_tokens)
         encoded = self.regressor.tokenizer(texts, truncation=True, max_length=limit)
         return MetricResult(regress(self.regressor, encoded, self.batch_size), {})
-
-    def _answers(self, pairs: Sequence[Pair]) -> list[str]:
-        tokenizer = self.reader.tokenizer
-        rows = tokenizer([f"{question} \\n {context}" for question, context in pairs], verbose=False)["input_ids"]
-        answers = [""] * len(rows)
-        for batch in batches_by_length([len(row) for row in rows], self.batch_size, self.reader.tokens_at_once):
-            written = self.reader.model.generate(**self.reader.batch([rows[at] for at in batch]), max_new_tokens=30)
-            texts = tokenizer.batch_decode(written, skip_special_tokens=True)
-            for at, text in zip(batch, texts, strict=True):
-                answers[at] = text
-        return answers

@@ -64,16 +64,16 @@ class KeyphraseWeights(CountsCuts):
         self._class = 0 if unnamed else named[0]
 
     def check(self, *, conditioned: bool) -> None:
-        trained_with = getattr(self.model.model.config, READS_QUESTION, None)
-        if trained_with is None or trained_with == conditioned:
+        name = self.model.name
+        if getattr(self.model.model.config, READS_QUESTION, None) in (None, conditioned):
             return
         if conditioned:
             raise MetricInputError(
-                f"kpqa: {self.model.name!r} was trained without questions (the ablation -KP) and cannot read a "
-                "condition; use condition=none, or a predictor trained with train_kpqa.question=true"
+                f"kpqa: {name!r} was trained without questions (the ablation -KP) and cannot read a condition; use "
+                "condition=none, or a predictor trained with train_kpqa.question=true"
             )
         raise MetricInputError(
-            f"kpqa: {self.model.name!r} was trained with questions and cannot weigh a text without a condition; use "
+            f"kpqa: {name!r} was trained with questions and cannot weigh a text without a condition; use "
             "condition=context or answer, or a predictor trained with train_kpqa.question=false"
         )
 
@@ -293,14 +293,12 @@ class KPQA(Metric):
         """Return tokens and weights of both texts of each pair; each distinct text is read once per condition."""
         columns = {"context": inputs.contexts, "answer": inputs.answers, "none": [""] * len(inputs.questions)}
         conditions = columns[self.condition]
-        keys = dict.fromkeys((text, conditions[row]) for pair, row in zip(pairs, owners, strict=True) for text in pair)
-        texts = [text for text, _ in keys]
-        shown = None if self.condition == "none" else [condition for _, condition in keys]
-        weighted = dict(zip(keys, zip(self._weigh.tokens(texts), self._weigh(texts, shown), strict=True), strict=True))
-        return [
-            (weighted[pair[0], conditions[row]], weighted[pair[1], conditions[row]])
-            for pair, row in zip(pairs, owners, strict=True)
-        ]
+        both = [[(text, conditions[row]) for text in pair] for pair, row in zip(pairs, owners, strict=True)]
+        keys = list(dict.fromkeys(key for keys in both for key in keys))
+        texts, shown = ([key[side] for key in keys] for side in (0, 1))
+        weights = self._weigh(texts, None if self.condition == "none" else shown)
+        weighted = dict(zip(keys, zip(self._weigh.tokens(texts), weights, strict=True), strict=True))
+        return [(weighted[first], weighted[second]) for first, second in both]
 
     def _values(
         self, pairs: Sequence[Pair], weighted: Sequence[tuple[Weighted, Weighted]]

@@ -97,23 +97,12 @@ class Cider(OverlapMetric):
             **libraries(self.tokenize, stem=self.stem),
         }
 
-    def score(
-        self,
-        questions: Sequence[str],
-        contexts: Sequence[str] | None = None,
-        *,
-        answers: Sequence[str] | None = None,
-        references: Sequence[Sequence[str]] | None = None,
-        titles: Sequence[str] | None = None,
-    ) -> MetricResult:
-        """Count the documents where none were given, then score as `rewards.base.Metric.score`."""
+    def begin(self, references: Sequence[Sequence[str]]) -> None:
         if self.whole_set:
-            rows = self._check(questions, {"contexts": contexts, "answers": answers, "references": references})
-            self._count([row[3] for row in rows])
+            self._count(references)
             if self._documents == 1 and not self._warned:
                 self._warned = True
                 logger.warning("cider: one row has no document frequencies, so it scores 0; give the option documents")
-        return super().score(questions, contexts, answers=answers, references=references)
 
     def compute(self, inputs: Inputs) -> MetricResult:
         scores = []
