@@ -52,9 +52,7 @@ def arithmetic() -> dict[str, Any]:
 
 
 def warn_if_slow(dtype: torch.dtype, device: torch.device, instead: str) -> None:
-    """Log one warning for each type and setting in a process, if this is a CPU that has no instructions for a type of
-    16 bits; ``instead`` is the setting that gives float32.
-    """
+    """Log once for each type and setting that a CPU has no instructions for a type; ``instead`` gives float32."""
     if device.type != "cpu" or (dtype, instead) in _warned:
         return
     fast = True
@@ -158,9 +156,7 @@ def can_pack(model: nn.Module) -> bool:
 
 
 def pack(model: nn.Module, *, every: bool = False) -> None:
-    """Replace the linear layers of a frozen model on the CPU by packed ones, where the rule says so
-    (`rewards.arithmetic.packs`, which may raise), or every one of them, one at a time to save memory.
-    """
+    """Replace linear layers of a frozen model by packed ones, one at a time: by the rule (`packs`), or every one."""
     child: Any
     for name, child in list(model.named_children()):
         if type(child) is nn.Linear or type(child) is Conv1D:

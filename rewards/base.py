@@ -40,9 +40,7 @@ class Inputs:
     titles: list[str] = field(default_factory=list)
 
     def pairs(self, against: str) -> tuple[list[Pair], list[int]]:
-        """Return each question with each of its references (``against="references"``), else with its context, and the
-        row that each pair belongs to.
-        """
+        """Return each question with each of its references, else with its context, and the row of each pair."""
         if against != "references":
             return list(zip(self.questions, self.contexts, strict=True)), list(range(len(self.questions)))
         rows = list(enumerate(zip(self.questions, self.references, strict=True)))
@@ -193,9 +191,9 @@ class Metric(BaseReward):
         questions = [text if isinstance(text, str) else text[-1]["content"] for text in completions]
         needed = {need: column for need, column in columns.items() if need in self.needs and column is not None}
         skipped = {row for column in needed.values() for row, value in enumerate(column) if value is None}
-        rows = [row for row in range(len(questions)) if row not in skipped]
-        kept: dict[str, Any] = {need: [column[row] for row in rows] for need, column in needed.items()}
-        result = self.score([questions[row] for row in rows], **kept)
+        given: dict[str, Any] = {"questions": questions, **needed}
+        kept = {name: [value for row, value in enumerate(given[name]) if row not in skipped] for name in given}
+        result = self.score(**kept)
         if log_metric is not None and result.scores:
             for name, values in result.parts.items():
                 if isinstance(values[0], float):

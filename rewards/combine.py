@@ -99,10 +99,7 @@ class Combined(Metric):
         return MetricResult(reduce(type(self).operation, contributions).tolist(), parts)
 
     def _bounds(self) -> tuple[float, float]:
-        """Combine the bounds of the parts; infinite where nothing is known.
-
-        Of each part the smallest, the largest and the value nearest to 0: powers of all others lie between theirs.
-        """
+        """Combine the bounds of the parts; infinite where nothing is known."""
         bounds: Tensor | None = None
         for label, part in self.parts.items():
             low, high = part.values(getattr(part.metric, "bounds", _UNBOUNDED)).sort().values

@@ -1,6 +1,7 @@
 """The errors that bad input to a metric raises."""
 
 import math
+import tomllib
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -65,6 +66,11 @@ def path_of(metric: str, option: str, value: object) -> Path:
 
 def batch_of(metric: str, size: object) -> int:
     return int(number(metric, "batch_size", size, low=1, whole=True))
+
+
+def packaged(name: str) -> dict[str, Any]:
+    """The tables of a file of this package."""
+    return tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
 # Libraries that only some metrics need: imported on first use.

@@ -199,10 +199,7 @@ _JOINTS = frozenset(["", *"-‐‑–"])
 
 
 def _words(text: str, language: str) -> Iterator[_Word]:
-    """Yield the words of a text without possessives; letters with dots are one word (U.S.).
-
-    Characters of scripts without spaces are no words.
-    """
+    """Yield the words without possessives (U.S. is one); characters of scripts without spaces are none."""
     end, before, possessive = 0, "", False
     for match in _word_pattern().finditer(text):
         if match[0][0] in "'’":

@@ -41,9 +41,7 @@ class TanhHead(nn.Module):
 
 
 def token_classifier(config: Any) -> Any:
-    """Return the class of token classifiers of a configuration, with `from_pretrained`; `ModelFault` where there is no
-    such head, or the architecture has no linear head that it could replace.
-    """
+    """Return the class, with `from_pretrained`, of token classifiers of a configuration."""
     plain: Any = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING[type(config)]
     head = getattr(config, TOKEN_HEAD, HEADS[0])
     if head not in HEADS:
@@ -158,8 +156,8 @@ class FrozenModel:
         return self.model
 
     def dispatch(self, device: str | torch.device, distribute: Callable[[nn.Module], object]) -> None:
-        """Run on ``device`` with weights that need not all be there: ``distribute`` receives the plain model, moves
-        its weights to their devices, and ensures that a layer's weights are on ``device`` when it runs.
+        """Run on ``device`` with weights that need not all be there: ``distribute`` moves the plain model's weights,
+        and ensures that a layer's are on ``device`` when it runs.
         """
         distribute(self.plain())
         self.device = torch.device(device)
@@ -242,9 +240,7 @@ class FrozenModel:
         return ids, torch.tensor([len(row) for row in rows], device=self.device)
 
     def batch(self, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> dict[str, Tensor]:
-        """Return the arguments of one forward pass: padded ids, the attention mask, and token types if the model has
-        them and they are given.
-        """
+        """Return the arguments of one pass: padded ids, their mask, and token types if the model has them."""
         ids, lengths = self.pad(rows, self.tokenizer.pad_token_id or 0)
         mask = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
         arguments = {"input_ids": ids, "attention_mask": mask.long()}

@@ -26,10 +26,7 @@ class ModelFault(ValueError):
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Within the block, which only loads a model, every error of a library becomes a `ModelFault` of one line.
-
-    The libraries raise errors of many types for a broken file, `Exception` itself among them.
-    """
+    """Within the block every error of a library, `Exception` itself among them, becomes a `ModelFault` of one line."""
     try:
         yield
     except (ModelFault, torch.OutOfMemoryError, MemoryError):

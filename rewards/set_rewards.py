@@ -145,9 +145,7 @@ class SetReward(BaseReward):
 
 
 def live(questions: Sequence[str], kept: Sequence[int]) -> list[int]:
-    """Return the places of the questions that count, of those in ``kept``: the ones with words, and of those with the
-    same words the first in the order of characters, so that the order of the questions does not matter.
-    """
+    """Return the places of questions that count: with words, and the first (as text) of those with the same."""
     first: dict[object, int] = {}
     for at in kept:
         if key := ptb(questions[at]):
@@ -350,9 +348,7 @@ class CoverageSetReward(SetReward):
 
 
 def shares(questions: Sequence[str], context: str, sentences: Sequence[str]) -> np.ndarray:
-    """Return which share of each question belongs to each of ``sentences``, (questions, sentences): to those, of these
-    and of the context's, with which it shares the most content words.
-    """
+    """Return which share of each question belongs to each of ``sentences``, (questions, sentences)."""
     every = list(dict.fromkeys([*sentences, *sentence_texts(context)]))
     words = [content_words(text) for text in every]
     shared = np.array([[len(content_words(text) & own) for own in words] for text in questions], float)

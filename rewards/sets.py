@@ -159,18 +159,13 @@ class Multi:
         return SetScores(precisions, recalls, f1s, means, self.signature)
 
     def matrices(self, predictions: Sets, references: Sets, contexts: Sequence[str] | None = None) -> list[np.ndarray]:
-        """Return M of every question with every reference of its document, (questions, references) each; repeated
-        questions have equal rows.
-        """
+        """Return M of every question with every reference of its document, (questions, references) each."""
         columns = {"contexts": contexts}
         self._check(predictions, references, columns)
         return compared(predictions, references, lambda pairs: self._scores(pairs, columns))
 
     def assigned(self, matrix: np.ndarray) -> tuple[float, float, float]:
-        """Return precision, recall and F of one document from its scores, (predictions, references), neither empty.
-
-        Both are parts of the largest sum of entries of which no two share a row or a column.
-        """
+        """Return precision, recall and F of one document from its scores, (predictions, references), not empty."""
         total = math.fsum(matrix[self._best(matrix)])
         precision, recall = total / matrix.shape[0], total / matrix.shape[1]
         return precision, recall, 2 * precision * recall / (precision + recall) if total else 0.0
@@ -178,9 +173,7 @@ class Multi:
     def pairs(
         self, predictions: Sets, references: Sets, contexts: Sequence[str] | None = None
     ) -> list[list[tuple[int, int, float]]]:
-        """Return the pairs of each document: the place of a prediction, that of a reference, and their score. Of equal
-        predictions the first is paired.
-        """
+        """Return each document's pairs: places of prediction (the first of equal ones) and reference, and score."""
         found = []
         split: Callable[[str], object] = tokenizer(self.tokenize)
         for group, matrix in zip(predictions, self.matrices(predictions, references, contexts), strict=True):
@@ -244,9 +237,7 @@ def compared(
 
 
 def distinct(sets: Sets, *, tokenize: str = "ptb", placeholder: str | None = None) -> list[list[str]]:
-    """Return each set without equal questions: of those with the same words the first in the order of characters
-    stays. An empty set becomes ``[placeholder]`` if one is given.
-    """
+    """Return each set without equal questions: of those with the same words the first in the order of characters."""
     check_texts("predictions", sets)
     split: Callable[[str], object] = tokenizer(tokenize)
     sets_of_distinct = []

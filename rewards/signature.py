@@ -33,10 +33,7 @@ def file_hash(path: Path) -> str:
 
 
 def folder_hash(folder: Path) -> str:
-    """Return eight hex digits of the contents of a model folder: weights, configuration and tokenizer.
-
-    Without safetensors: the weights in the older format, and the tokenizer's model.
-    """
+    """Return eight hex digits of a model folder: weights (any format), configuration and tokenizer."""
     digest = hashlib.sha256()
     weights = sorted(folder.glob("*.safetensors")) or [*sorted(folder.glob("*.bin")), *sorted(folder.glob("*.model"))]
     for path in [*(folder / name for name in _HASHED), *weights]:

@@ -9,21 +9,19 @@ script a token of its own, together with its combining marks.
 
 import re
 import string
-import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, wraps
 from itertools import chain, pairwise
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from rewards.errors import MetricInputError, library
+from rewards.errors import MetricInputError, library, packaged
 
 Words = tuple[str, ...]
 Result = TypeVar("Result")
 
-ENGLISH: dict[str, Any] = tomllib.loads(Path(__file__).with_name("english.toml").read_text(encoding="utf-8"))
+ENGLISH = packaged("english.toml")
 """Lists of English words, which `english.toml` explains."""
 
 UNSPACED_LETTERS = (
@@ -161,11 +159,8 @@ def split_question_mark(text: str) -> tuple[str, str]:
 
 
 def normalise_answer(text: str) -> str:
-    """Return an answer as SQuAD's evaluation script compares it: lower case, without ASCII punctuation, then without
-    the English articles a, an, the, then with single spaces.
-
-    Source: ``evaluate-v1.1.py`` of Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text",
-    2016.
+    """Return an answer as ``evaluate-v1.1.py`` of SQuAD compares it (Source: Rajpurkar et al., 2016): lower case,
+    without ASCII punctuation, then without the English articles a, an, the, then with single spaces.
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
 
@@ -175,9 +170,7 @@ def answer_exact_match(prediction: str, answer: str) -> float:
 
 
 def answer_f1(prediction: str, answer: str) -> float:
-    """Return the harmonic mean of precision and recall over normalised words, counted with repetition; 0.0 when no
-    word is shared, and so also when both are empty (where `answer_exact_match` is 1.0), as in that script.
-    """
+    """Return the F of normalised words, counted with repetition; 0 when none is shared, so when both are empty."""
     predicted, expected = normalise_answer(prediction).split(), normalise_answer(answer).split()
     shared = sum((Counter(predicted) & Counter(expected)).values())
     if shared == 0:
@@ -226,10 +219,8 @@ def is_unspaced(word: str) -> bool:
 
 @cache
 def combining_marks() -> str:
-    """Return all combining marks, as the inside of a character class.
-
-    Vowel signs of Hindi and Thai, vowels of Arabic, separate accents: each belongs to the letter before it, and
-    Python's `re` does not count it as part of a word.
+    """Return all combining marks, as the inside of a character class: vowel signs of Hindi and Thai, vowels of Arabic,
+    separate accents. Each belongs to the letter before it, and Python's `re` does not count it as part of a word.
     """
     ranges, begin = [], None
     for code in chain(range(0x300, 0x20000), range(0xE0000, 0xE0200)):  # Unicode has no marks elsewhere

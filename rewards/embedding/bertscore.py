@@ -16,22 +16,14 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rewards.base import Inputs, Metric, MetricResult, best_of_rows
 from rewards.embedding.token_embeddings import Embedded, TextEncoder, WordWeights, needs_of
-from rewards.errors import MetricInputError, batch_of, number
+from rewards.errors import MetricInputError, batch_of, number, packaged
 from rewards.frozen import FrozenModel, batches_by_length
 
 PARTS = ("precision", "recall", "f")
 
 SIMILARITIES_AT_ONCE = 1 << 20  # cosines in one padded matrix product; bounds memory
 
-PUBLISHED_LAYERS = {
-    "bert-base-uncased": 9, "bert-large-uncased": 18, "bert-base-multilingual-cased": 9, "bert-base-chinese": 8,
-    "roberta-base": 10, "roberta-large": 17, "roberta-large-mnli": 19, "distilroberta-base": 5,
-    "distilbert-base-uncased": 5, "distilbert-base-multilingual-cased": 5, "xlm-roberta-base": 9,
-    "xlm-roberta-large": 17, "albert-base-v2": 9, "albert-large-v2": 14, "albert-xlarge-v2": 13,
-    "albert-xxlarge-v2": 8, "deberta-base": 9, "deberta-large": 16, "deberta-v3-base": 9,
-    "deberta-v3-large": 12, "mpnet-base": 8, "scibert_scivocab_uncased": 8,
-}  # fmt: skip
-"""The layer that agreed best with human ratings on WMT16 (`model2layers` of the released code)."""
+PUBLISHED_LAYERS: dict[str, int] = packaged("published.toml")["bertscore_layers"]
 
 
 class BERTScore(Metric):

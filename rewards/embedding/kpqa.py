@@ -82,9 +82,7 @@ class KeyphraseWeights(CountsCuts):
         return [ids[:room] for ids in self.model.ids(texts)]
 
     def __call__(self, texts: Sequence[str], conditions: Sequence[str] | None) -> list[list[float]]:
-        """Return one weight for each token (of `tokens`) of each text; ``conditions`` has one text for each, or is
-        None.
-        """
+        """Return one weight for each token (of `tokens`) of each text, given its condition, if any."""
         self.check(conditioned=conditions is not None)
         tokenizer, most = self.model.tokenizer, self.model.max_tokens
         condition_ids = [None] * len(texts) if conditions is None else self.model.ids(conditions)
@@ -106,9 +104,7 @@ class KeyphraseWeights(CountsCuts):
 def predictor_input(
     tokenizer: Any, condition: Sequence[int] | None, text: Sequence[int], max_tokens: int
 ) -> tuple[list[int], list[int], int]:
-    """Return the input of a predictor: token ids, segment ids, and how many of the text's tokens are in it (they are
-    before the last special token).
-    """
+    """Return token ids, segment ids, and how many of the text's tokens are in them, before the last one."""
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
     kept = list(text[: max_tokens - 3])
     if condition is None:
@@ -245,9 +241,7 @@ class KPQA(Metric):
             self._embed = TextEncoder(self.encoder, [layer], batch_size=batch_size, name=self.name)
 
     def weights(self, texts: Sequence[str], conditions: Sequence[str] | None = None) -> list[list[tuple[str, float]]]:
-        """Return the tokens of each text, as the tokenizer writes them, with their weights given its condition, if
-        any.
-        """
+        """Return the tokens of each text, as the tokenizer writes them, with their weights."""
         self._check_texts("texts", texts)
         if conditions is not None:
             self._check_texts("conditions", conditions)
@@ -315,11 +309,7 @@ class KPQA(Metric):
     def _similarity(
         self, pairs: Sequence[Pair], weighted: Sequence[tuple[Weighted, Weighted]]
     ) -> list[tuple[float, float, float]]:
-        """Return BERTScore-KPQA of each pair: precision, recall and F.
-
-        Source: Lee et al. 2021, equations 6 to 8; as released (`bert_score/utils.py`, `bert_cos_score_idf`) with
-        special tokens that can be matched, as printed without.
-        """
+        """Return BERTScore-KPQA of each pair (equations 6 to 8): precision, recall and F."""
         tokens = {
             text: self._embed.marked(ids)
             for pair, both in zip(pairs, weighted, strict=True)
@@ -342,10 +332,7 @@ class KPQA(Metric):
 
 
 def bleu1_kpqa(text: Weighted, reference: Sequence[int]) -> float:
-    """BLEU-1-KPQA of one text and one reference, in [0, 1].
-
-    Source: Lee et al. 2021, section 3; as released (`bleu_scorer.py`, `compute_weight_dict`).
-    """
+    """BLEU-1-KPQA of a text and a reference, as released (`bleu_scorer.py`, `compute_weight_dict`), in [0, 1]."""
     tokens, weights = text
     sums: dict[int, float] = {}
     for token, weight in zip(tokens, weights, strict=True):
@@ -358,10 +345,7 @@ def bleu1_kpqa(text: Weighted, reference: Sequence[int]) -> float:
 
 
 def rouge_l_kpqa(text: Weighted, reference: Weighted) -> tuple[float, float, float]:
-    """ROUGE-L-KPQA of one text and one reference: precision, recall and F, each at least 0 and without upper bound.
-
-    Source: Lee et al. 2021, section 3; as released (`rouge_scorer.py`, `_score_kp_lcs`).
-    """
+    """ROUGE-L-KPQA as released (`rouge_scorer.py`, `_score_kp_lcs`): precision, recall and F, each at least 0."""
     row = [0.0] * (len(text[0]) + 1)
     for token, weight in zip(*reference, strict=True):
         corner = 0.0
@@ -377,10 +361,7 @@ def rouge_l_kpqa(text: Weighted, reference: Weighted) -> tuple[float, float, flo
 
 
 def paper_bleu1(text: Weighted, reference: Sequence[int], *, once: bool = False) -> float:
-    """BLEU-1-KPQA as the paper prints it, at least 0; with ``once`` at most 1.
-
-    Source: Lee et al. 2021, equation 1. A text without weight scores 0, on which the equation says nothing.
-    """
+    """BLEU-1-KPQA as printed (equation 1), at least 0; with ``once`` at most 1. A text without weight scores 0."""
     counts = Counter(reference)
     matched = sum(
         weight * (min(counts[token], 1) if once else counts[token]) for token, weight in zip(*text, strict=True)
@@ -390,10 +371,8 @@ def paper_bleu1(text: Weighted, reference: Sequence[int], *, once: bool = False)
 
 
 def paper_rouge_l(text: Weighted, reference: Weighted, beta: float | None = None) -> tuple[float, float, float]:
-    """ROUGE-L-KPQA as the paper prints it: precision (at most 1), recall and F (each at least 0, no upper bound).
-
-    Source: Lee et al. 2021, equations 2 to 5, with Lin 2004's beta = precision / recall where ``beta`` is None. A text
-    without weight scores 0.
+    """ROUGE-L-KPQA as printed (equations 2 to 5): precision (at most 1), recall and F (without upper bound); ``beta``
+    None is Lin 2004's precision / recall. A text without weight scores 0.
     """
     # Length first, so that the subsequence is a longest one; weight decides between those of one length.
     row = [(0, 0.0)] * (len(text[0]) + 1)

@@ -91,9 +91,7 @@ class TextEncoder(CountsCuts):
     def blocks(
         self, pairs: Sequence[Pair], tokens: Mapping[str, Tokens] | None = None
     ) -> Iterator[tuple[list[int], dict[str, Embedded]]]:
-        """Yield the positions of all pairs in order, with the embeddings of their texts, in blocks of bounded memory.
-        ``tokens`` are those of the texts, if they are known already.
-        """
+        """Yield the positions of all pairs in order, with their texts' embeddings, in blocks of bounded memory."""
         if tokens is None:
             texts = list(dict.fromkeys(text for pair in pairs for text in pair))
             tokens = dict(zip(texts, self.tokens(texts), strict=True))

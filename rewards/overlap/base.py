@@ -45,9 +45,7 @@ class Overlap:
 
 
 def ngram_overlap(candidates: Sequence[Tokens], references: Sequence[Sequence[Tokens]], order: int) -> Overlap:
-    """Count the n-grams, up to ``order``, that each candidate shares with its references, of which each row has at
-    least one; texts are hashable sequences of tokens (tuples or strings).
-    """
+    """Count the n-grams, up to ``order``, that each candidate (tuple or string) shares with its references."""
     number: dict[Tokens, int] = {}
     candidate_ids = np.array([number.setdefault(text, len(number)) for text in candidates], dtype=np.int64)
     reference_ids = np.array(
@@ -219,10 +217,7 @@ def f_score(precision: Floats, recall: Floats, beta: float = 1.0) -> Floats:
 def each_reference(
     candidates: list[Sequence[str]], references: list[list[Sequence[str]]], order: int
 ) -> tuple[Overlap, NDArray[np.int64], NDArray[np.int64]]:
-    """Compare each candidate with each of its references alone.
-
-    Returns the overlap of each pair, where each candidate's pairs start, and the reference's n-grams, [pairs, order].
-    """
+    """Compare each candidate with each reference alone: overlap, where its pairs start, reference n-grams."""
     sizes = [len(group) for group in references]
     pairs = list(chain.from_iterable(references))
     repeated = [text for text, size in zip(candidates, sizes, strict=True) for _ in range(size)]

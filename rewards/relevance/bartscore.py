@@ -136,9 +136,7 @@ class BARTScore(Metric):
         return scores
 
     def _encode(self, rows: list[list[int]]) -> tuple[Tensor, Tensor, list[Any]]:
-        """Return what the decoder reads of sources: states [rows, length, width], the mask of tokens [rows, length],
-        and their keys and values in each layer.
-        """
+        """Return the sources' states [rows, length, width], mask, and keys and values in each layer."""
         model = self.model.model
         sources = self.model.batch(rows)
         ids, mask = sources["input_ids"], sources["attention_mask"]
@@ -157,9 +155,7 @@ class BARTScore(Metric):
     def _decode(
         self, states: Tensor, mask: Tensor, layers: list[Any], rows: list[int], targets: list[list[int]]
     ) -> tuple[Tensor, ...]:
-        """Return log p of each target's tokens given its source, one of ``rows`` of what `_encode` returned (float64,
-        on the CPU).
-        """
+        """Return log p of each target's tokens given ``rows`` of what `_encode` returned (float64, on the CPU)."""
         model = self.model.model
         labels, lengths = self.model.pad(targets, self.model.tokenizer.pad_token_id)
         read = torch.arange(labels.shape[1], device=labels.device) < lengths[:, None]

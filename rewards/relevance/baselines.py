@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rewards.base import Metric
-from rewards.errors import MetricInputError
+from rewards.errors import MetricInputError, packaged
 from rewards.words import words
 
 
@@ -39,9 +39,7 @@ class MaxMin:
 
 
 def read_max_min(given: str | Path | Sequence[float], metric: str, signature: str) -> MaxMin:
-    """Return the limits of a set from ``[low, high]``, or from the summary that ``rl-qg score`` writes of it, whose
-    signature must be that of the metric without normalisation.
-    """
+    """Return ``[low, high]``, or those of a summary that ``rl-qg score`` wrote with this signature."""
     limits: Any = given
     if isinstance(given, str | Path):
         try:
@@ -69,23 +67,10 @@ def _two_numbers(values: list[Any]) -> tuple[float, float] | None:
 
 PARTS = ("lrm", "grg")
 
-RELEASED = {"lrm": (0.26209762, 0.68293935), "grg": (-0.21804565, 0.55268557)}
-"""Low and high of each part as they are, commented out, in the released code (bert-base-cased, gpt2, official)."""
+_PUBLISHED = packaged("published.toml")
+PUBLISHED: dict[str, dict[str, dict[str, float]]] = _PUBLISHED["qrelscore_baselines"]
 
-PUBLISHED: dict[str, dict[str, dict[str, float]]] = {
-    "squad": {
-        "lrm": {"bert-base-cased": 0.691, "bert-large-cased": 0.612, "roberta-base": 0.678, "roberta-large": 0.642},
-        "grg": {"gpt2": 0.546, "gpt2-medium": 0.435},
-    },
-    "hotpotqa": {
-        "lrm": {"bert-base-cased": 0.541, "bert-large-cased": 0.505, "roberta-base": 0.556, "roberta-large": 0.549},
-        "grg": {"gpt2": 0.327, "gpt2-medium": 0.303},
-    },
-}  # b_LRM and b_GRG of Table 9, by data set (SQuADv1, HotpotQA), part and the last component of a model's name
-
-MAX_OVERLAP = 0.05
-"""Largest fraction of a question's words that its random context may contain (BLEU-1 without brevity penalty)."""
-
+MAX_OVERLAP = 0.05  # largest fraction of a question's words that its random context may contain
 _ATTEMPTS = 200  # pairs that are tried for each that is wanted
 _PAIRS_AT_ONCE = 128  # scored between two reports of progress
 
@@ -127,7 +112,7 @@ def read_baselines(
                 "qrelscore: baselines='released' belong to variant='official' unchanged; other formulas have other "
                 "values on random pairs (rl-qg baselines estimates them)"
             )
-        content = RELEASED
+        content = _PUBLISHED["qrelscore_released"]
     elif isinstance(given, str) and given in PUBLISHED:
         content = _published(given, models)
     else:

@@ -56,9 +56,7 @@ class LocalRelevance(CountsCuts):
         return values.mean(-1)
 
     def scores_by_layer(self, questions: Sequence[str], contexts: Sequence[str]) -> Tensor:
-        """Return the relevance of each pair, averaged over the pieces of its context, [pairs, layers] (float64, on the
-        CPU).
-        """
+        """Return one value per pair, the mean over its pieces, [pairs, layers] (float64, on the CPU)."""
         pairs, owners = self.pairs(questions, contexts)
         owner = torch.tensor(owners, dtype=torch.long)
         total = torch.zeros(len(questions), len(self.layers), dtype=torch.float64)
@@ -67,9 +65,7 @@ class LocalRelevance(CountsCuts):
         return total / pieces[:, None]
 
     def pairs(self, questions: Sequence[str], contexts: Sequence[str]) -> tuple[list[Pair], list[int]]:
-        """Return what the encoder reads, and for each pair the row it belongs to: one pair for a context that fits,
-        several for one in pieces, none where there is nothing to compare.
-        """
+        """Return what the encoder reads, and the row of each: the pieces of a context with its question."""
         pairs: list[Pair] = []
         owners: list[int] = []
         truncated = 0
@@ -150,9 +146,7 @@ class LocalRelevance(CountsCuts):
         return mean_of_words((weight * cosine).masked_fill(~candidate, float("-inf")).amax(-1), spans)
 
     def contributions(self, weight: Tensor, cosine: Tensor) -> tuple[Tensor, list[int]]:
-        """Return what each context token of a pair contributes to each question token, [question, context], and the
-        best context token of each; `weight` and `cosine` are [question, context].
-        """
+        """Return what context tokens contribute, [question, context] as the arguments, and the best of each row."""
         product = weight * cosine
         best = (weight if self.attention == "hard" else product).argmax(-1, keepdim=True)
         return torch.zeros_like(product).scatter(1, best, product.gather(1, best)), best[:, 0].tolist()
@@ -165,9 +159,7 @@ def mean_of_words(matched: Tensor, spans: Spans) -> Tensor:
 
 @torch.inference_mode()
 def _readable_blocks(encoder: FrozenModel) -> list[Any] | None:
-    """Return the encoder's layers if a hook can read their attention, None if the library has to collect it for all
-    heads of all layers (which takes more memory).
-    """
+    """Return the layers whose attention a hook can read; None if the library has to collect all of it."""
     depth = encoder.model.config.num_hidden_layers
     for module in encoder.model.modules():
         if isinstance(module, nn.ModuleList) and len(module) == depth and hasattr(module[0], "attention"):

@@ -22,9 +22,7 @@ SPAN_HEAD = "span_head"
 
 
 def span_scores(logits: Tensor, config: object) -> Tensor:
-    """Return the score of each position, which is added for a start and an end to rank spans: the logit itself under a
-    softmax; log s(x) under a sigmoid head, where each position has a probability s of its own.
-    """
+    """Return each position's score, of which two rank a span: the logit, or log s(x) under a sigmoid head."""
     is_sigmoid = getattr(config, SPAN_HEAD, "softmax") == "sigmoid"
     return torch.nn.functional.logsigmoid(logits) if is_sigmoid else logits
 
@@ -39,9 +37,7 @@ class TokenizedPassage:
     ends: NDArray[np.int64]
 
     def places(self, answer: str) -> list[tuple[int, int]]:
-        """Return the first and last token of every place where the answer's text stands, in order: those that share a
-        character with it. White space at the ends of the answer does not count.
-        """
+        """Return first and last token of every place where the answer stands: those that share a character."""
         found, size = [], len(answer := answer.strip())
         at = self.text.find(answer) if answer else -1
         while at >= 0:
