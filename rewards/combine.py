@@ -55,9 +55,9 @@ class Combined(Metric):
             label itself if left out), ``weight`` (1), ``clip`` of the raw score (``[low, high]``, None for no limit),
             ``scale`` after the clipping (1), and any option of the metric.
 
-    A third party's reward can be a part. Without an attribute ``needs`` it receives contexts, answers and references,
-    so all three must be given. Where it scores None, the combined score is NaN: not applicable. A part that is better
-    when lower needs a negative weight.
+    A third party's reward can be a part. Without an attribute ``needs`` it receives contexts, answers and references.
+    Where it scores None, the combined score is NaN: not applicable. A part that is better when lower needs a negative
+    weight.
 
     Parts of a result: ``<label>``, the raw score, and ``<label>/<name>``, the metric's own parts.
     """

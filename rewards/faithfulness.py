@@ -78,9 +78,8 @@ class EntityFaithfulness(Metric):
     name and the name supports them (US, United States), "Dec." supports "December" and "two" supports "2" and "II". A
     number must stand in the passage, whatever its separators and endings ("1,000", "19th", "1990s").
 
-    What it does not see: unknown names without capitals, number words, wrong relations between supported names, and
-    whether a name that the passage lacks is right all the same. docs/explanation/metrics.md says how many human
-    questions score 1.0.
+    It does not see unknown names without capitals, number words, and wrong relations between supported names;
+    docs/explanation/metrics.md says how many human questions score 1.0.
 
     Args:
         measure: ``"share"``, or ``"all"``: 1.0 where all are supported, else 0.0 (a gate).

@@ -53,10 +53,8 @@ class QuestionForm(Metric):
       names nobody and pleased a reader), and 6 to 10 % of human questions: those with a rare or misspelt word.
 
     docs/explanation/metrics.md has the shares of human questions that pass. It does not see whether a sentence is
-    grammatical or complete ("Whose fate does The Golden Journey?" passes), nor whether the question has an answer.
-
-    As a gate multiply it with a reward that is never negative: 0 is then the lowest score. It is no gate for a
-    log-probability, of which 0 is the highest.
+    grammatical or complete, nor whether the question has an answer. As a gate multiply it with a reward that is never
+    negative: 0 is then the lowest score.
 
     Args:
         max_copied: the longest run of words that may be copied, from 0.

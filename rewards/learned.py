@@ -65,9 +65,9 @@ class BLEURT(Metric):
     bleurt-pytorch (lucadiliello/bleurt-pytorch), whose converted checkpoints (``lucadiliello/BLEURT-20-D12``) are on
     the Hub, and have no option ``dtype``; any other type, such as a BERT, needs none, but safetensors.
 
-    Checked: the plain form against a checkpoint built for the test, pair by pair; of the package's form only that
-    classes and calls are those of its README, with a stand-in. That the converted checkpoints give Google's numbers is
-    claimed by their author.
+    Checked: the plain form against a checkpoint built for the test, pair by pair; of the package's form only the
+    classes and calls of its README, with a stand-in. That converted checkpoints give Google's numbers is claimed by
+    their author.
     """
 
     name = "bleurt"
@@ -254,10 +254,9 @@ class RQUGE(Metric):
     (``span_scorer``, in transformers form with one output) reads ``question <q> answer <r> given answer <c> context``,
     all without capitals, articles and punctuation, cut at 512 tokens. About 1 to 5, higher is better.
 
-    Differences from the released code: the two checkpoints alone, no package; batches sorted by length instead of one
-    example at a time, which changes scores by rounding only; models from safetensors (a checkpoint without has to be
-    converted first). Checked: against its steps written with calls of transformers, on small models of the same
-    types (T5 and RoBERTa); not run on the released checkpoints.
+    Differences from the released code: the two checkpoints alone, from safetensors, no package; batches sorted by
+    length, which changes scores by rounding only. Checked: against its steps written with calls of transformers, on
+    small models of the same types (T5 and RoBERTa); not run on the released checkpoints.
 
     Cost: one generation and one pass of the regression for each question.
     """

@@ -162,9 +162,8 @@ class MultiSetReward(SetReward):
 
         R = F = 2 S / (m + n).
 
-    A question that is empty or repeated has 0 with every reference. The marginal of a question is computed by a new
-    assignment of the matrix without its row; nothing is scored again. To add a question that raises S by a changes F
-    by more than 0 exactly if a > F / 2: a question that matches nothing has a marginal below 0.
+    A question that is empty or repeated has 0 with every reference. To add a question that raises S by a changes F by
+    more than 0 exactly if a > F / 2: a question that matches nothing has a marginal below 0.
 
     Args:
         metric: M, a metric from 0 to 1 that compares with references: a name, a metric, or a mapping with `metric`

@@ -83,9 +83,9 @@ class Multi:
     words after tokenising.
 
     Differences from the released code: there a repetition in other case or punctuation removes one *arbitrary*
-    prediction (10 to 40 of 2,429 documents; file means change by a few 1e-4), here it removes the repetition. There an
-    empty set is scored as a set with one unusual word: ``placeholder`` does that. There scores are rounded to 5
-    decimals before the assignment: ``decimals=5`` does that.
+    prediction (file means change by a few 1e-4), here it removes the repetition. There an empty set is scored as a set
+    with one unusual word (``placeholder``), and scores are rounded to 5 decimals before the assignment
+    (``decimals=5``).
 
     Args:
         metric: one that compares with references, is better when higher, and has no score below 0 (a pair that is left
@@ -365,8 +365,7 @@ class QAAligned:
     the same words after tokenising are one.
 
     Differences from the released code: it splits one text into pairs at `` | `` and leaves out those without exactly
-    one ``, answer: ``; here pairs are given as pairs, and texts with these signs in them stay (that form is read by
-    `rl_qg.data.layouts`). It ends with an error where no passage has a prediction; here these are zeros.
+    one ``, answer: ``; here pairs are given as pairs. It ends with an error where no passage has a prediction.
 
     Args:
         metric: one that compares a text with references and reads nothing else, and is better when higher.

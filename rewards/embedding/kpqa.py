@@ -159,11 +159,10 @@ class KPQA(Metric):
       (2004), who has beta = p / r there (``beta="lin"``), and uses other values elsewhere.
     - ``bertscore`` (6 to 8): as released, but special tokens cannot be matched; the equations have none.
 
-    With several references the largest F. Tokens are the predictor's word pieces; its tokenizer decides about case.
-    Differences from the released code: each pair is scored separately (there two entries of a batch with equal texts
-    and different weights get the weights of the last one); texts without tokens or weight score 0; embeddings are
-    those of the predictor's encoder unless ``encoder`` names another of the same vocabulary (released: BERT-large,
-    whole-word masking, fine-tuned on SQuAD).
+    With several references the largest F. Tokens are the predictor's word pieces. Differences from the released code:
+    each pair is scored separately (there two entries of a batch with equal texts and different weights get the weights
+    of the last one); texts without tokens or weight score 0; embeddings are those of the predictor's encoder unless
+    ``encoder`` names another of the same vocabulary (released: BERT-large, whole-word masking, fine-tuned on SQuAD).
 
     Cost: one pass of the predictor for each distinct text with its condition; ``bertscore``: in addition one pass
     of one layer for each distinct text.

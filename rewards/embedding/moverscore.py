@@ -42,11 +42,10 @@ class MoverScore(Metric):
       score = 1 / (1 + cost), in [1/3, 1]. Its ``n_gram`` is never read, so ``n`` is 1.
 
     Equal texts score 1; the score is symmetric. Differences from the paper: it takes the Euclidean distance, its code
-    (`official`) the square. From the released codes: idf is one table for both sides (they count candidates and
-    references apart); masses add up to 1 exactly (there 1 / (1 + 1e-5 / w) in `official`); the tokenizer says which
-    tokens continue a word, not a ``##`` in their text, so other vocabularies work; texts are cut at the model's
-    length. Their BERT fine-tuned on MNLI is not on the Hub as safetensors: any encoder can be given, and the numbers
-    depend on it.
+    (`official`) the square. From the released codes: idf is one table for both sides; masses add up to 1 exactly
+    (there 1 / (1 + 1e-5 / w) in `official`); the tokenizer says which tokens continue a word, so other vocabularies
+    work; texts are cut at the model's length. Their BERT fine-tuned on MNLI is not on the Hub as safetensors, and the
+    numbers depend on the encoder.
 
     Cost: one forward pass for each distinct text, and a transport problem for each pair on one CPU core, of cubic cost
     in the number of words at worst: 0.3 ms for two questions of 10 words, 2 ms for two passages of 110 (measured).

@@ -166,8 +166,7 @@ class Answerability(Metric):
 
     ``matching="set"`` is the variant of JRC1995/QuestionGenerationPub: with tp the candidate's words that occur in the
     reference's, ``P = tp / candidate words`` and ``R = tp / reference words``; a repeated word can push R, and so the
-    score, above 1. That code lower-cases and then restores case with a true-caser before it sorts words into classes;
-    here the case of texts is not changed.
+    score, above 1. (That code restores case before it sorts words: `rewards.overlap.truecased`.)
 
     ``against="context"`` (reference-free, an addition): the context is the reference. A question need not repeat the
     whole passage, so recall and brevity are left out:
@@ -180,19 +179,17 @@ class Answerability(Metric):
     - ``type``: 1 if there is a question word, since a passage cannot show which; ``function``: the fraction, 0 if
       none.
 
-    It shows whether a question is about the passage; not that it can be answered, fits the answer or is well formed
-    (docs/explanation/metrics.md has the table): as a reward it must be combined with one that penalises copying and
-    broken language.
+    It does not show whether a question can be answered or is well formed: as a reward it must be combined with one
+    that penalises copying and broken language (docs/explanation/metrics.md has the table).
 
     ``against="context_as_reference"`` is what Wang et al. 2022 (QRelScore, appendix F) call *free*: the context stands
     in the reference's place and nothing else changes. A question has far fewer words than a passage, hence low values.
 
     Differences from the released code: PTB words by regular expressions instead of Java (`rewards.words.ptb`; given
     the same words, equal to 1e-9). An empty question raises there and scores 0 here, as does one without any letter or
-    digit ("?"): its missing classes would agree with those that the reference lacks too. The paper finds named
-    entities by a tagger, the code by capital letters, and so does this class. As there, a sign between spaces is
-    classified as a content word and then is not a PTB word: a question without other content words, "Who is it ?",
-    scores 0.64 against itself ("Who wrote it ?" scores 1).
+    digit. The paper finds named entities by a tagger, the code by capital letters, and so does this class. As there, a
+    sign between spaces is classified as a content word and then is not a PTB word: "Who is it ?" scores 0.64 against
+    itself.
 
     The lists of words are English (``words:en`` in the signature); in other languages all words are content or
     entities. Where most questions of a call do not look English, this is logged once.

@@ -35,8 +35,7 @@ class Bleu(CorpusMetric):
     Several references: an n-gram counts at most as often as in the reference that has it most often; r is the length
     of the closest one, the shorter on ties.
 
-    Differences from the programs: none in the scores (tests compare to 1e-12); counting is done in blocks here,
-    because sacreBLEU takes about ten times as long for single questions.
+    Differences from the programs: none in the scores (tests compare to 1e-12).
 
     Args:
         order: longest n-gram, 1 to 9.
@@ -123,9 +122,8 @@ class Gleu(CorpusMetric):
     ``matches / max(candidate n-grams, reference n-grams)``. Several references: the one with the best score; an empty
     text scores 0. Not the GLEU of grammatical correction.
 
-    The corpus score sums both counts, as nltk's `corpus_gleu`. It differs where a question and the first of several
-    references are both empty: nltk skips that reference and counts the n-grams of the next one as missed; here the
-    pair adds nothing.
+    The corpus score sums both counts, as nltk's `corpus_gleu`; where a question and the first of several references
+    are both empty, nltk counts the next reference as missed, and here the pair adds nothing.
     """
 
     name = "gleu"

@@ -39,9 +39,9 @@ class Cider(OverlapMetric):
     - ``"paper"``: CIDEr as the paper defines it: ``h r / (|h| |r|)``, words stemmed. In [0, 1].
 
     Document frequencies are part of the number. Without ``documents`` they are those of all references of the call to
-    `score`, as in the captioning scripts: then a score depends on the other rows, the same row twice counts twice, and
-    one row alone (N = 1: every weight is 0) scores 0, which is logged once. A reward that is called with batches, and
-    a part of a combination, must have ``documents``.
+    `score`, as in the captioning scripts: then a score depends on the other rows, and one row alone (N = 1: every
+    weight is 0) scores 0, which is logged once. A reward that is called with batches, and a part of a combination,
+    must have ``documents``.
 
     Args:
         order: longest n-gram, from 1.

@@ -34,13 +34,11 @@ class Meteor(OverlapMetric):
     Several references: the best score.
 
     These are not the numbers of METEOR 1.5 (Java), which the captioning scripts and most papers on question generation
-    report: 1.5 has tuned parameters, weights its matchers, distinguishes function words and matches paraphrases.
-    nltk aligns greedily from the end, where 1.5 minimises the number of runs, and looks up synonyms of *stems*, since
-    words that remain after the stemming stage stay stemmed. An identical question scores ``1 - gamma / m**beta``, not
-    1.
+    report: 1.5 has tuned parameters, distinguishes function words and matches paraphrases. nltk aligns greedily from
+    the end, where 1.5 minimises the number of runs, and looks up synonyms of *stems*. An identical question scores ``1
+    - gamma / m**beta``, not 1.
 
-    Stemming and synonyms are English; in other languages only equal words should match: set ``stem=False``, or
-    Porter's English rules are applied to them.
+    Stemming and synonyms are English: for other languages set ``stem=False``.
 
     Args:
         tokenize: ``space`` gives the words of QGEval's authors.

@@ -39,9 +39,9 @@ class BARTScore(Metric):
     As the QRelScore paper uses it (appendix F): ``BARTScore(weights="bart_score.pth", max_min=…)``, the faithfulness
     of BART-large-CNN after fine-tuning on ParaBank2, max-min normalised.
 
-    Differences from the released code: batches are sorted by length, and a source shared by several targets is
-    encoded once, which changes scores by rounding only. Any encoder-decoder may be used; text is put between the
-    special tokens of its tokenizer (T5: ``text </s>``).
+    Differences from the released code: batches are sorted by length, and a source shared by several targets is encoded
+    once (rounding only). Any encoder-decoder may be used, with the special tokens of its tokenizer (T5: ``text
+    </s>``).
 
     Cost: one encoder pass for each distinct source, one decoder pass for each pair.
 

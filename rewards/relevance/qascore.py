@@ -29,10 +29,9 @@ class QAScore(Metric):
     Natural logarithm, bounds (-inf, 0], higher is better; a longer answer scores lower, so compare questions about
     one answer.
 
-    ``variant="official"`` (the released code, to 1e-5): tokens are masked in the same way, but the value of a token
-    is the log-probability of the whole unmasked sequence averaged over all its positions, of which the masked one is
-    one in hundreds; score = mean over the answer's tokens. (The released corpus function fails unless all answers have
-    the same number of tokens.)
+    ``variant="official"`` (the released code, to 1e-5): tokens are masked in the same way, but the value of a token is
+    the log-probability of the whole unmasked sequence averaged over all its positions, of which the masked one is one
+    in hundreds; score = mean over the answer's tokens.
 
     Cost: one encoder pass over the whole input for each masked unit; the vocabulary head at the masked positions alone
     (paper) or at all (official).

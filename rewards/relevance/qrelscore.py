@@ -60,8 +60,7 @@ class QRelScore(Metric):
     - ``lrm`` = mean over l of mean over m of max_n a'_l[m, n] cos(h_l(m), h_l(n)), with a' = a normalised over the
       context tokens. It is of order 1 / (number of context tokens) where attention is flat. In [-1, 1]. Equation 2
       takes the maximum over heads of "normalized" attention: the plainest reading is the softmax's weights as they
-      are; here that maximum is normalised again, as a line of the released code does. Neither has the layer values of
-      0.7 to 1.0 of which the text speaks; only the official formula can.
+      are; here that maximum is normalised again, as a line of the released code does.
     - conf = sum of log p over the context tokens alone, after ``<bos>`` (base) or ``<bos> question`` (prompt).
     - ``grg`` = max(0, (conf_prompt - conf_base) / |conf_base|). score = 2 lrm grg / (lrm + grg), 0 if lrm + grg <= 0.
 
@@ -71,8 +70,7 @@ class QRelScore(Metric):
     context of its own, and the gains are averaged; where no piece fits, ``grg`` is 0.
 
     The score has no unit. Both formulas stay below 2, and above 0 while ``lrm`` is positive, as with every trained
-    BERT. For a negative ``lrm``, or for parts rescaled without ``clip_rescaled``, the formula has no bound, so no
-    bounds are declared.
+    BERT; for a negative ``lrm`` or unclipped parts there is no bound, so none are declared.
 
     Cost: one encoder pass and one decoder pass over question and context for each pair, one decoder pass for each
     distinct context.

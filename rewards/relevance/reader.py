@@ -41,8 +41,8 @@ class ReaderScore(Metric):
     - ``"f1"``, ``"exact_match"``: of the reader's most probable span of at most ``max_answer_length`` tokens and the
       answer, as in SQuAD's script, from 0 to 1.
 
-    Higher is better. Compare questions about one answer with each other: a longer or a rarer answer is less probable
-    under every question.
+    Higher is better. Compare questions about one answer: a longer or a rarer one is less probable under every
+    question.
 
     Long passages are read in windows of ``max_length`` tokens that share ``stride`` tokens with their neighbours, with
     one softmax over all of them (`rewards.relevance.reading`). A question takes at most half of a window; the end of a
@@ -50,12 +50,10 @@ class ReaderScore(Metric):
 
     ``abstain=True`` is for readers that were trained with unanswerable questions, as in SQuAD 2: the class token,
     which stands for "no answer", takes part in the softmaxes, and a reader for which it is more probable than every
-    span answers nothing (F1 and exact match 0). For other readers the class token means nothing, and False leaves it
-    out.
+    span answers nothing (F1 and exact match 0).
 
-    Where nothing can be scored there is no error: if the answer is empty or does not stand in the passage, or the
-    passage is empty, probability is 0 and log-probability `LOWEST`; F1 and exact match are 0 if the reader answers
-    nothing. An empty question is read like any other.
+    Where nothing can be scored there is no error: if the answer is empty or does not stand in the passage, probability
+    is 0 and log-probability `LOWEST`; F1 and exact match are 0 if the reader answers nothing.
 
     Cost: one pass of the encoder for each window of each pair of question and passage.
 
