@@ -15,8 +15,7 @@ from rewards.signature import format_signature
 
 Pair = tuple[str, str]  # a question and what it is compared with
 
-ROWS_AT_ONCE = 4096
-"""How many rows a metric computes at a time: enough to sort by length, few enough to bound the token ids in memory."""
+ROWS_AT_ONCE = 4096  # enough to sort by length, few enough to bound the token ids in memory
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,6 @@ def cannot_end_the_program() -> Iterator[None]:
 
 
 def name_of(reward: Any) -> str:
-    """The name of a metric, or the dotted path of an object's class."""
     cls = reward if isinstance(reward, type) else type(reward)
     name = getattr(reward, "name", None)
     return name if isinstance(name, str) else f"{cls.__module__}.{cls.__qualname__}"

@@ -107,7 +107,10 @@ class QuestionForm(Metric):
             "question_word": self.language != "en" or opens_question(question),
             "question_mark": ends_as_question(question) and sum(map(question.count, QUESTION_MARKS)) <= 1,
             "no_repetition": not _repeats(words, passage),
-            "no_answer": not any(_has_answer(split(question), split(answer)) for split in (_compared, _plain)),
+            "no_answer": not any(
+                split(answer) and split(answer) in _runs(split(question), len(split(answer)))
+                for split in (_compared, _plain)
+            ),
             "no_copy": _passage_runs(context, self.max_copied + 1).isdisjoint(_runs(words, self.max_copied + 1)),
             "known_words": self.vocabulary is None
             or all(
@@ -122,13 +125,11 @@ def _repeats(words: Words, passage: Words) -> bool:
     known = set(pairwise(passage))
     if any(pair[0] == pair[1] and pair not in known and not is_unspaced(pair[0]) for pair in pairwise(words)):
         return True
-    repeated = {triple for triple in _repeated_triples(words) if not any(map(is_unspaced, triple))}
-    return bool(repeated) and not repeated <= _repeated_triples(passage)
-
-
-def _repeated_triples(words: Words) -> set[Words]:
-    counts = Counter(words[at : at + 3] for at in range(len(words) - 2))
-    return {triple for triple, count in counts.items() if count > 1}
+    twice, twice_there = (
+        {triple for triple, count in Counter(zip(text, text[1:], text[2:], strict=False)).items() if count > 1}
+        for text in (words, passage)
+    )
+    return not {triple for triple in twice if not any(map(is_unspaced, triple))} <= twice_there
 
 
 def _compared(text: str) -> Words:
@@ -139,10 +140,6 @@ def _compared(text: str) -> Words:
 def _plain(text: str) -> Words:
     """Return the words of a text without articles; hyphens and dashes separate them, and so do possessives."""
     return tuple(word for word in ptb(_JOINED.sub(" ", text)) if word not in ("a", "an", "the"))
-
-
-def _has_answer(words: Words, answer: Words) -> bool:
-    return bool(answer) and answer in _runs(words, len(answer))
 
 
 def _runs(words: Words, size: int) -> set[Words]:

@@ -113,8 +113,6 @@ class BLEURT(Metric):
 
 
 class _PackagedBleurt:
-    """A checkpoint of model type ``bleurt``, as its package loads and calls it."""
-
     def __init__(self, model: str, device: str | torch.device | None) -> None:
         package = library("bleurt_pytorch", "bleurt", "git+https://github.com/lucadiliello/bleurt-pytorch.git")
         self.tokenizer = load_or_explain("bleurt", model, package.BleurtTokenizer.from_pretrained, model)

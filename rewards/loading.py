@@ -54,8 +54,7 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
 }  # short name of every metric, with its module and class, and the options that the name implies
 
 
-OWN_CODE_ONLY = "RL_QG_OWN_CODE_ONLY"
-"""An environment variable: where it is set, dotted paths are refused, but for the classes of this package."""
+OWN_CODE_ONLY = "RL_QG_OWN_CODE_ONLY"  # where it is set, dotted paths to other code are refused
 
 
 def _entry(entry: str | tuple[str, Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
@@ -88,11 +87,8 @@ def known_name(name: str, /) -> str:
     Neither case nor ``-`` and ``_`` matter: "Q-BLEU1" is ``q_bleu1``, "ROUGE-L" is ``rouge_l``.
     """
     known = [*METRICS, *_COMBINED, *SET_REWARDS]
-    return name if name in known else next((other for other in known if _folded(other) == _folded(name)), name)
-
-
-def _folded(name: str) -> str:
-    return name.casefold().replace("-", "").replace("_", "")
+    folded = {other.casefold().replace("_", ""): other for other in reversed(known)}
+    return name if name in known else folded.get(name.casefold().replace("-", "").replace("_", ""), name)
 
 
 def load(name: str, /, **options: Any) -> Any:

@@ -28,8 +28,7 @@ from rewards.words import ptb, sentence_texts
 
 CREDITS = ("whole", "marginal", "to_go")
 
-Values = Callable[[Sequence[int]], Mapping[str, float]]
-"""The reward of a part of a document's questions, given their places: its factors by name, and `reward`."""
+Values = Callable[[Sequence[int]], Mapping[str, float]]  # of places of questions: the factors, and `reward`
 
 
 @dataclass(frozen=True)
@@ -292,7 +291,13 @@ class CoverageSetReward(SetReward):
         texts, contexts = ([row[side] for row in asked] for side in (0, 1))
         given = scored(self.quality, texts, contexts).scores if asked else []
         scores = {row: np.nan if value is None else value for row, value in zip(asked, given, strict=True)}
-        documents = zip(rows, self._to_cover(inputs), inputs.references, strict=True)
+        # The sentences to cover: those given, of the context if none are; of them the worthy ones, if any are.
+        columns = zip(inputs.sentences, inputs.contexts, strict=True)
+        to_cover = [own or sentence_texts(context) for own, context in columns]
+        if self.worthy is not None:
+            flagged = zip(to_cover, self.worthy(to_cover), strict=True)
+            to_cover = [[text for text, flag in zip(*row, strict=True) if flag] or row[0] for row in flagged]
+        documents = zip(rows, to_cover, inputs.references, strict=True)
         return [
             self._of(
                 group,
@@ -319,15 +324,6 @@ class CoverageSetReward(SetReward):
             return {"reward": float(np.prod([*parts.values()])), **parts}
 
         return values
-
-    def _to_cover(self, inputs: SetInputs) -> list[list[str]]:
-        """The sentences to cover: those given, of the context if none are; of them the worthy ones, if any are."""
-        columns = zip(inputs.sentences, inputs.contexts, strict=True)
-        every = [given or sentence_texts(context) for given, context in columns]
-        if self.worthy is None:
-            return every
-        rows = zip(every, self.worthy(every), strict=True)
-        return [[text for text, flag in zip(*row, strict=True) if flag] or row[0] for row in rows]
 
     def _range(self, given: Any) -> tuple[float, float]:
         if given is None:

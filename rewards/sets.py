@@ -35,8 +35,7 @@ from rewards.words import libraries, tokenizer
 Sets = Sequence[Sequence[str]]
 Pair = tuple[str, str]  # a question and its answer
 Pairs = Sequence[Sequence[Pair]]
-Compared = tuple[int, str, list[str]]
-"""The place of a document, one of its predictions, and the references that it is compared with."""
+Compared = tuple[int, str, list[str]]  # the place of a document, one of its predictions, and references
 
 _BELOW_ZERO = (
     "and a pair that is left out counts as 0; use a metric from 0 up, or clip=True to count scores below 0 as 0"
@@ -125,7 +124,7 @@ class Multi:
     @property
     def signature(self) -> str:
         choices = {
-            "empty": _emptiness(self.placeholder),
+            "empty": "zero" if self.placeholder is None else "placeholder",
             "decimals": "all" if self.decimals is None else self.decimals,
             **({"clip": 0} if self.clip else {}),
             "metric": self.metric.signature,
@@ -282,18 +281,14 @@ def cardinality_difference(
 
 
 def cardinality_signature(*, tokenize: str = "ptb", placeholder: str | None = None) -> str:
-    choices = {"same": tokenize, **libraries(tokenize), "empty": _emptiness(placeholder)}
-    return format_signature("cardinality_difference", choices)
+    empty = "zero" if placeholder is None else "placeholder"
+    return format_signature("cardinality_difference", {"same": tokenize, **libraries(tokenize), "empty": empty})
 
 
 def _signature(name: str, tokenize: str, choices: Mapping[str, object]) -> str:
     """A signature that ends in that of a metric, with its version."""
     fields = {"same": tokenize, **libraries(tokenize), **choices}
     return "|".join([name, *(f"{key}:{value}" for key, value in fields.items())])
-
-
-def _emptiness(placeholder: str | None) -> str:
-    return "zero" if placeholder is None else "placeholder"
 
 
 def _check_sets(predictions: Sets, references: Sets) -> None:

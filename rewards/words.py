@@ -21,8 +21,7 @@ from rewards.errors import MetricInputError, library, packaged
 Words = tuple[str, ...]
 Result = TypeVar("Result")
 
-ENGLISH = packaged("english.toml")
-"""Lists of English words, which `english.toml` explains."""
+ENGLISH = packaged("english.toml")  # lists of English words, which the file explains
 
 UNSPACED_LETTERS = (
     "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan, Burmese, Khmer
@@ -30,8 +29,7 @@ UNSPACED_LETTERS = (
     "\U00020000-\U0003ffff"  # rare Han characters
 )  # characters of scripts written without spaces, as the inside of a character class
 
-_UNSPACED = UNSPACED_LETTERS + "\u3000-\u303f\uff00-\uff9f"
-"""The same with the punctuation and the full-width forms that are used among them."""
+_UNSPACED = UNSPACED_LETTERS + "\u3000-\u303f\uff00-\uff9f"  # and punctuation and full-width forms among them
 
 QUESTION_MARKS = "?\uff1f\u061f\u1367\u2047\u2048\u2049\u203d\u2e2e\ua60f\u037e"
 """Latin, full-width, Arabic, Ethiopic, doubled, with an exclamation mark, reversed, Vai, Greek. Greek texts mostly
@@ -188,12 +186,9 @@ def case_of(tokenize: str, *, lowercase: bool = False) -> str:
 def libraries(tokenize: str, *, stem: bool = False) -> dict[str, str]:
     """Return the versions of the libraries that this tokeniser, and stemming, use: for signatures."""
     own = tokenize in _TOKENIZERS or tokenize.rpartition("+")[0] in _TOKENIZERS
-    versions = {} if own else {"sacrebleu": _version("sacrebleu", "words")}
-    return {**versions, **({"nltk": _version("nltk", "stemming")} if stem else {})}
-
-
-def _version(name: str, needed_by: str) -> str:
-    return str(library(name, needed_by, name).__version__)
+    needed = {"sacrebleu": "words"} if not own else {}
+    needed |= {"nltk": "stemming"} if stem else {}
+    return {name: str(library(name, by, name).__version__) for name, by in needed.items()}
 
 
 def stemmed(text_words: Sequence[str]) -> Words:

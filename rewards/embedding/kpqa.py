@@ -22,11 +22,9 @@ from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
 
 # Keyphrase weights (section 3, and `kpw.py` of the released code).
 
-LABELS = ("keyphrase", "other")
-"""Labels of a predictor that `rl-qg train-kpqa` trained, in the order of its classes; the released one has K and O."""
+LABELS = ("keyphrase", "other")  # classes of a predictor of `rl-qg train-kpqa`; the released one has K and O
 
-READS_QUESTION = "reads_question"
-"""Key of such a predictor's configuration: whether it was trained with questions; others do not have it."""
+READS_QUESTION = "reads_question"  # key of its configuration: whether it was trained with questions
 
 _NAMES = ("keyphrase", "k")
 _CUT = (

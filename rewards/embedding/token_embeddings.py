@@ -15,9 +15,7 @@ from rewards.base import Pair
 from rewards.errors import MetricInputError, one_of
 from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
 
-NUMBERS_AT_ONCE = 1 << 26
-"""Numbers in the embeddings held at a time (256 MiB in float32); a text that is needed again later is encoded again.
-"""
+NUMBERS_AT_ONCE = 1 << 26  # in embeddings (256 MiB in float32); a text needed later is encoded again
 
 
 @dataclass(frozen=True)
@@ -150,8 +148,7 @@ class WordWeights:
         self._marks = marks
         self._counts: Counter[int] = Counter()
         self._texts = 0
-        self.description = "none"
-        """For the signature: ``none``, or the number of texts and a hash of them."""
+        self.description = "none"  # for the signature; else the number of texts and a hash of them
         if source is None:
             return
         if isinstance(source, str | Path):

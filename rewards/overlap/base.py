@@ -35,13 +35,10 @@ CACHED_WORDS = (
 class Overlap:
     """What rows share with their references, for n = 1 .. order."""
 
-    matches: Counts
-    """N-grams of the candidate that are in a reference, [rows, order]; each is counted at most as often as in the
-    reference that has it most often (Papineni et al. 2002)."""
+    matches: Counts  # of the candidate in a reference, [rows, order], each as often as in the one with most
     candidate: Counts  # N-grams of the candidate, [rows, order]
     lengths: Counts  # tokens of the candidate, [rows]
-    closest: Counts
-    """Tokens of the reference whose length is closest to the candidate's, [rows]; of two as close, the shorter."""
+    closest: Counts  # tokens of the reference of the closest length, [rows]; of two as close, the shorter
 
 
 def ngram_overlap(candidates: Sequence[Tokens], references: Sequence[Sequence[Tokens]], order: int) -> Overlap:

@@ -105,7 +105,7 @@ def read_baselines(
     Estimates must have the signature of the metric without baselines; ``models`` are the names of encoder and decoder,
     ``official`` whether the metric is that of the released code.
     """
-    content: Mapping[str, object]
+    content: Mapping[str, Any]
     if given == "released":
         if not official:
             raise MetricInputError(
@@ -114,13 +114,22 @@ def read_baselines(
             )
         content = _PUBLISHED["qrelscore_released"]
     elif isinstance(given, str) and given in PUBLISHED:
-        content = _published(given, models)
+        content = {}
+        for part, model in zip(PARTS, models, strict=True):
+            table, backbone = PUBLISHED[given][part], Path(model).name
+            if backbone not in table:
+                raise MetricInputError(
+                    f"qrelscore: baselines={given} have no {part} of {backbone!r}, only of {', '.join(table)} (Table "
+                    "9 of the paper); rl-qg baselines estimates that of any model"
+                )
+            content[part] = table[backbone]
     else:
         content = given if isinstance(given, Mapping) else _read(given)
         if not isinstance(given, Mapping) or "signature" in content:
             where = "baselines" if isinstance(given, Mapping) else f"baselines={given}"
-            if _formula(content.get("signature")) != _formula(signature):
-                other = content.get("signature") or "no signature"
+            other = content.get("signature") or "no signature"
+            own, theirs = (re.sub(r"\|references:\w+", "", str(text)) for text in (signature, other))
+            if own != theirs:  # whether references are scored too does not matter for a pair
                 raise MetricInputError(f"qrelscore: {where} were estimated for {other}, but this is {signature}")
             content = {part: content.get(part) for part in PARTS}
         if unknown := sorted(map(str, content.keys() - set(PARTS))):
@@ -234,20 +243,6 @@ def _shuffled(total: int, most: int, seed: int) -> Iterator[int]:
             yield number
 
 
-def _published(name: str, models: tuple[str, str]) -> dict[str, float]:
-    """Return the values of Table 9 for these models; a model is known by the last component of its name."""
-    values = {}
-    for part, model in zip(PARTS, models, strict=True):
-        table = PUBLISHED[name][part]
-        if (backbone := Path(model).name) not in table:
-            raise MetricInputError(
-                f"qrelscore: baselines={name} have no {part} of {backbone!r}, only of {', '.join(table)} (Table 9 of "
-                "the paper); rl-qg baselines estimates that of any model"
-            )
-        values[part] = table[backbone]
-    return values
-
-
 def _read(path: object) -> Mapping[str, object]:
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))  # type: ignore[arg-type]
@@ -259,8 +254,3 @@ def _read(path: object) -> Mapping[str, object]:
     if not isinstance(content, dict):
         raise MetricInputError(f"qrelscore: baselines={path}: not a file from rl-qg baselines")
     return content
-
-
-def _formula(signature: object) -> object:
-    """Return the signature without whether references are scored too, which does not matter for a pair."""
-    return re.sub(r"\|references:\w+", "", signature) if isinstance(signature, str) else None

@@ -3,14 +3,14 @@ how much likelier each context token became after the question.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import takewhile
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from rewards.base import MetricResult
+from rewards.base import Metric
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel
 from rewards.relevance.baselines import Baselines
@@ -20,10 +20,8 @@ from rewards.relevance.local_relevance import LocalRelevance
 
 LAST, CUT_OFF = "last token", "cut off"  # reasons why a token is not compared
 
-Located = tuple[str, int | None, int | None]
-"""A token's text, its start and its end; None where the tokenizer does not report them."""
-Part = tuple[str, Located]
-"""The text that a token of the decoder is in, "question", "context" or "end", and its position there."""
+Located = tuple[str, int | None, int | None]  # a token's text, start and end; None where they are not reported
+Part = tuple[str, Located]  # the text that a token is in, "question", "context" or "end", and its position there
 Scored = tuple[Part, int, float]  # a token of the decoder in one of its two sequences: its part, its id, and log p
 
 
@@ -41,8 +39,7 @@ class EncoderToken(ExplainedToken):
     """A token of question or context as the encoder reads it."""
 
     left_out: str | None = None  # why it is not compared; None if it is compared
-    piece: int | None = None
-    """The piece of the context that it belongs to, None in a question and where the context is cut."""
+    piece: int | None = None  # of the context; None in a question and where the context is cut
 
 
 @dataclass(frozen=True)
@@ -131,38 +128,26 @@ class Explanation:
         return page(self.to_dict())
 
 
-class Explained(Protocol):
-    """What `explain` reads of a QRelScore."""
-
-    references: bool
-    encoder: FrozenModel
-    local: LocalRelevance
-    globally: GlobalRelevance
-    baselines: Baselines | None
-
-    @property
-    def signature(self) -> str: ...
-    def choices(self) -> Mapping[str, object]: ...
-    def score(self, questions: Sequence[str], contexts: Sequence[str]) -> MetricResult: ...
-
-
 @torch.inference_mode()
-def explain(metric: Explained, question: str, context: str) -> Explanation:
-    if metric.references:
-        raise MetricInputError(
-            "qrelscore: a score against references cannot be explained; use references=False, and give a reference as "
-            "the context to explain its part"
-        )
+def explain(
+    metric: Metric,
+    local: LocalRelevance,
+    globally: GlobalRelevance,
+    baselines: Baselines | None,
+    question: str,
+    context: str,
+) -> Explanation:
+    """Explain a score of a QRelScore without references, given its two halves and its baselines."""
     result = metric.score([question], [context])
     parts = {part: values[0] for part, values in result.parts.items()}
     measured = parts
-    counted = metric.local.truncated
-    if metric.baselines is not None:
-        scores = {"lrm": metric.local.scores, "grg": metric.globally.scores}
+    counted = local.truncated
+    if baselines is not None:
+        scores = {"lrm": local.scores, "grg": globally.scores}
         measured = {part: scores[part]([question], [context])[0] for part in parts}
-    question_tokens, context_tokens, layers, matched = _local(metric.local, question, context)
-    metric.local.truncated = counted  # counts contexts that were scored
-    gains, confidences = _global(metric.globally, question, context)
+    question_tokens, context_tokens, layers, matched = _local(local, question, context)
+    local.truncated = counted  # counts contexts that were scored
+    gains, confidences = _global(globally, question, context)
     return Explanation(
         question=question,
         context=context,
@@ -177,7 +162,7 @@ def explain(metric: Explained, question: str, context: str) -> Explanation:
         matched=matched,
         gains=gains,
         confidences=confidences,
-        notes=list(_notes(metric, context_tokens, gains, confidences)),
+        notes=list(_notes(local, baselines, context_tokens, gains, confidences)),
     )
 
 
@@ -302,20 +287,24 @@ def _located(model: FrozenModel, ids: list[int], text: str) -> list[Located]:
 
 
 def _notes(
-    metric: Explained, context: Sequence[EncoderToken], gains: Sequence[Gain], confidences: Sequence[Confidence]
+    local: LocalRelevance,
+    baselines: Baselines | None,
+    context: Sequence[EncoderToken],
+    gains: Sequence[Gain],
+    confidences: Sequence[Confidence],
 ) -> Iterator[str]:
     cut = sum(token.left_out == CUT_OFF for token in context)
     pieces = len({token.piece for token in context} - {None})
     if cut:
         yield (
-            f"The encoder reads {metric.encoder.max_tokens} tokens: the last {cut} of the context's {len(context)} "
+            f"The encoder reads {local.encoder.max_tokens} tokens: the last {cut} of the context's {len(context)} "
             "are cut off (long_context=truncate)."
         )
     if pieces > 1:
         yield f"The encoder reads the context in {pieces} pieces; a layer's value is the mean over them."
-    if metric.local.skipped:
+    if local.skipped:
         yield "The last token of the question and of each piece of context is not compared (last_tokens=skip)."
-    yield from metric.local.notes
+    yield from local.notes
     if not confidences:
         yield "The question leaves no room for the context in the decoder: grg is 0."
     if len(confidences) > 1:
@@ -325,5 +314,5 @@ def _notes(
         yield f"The question makes the text less likely{where}; that counts as a gain of 0."
     if alone := sum(gain.part == "context" and gain.gain is None for gain in gains):
         yield f"After the question the context begins with other tokens than alone; these ({alone}) have no gain."
-    if metric.baselines is not None:
-        yield f"Both parts are rescaled by baselines ({metric.baselines})."
+    if baselines is not None:
+        yield f"Both parts are rescaled by baselines ({baselines})."

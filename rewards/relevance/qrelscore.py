@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from rewards.base import Inputs, Metric, MetricResult, best_of_rows
-from rewards.errors import batch_of, flag, one_of
+from rewards.errors import MetricInputError, batch_of, flag, one_of
 from rewards.frozen import FrozenModel
 from rewards.relevance.baselines import PARTS, PUBLISHED, Baselines, read_baselines
 from rewards.relevance.explanation import Explanation, explain
@@ -178,7 +178,12 @@ class QRelScore(Metric):
         self.globally.reset_cache()
 
     def explain(self, question: str, context: str) -> Explanation:
-        return explain(self, question, context)
+        if self.references:
+            raise MetricInputError(
+                "qrelscore: a score against references cannot be explained; use references=False, and give a "
+                "reference as the context to explain its part"
+            )
+        return explain(self, self.local, self.globally, self.baselines, question, context)
 
     def _pair_scores(
         self, questions: Sequence[str], contexts: Sequence[str]

@@ -20,8 +20,7 @@ from rewards.words import answer_exact_match, answer_f1
 
 MEASURES = ("probability", "log_probability", "f1", "exact_match")
 
-LOWEST = -30.0
-"""Lowest log-probability that is reported: the reward of a question stays finite where the answer is impossible."""
+LOWEST = -30.0  # log-probability that is reported: a reward stays finite where the answer is impossible
 
 
 class ReaderScore(Metric):
@@ -220,7 +219,7 @@ class ReaderScore(Metric):
 
 
 def _starts(passages: Sequence[TokenizedPassage]) -> torch.Tensor:
-    """Return the index of each passage's first token among those of all passages, [R]."""
+    """Return the index of each passage's first token among those of all, [R]."""
     sizes = torch.tensor([len(passage.ids) for passage in passages], dtype=torch.long)
     return sizes.cumsum(0) - sizes
 

@@ -17,8 +17,7 @@ from torch import Tensor
 from rewards.errors import MetricInputError
 from rewards.frozen import FrozenModel
 
-SPAN_HEAD = "span_head"
-"""Key of a reader's configuration: `softmax` (also where it is missing) or `sigmoid`: how its logits were trained."""
+SPAN_HEAD = "span_head"  # key of a configuration: `softmax` (also where it is missing) or `sigmoid`, of training
 
 
 def span_scores(logits: Tensor, config: object) -> Tensor:
@@ -73,8 +72,7 @@ class PairFormat:
     token_types: tuple[list[int], int, list[int], int, list[int]] | None
     """Types of the tokens before, in the question, between, in the passage and after; None where the model has no
     token types."""
-    class_position: int | None
-    """Where the class token is, which stands for "no answer"; None where there is none in front."""
+    class_position: int | None  # of the class token, which stands for "no answer"; None where there is none in front
 
     @classmethod
     def of(cls, model: FrozenModel) -> "PairFormat":
@@ -124,8 +122,7 @@ class SpanLogprobs:
     start: Tensor  # [N]
     end: Tensor  # [N]
     rows: Tensor  # the row of each token, ascending, [N]
-    no_answer: Tensor
-    """Log-probability of "no answer", start and end together, [R]; -inf where the reader cannot abstain."""
+    no_answer: Tensor  # log-probability of "no answer", [R]; -inf where the reader cannot abstain
 
     def best(self, max_length: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return the log-probability, the first and the last token of each row's most probable span, [R] each.
@@ -162,8 +159,7 @@ class WindowLogits:
     """Logits of windows: those of K passage tokens, and of W class tokens; [2, K] and [2, W] (start and end)."""
 
     values: Tensor
-    tokens: Tensor
-    """Which of the N tokens of all passages each one is, [K]; a token is read in one window or in several."""
+    tokens: Tensor  # which of the N tokens each one is, [K]; one is read in one window or in several
     class_values: Tensor | None  # none where the reader must not abstain
     windows: Tensor  # the row of each window, [W]
 
