@@ -433,7 +433,7 @@ def augment(
         questions: the candidates.
         gold: human questions; may be empty.
         output: `.json`, `.jsonl` or `.parquet`.
-        settings: filters have the complete options of their metrics (`rl_qg.augmentation.set_filters.RewardFilter`).
+        settings: filters have the complete options of their metrics.
         state: the processes; None for a single process on the CPU.
         load_metric: builds the metric that such options describe.
     """
@@ -489,12 +489,8 @@ def _check(
     questions: Path, gold: Examples, output: Path, settings: AugmentSettings, measures: Mapping[str, Any]
 ) -> None:
     """Raise `InputError` for invalid settings, outputs and human questions."""
-    if settings.num_samples < 0:
-        raise InputError(f"augment.num_samples={settings.num_samples} must not be negative")
-    if settings.sampling not in SAMPLERS:
-        raise InputError(f"augment.sampling={settings.sampling} is not one of {', '.join(SAMPLERS)}")
-    if not 0 <= settings.sample_relevance <= 1:
-        raise InputError(f"augment.sample_relevance={settings.sample_relevance} is not in [0, 1]")
+    if faults := list(settings.faults()):
+        raise InputError("; ".join(f"augment.{fault}" for fault in faults))
     check_output(output, measures)
     check_inputs(output, [questions])
     check_report(output)
@@ -551,9 +547,9 @@ class _Output:
             log.warning(note)
         if settings.hub_dataset is not None:
             with TemporaryDirectory(dir=self.output.parent) as folder:
-                table = self.output
-                if self.output.suffix != ".parquet":
-                    table = Path(folder, "train.parquet")
+                is_table = self.output.suffix == ".parquet"
+                table = self.output if is_table else Path(folder, "train.parquet")
+                if not is_table:
                     self._write(funnel.candidates, table)
                 publish(card, table, settings.hub_dataset)
         return report

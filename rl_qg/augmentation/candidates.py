@@ -20,8 +20,7 @@ from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.words import normalised_words
 
-Record = Mapping[str, Any]
-"""One line of `questions.jsonl`, with the measures of the candidate under `MEASURES`."""
+Record = Mapping[str, Any]  # one line of `questions.jsonl`, with the measures of the candidate under `MEASURES`
 FIELDS = {
     "id": str,
     "candidate": int,
@@ -32,10 +31,8 @@ FIELDS = {
     "question": str,
 }
 LARGEST = 2**63  # whole numbers are below it
-MEASURES = "measures"
-"""The key under which filters find the measures of a candidate, by the name of the filter that defines each."""
-RANDOM = "random"
-"""Ranking by the seed alone."""
+MEASURES = "measures"  # the key of a candidate's measures, by the name of the filter that defines each
+RANDOM = "random"  # ranking by the seed alone
 
 
 class Candidates:
@@ -152,14 +149,11 @@ def parse_candidate(line: bytes, where: str) -> dict[str, Any]:
 
 
 class Ranking:
-    """Collects candidates, 24 bytes each, and sorts them: the higher `by`, the better.
+    """Collects candidates, 24 bytes each, and sorts them: the higher `by`, the better. `by` is a measure (the name of
+    its filter), else a field of the questions file that holds a number, such as logprob; or `random`.
 
-    The order depends on the content of the candidates and the seed, not on their order in the file.
-
-    Args:
-        by: a measure (the name of its filter), else a field of the questions file that holds a number, such as
-            logprob; or `random`, which ranks by the seed alone.
-        seed: decides between equal candidates.
+    The order depends on the content of the candidates and the seed, which decides between equal ones, not on their
+    order in the file.
     """
 
     def __init__(self, by: str, seed: int) -> None:

@@ -73,10 +73,8 @@ def swap_in_group(
     chance.shuffle(inside)
     for span, group in inside:
         old = question[span.start : span.end]
-        others = sorted(
-            text for other, text in pool if other == group and normalised_words(text) != normalised_words(old)
-        )
-        if others:
+        same = normalised_words(old)
+        if others := sorted(text for other, text in pool if other == group and normalised_words(text) != same):
             new = chance.choice(others)
             return Perturbation(question[: span.start] + new + question[span.end :], old, new, f"{group} group")
     return None
@@ -149,21 +147,18 @@ class AlteredQuestion:
 
 def check_settings(settings: RobustnessSettings) -> None:
     """Raise `InputError` for kinds that do not exist, and where English rules would be applied to another language."""
-    if unknown := [kind for kind in settings.kinds if kind not in CHANGES] or not settings.kinds:
-        raise InputError(
-            f"kinds={settings.kinds}: choose of {', '.join(CHANGES)}"
-            + (f", not {unknown}" if unknown is not True else "")
-        )
+    settings.check()
+    unknown = [kind for kind in settings.kinds if kind not in CHANGES]
+    if unknown or not settings.kinds:
+        why = f", not {unknown}" if unknown else ""
+        raise InputError(f"kinds={settings.kinds}: choose of {', '.join(CHANGES)}{why}")
     if not re.fullmatch("[a-z]{2,3}", settings.language.casefold()):
         raise InputError(f"language={settings.language} is no code of two or three letters, such as en or de")
     if settings.language.casefold() == ENGLISH:
         return
     needed = [
         (not set(settings.kinds) <= set(ANY_LANGUAGE), f"kinds=[{','.join(ANY_LANGUAGE)}]"),
-        (
-            not (settings.paraphrases or settings.paraphraser),
-            "paraphrases=FILE or paraphraser=MODEL",
-        ),
+        (not (settings.paraphrases or settings.paraphraser), "paraphrases=FILE or paraphraser=MODEL"),
         (settings.spacy_model.partition("_")[0] in ("", ENGLISH), "spacy_model=PIPELINE of that language"),
     ]
     if missing := [text for wrong, text in needed if wrong]:
@@ -172,8 +167,6 @@ def check_settings(settings: RobustnessSettings) -> None:
 
 def read_questions(source: QuestionTable, settings: RobustnessSettings) -> tuple[list[MetricRow], int]:
     """A seeded sample of the questions, and how many the file has; one without references is its own reference."""
-    if settings.max_questions is not None and settings.max_questions < 1:
-        raise InputError(f"max_questions={settings.max_questions}: give at least 1, or null for all")
     rows = []
     for row in ProgressBar(source, desc="read", unit="row", leave=False, delay=2):
         columns = ("question", "context", "answer", "references")

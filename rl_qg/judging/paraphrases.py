@@ -105,9 +105,8 @@ def _fronted(text: str, _: random.Random) -> str:
 
 def _cleft(text: str, _: random.Random) -> str:
     tokens = text.split()
-    if len(tokens) < 3 or tokens[0].casefold() not in ("who", "what"):
-        return text
-    if subject_verb(tokens) != 1 or not (is_past(tokens[1]) or tokens[1].endswith("ed")):
+    asks_subject = len(tokens) > 2 and tokens[0].casefold() in ("who", "what") and subject_verb(tokens) == 1
+    if not asks_subject or not (is_past(tokens[1]) or tokens[1].endswith("ed")):
         return text
     return " ".join([tokens[0], "was it that", *tokens[1:]])
 
@@ -172,13 +171,9 @@ def read_pairs(path: Path) -> dict[str, str]:
     return pairs
 
 
-def by_model(
-    model: str, prefix: str, questions: Sequence[str], *, batch_size: int = 16, max_new_tokens: int = 64
-) -> Iterator[str]:
-    """The paraphrase of each question by a seq2seq model, by beam search with four beams. Raises `InputError` for a
-    model that cannot be loaded.
-    """
-    write = seq2seq(model, "paraphraser", max_new_tokens=max_new_tokens)
+def by_model(model: str, prefix: str, questions: Sequence[str], *, batch_size: int = 16) -> Iterator[str]:
+    """The paraphrase of each question by a seq2seq model (`seq2seq`)."""
+    write = seq2seq(model, "paraphraser")
     with ProgressBar(total=len(questions), desc="paraphrase", unit="question", leave=False) as bar:
         for start in range(0, len(questions), batch_size):
             batch = [prefix + question for question in questions[start : start + batch_size]]
@@ -186,11 +181,9 @@ def by_model(
             bar.update(len(batch))
 
 
-def seq2seq(
-    model: str, key: str, *, max_new_tokens: int = 64, use_cpu: bool = False
-) -> Callable[[Sequence[str]], list[str]]:
+def seq2seq(model: str, key: str, *, use_cpu: bool = False) -> Callable[[Sequence[str]], list[str]]:
     """What writes a text for each of a batch by a seq2seq model, by beam search with four beams; `key` is the setting
-    that names the model.
+    that names the model. Raises `InputError` for a model that cannot be loaded.
     """
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -210,19 +203,15 @@ def seq2seq(
         given = tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt").to(device)
         given.pop("token_type_ids", None)
         with torch.inference_mode():
-            ids = network.generate(**given, num_beams=4, do_sample=False, max_new_tokens=max_new_tokens)
+            ids = network.generate(**given, num_beams=4, do_sample=False, max_new_tokens=64)
         written: list[str] = tokenizer.batch_decode(ids, skip_special_tokens=True)
         return written
 
     return write
 
 
-# Questions negated: an auxiliary or modal verb, the main verb by do-support, or a verb replaced by its antonym.
-#
-# QRelScore, Appendix C: of the auxiliary and modal verbs of the question one is drawn and *not* is added, or WordNet
-# gives an antonym. The paper's Table 7 contracts (`doesn't`), and so do these rules; where the question is negated
-# already, it is affirmed.
-
+# Questions negated, as in QRelScore, Appendix C: of the auxiliary and modal verbs one is drawn and *not* is added, or
+# WordNet gives an antonym. The paper's Table 7 contracts (`doesn't`), and so do these rules.
 
 Antonyms = Callable[[str], Sequence[str]]  # of the base form of a verb
 _NEGATED = _pairs("negated")
@@ -231,11 +220,8 @@ _AFFIRMED = {negated: plain for plain, negated in reversed(_NEGATED.items())} | 
 
 def negate(question: str, chance: random.Random | None = None) -> Perturbation | None:
     """Negate an auxiliary or modal verb, or affirm the question where it is negated; without such a verb negate the
-    verb of a question word that is its subject (`What doesn't control wages?`). None where there is neither.
-
-    Args:
-        question: the text.
-        chance: draws one of several verbs; None: the first.
+    verb of a question word that is its subject (`What doesn't control wages?`). None where there is neither. `chance`
+    draws one of several verbs; None: the first.
     """
     matches = list(WORD.finditer(question))
     for index, match in enumerate(matches):
@@ -245,10 +231,15 @@ def negate(question: str, chance: random.Random | None = None) -> Perturbation |
             return Perturbation(
                 question[:start] + question[match.end() :], question[start : match.end()], "", "affirmed"
             )
-    changes = list(_changed_auxiliaries(question, matches))
-    if changes:
+    if changes := list(_changed_auxiliaries(question, matches)):
         return changes[0] if chance is None else chance.choice(changes)
-    return _negate_verb(question, matches)
+    verb = subject_verb([match.group() for match in matches])
+    if verb is None:
+        return None
+    word = matches[verb].group()
+    base = base_form(word)
+    auxiliary = "don't" if word == base else "doesn't" if word.endswith("s") else "didn't"
+    return replaced(question, matches[verb], f"{auxiliary} {base}", "negated verb")
 
 
 def _changed_auxiliaries(question: str, matches: Sequence[re.Match[str]]) -> Iterator[Perturbation]:
@@ -280,28 +271,14 @@ def _next(matches: Sequence[re.Match[str]], index: int) -> str:
     return matches[index + 1].group().casefold() if index + 1 < len(matches) else ""
 
 
-def _negate_verb(question: str, matches: Sequence[re.Match[str]]) -> Perturbation | None:
-    index = subject_verb([match.group() for match in matches])
-    if index is None:
-        return None
-    word = matches[index].group()
-    base = base_form(word)
-    auxiliary = "don't" if word == base else "doesn't" if word.endswith("s") else "didn't"
-    return replaced(question, matches[index], f"{auxiliary} {base}", "negated verb")
-
-
 def replace_by_antonym(question: str, antonyms: Antonyms, chance: random.Random) -> Perturbation | None:
     """Replace a verb by an antonym in the same form, both drawn; None where no verb has one."""
-    matches = list(WORD.finditer(question))
-    found = []
-    for index, match in enumerate(matches):
-        word = match.group()
-        if word.islower() and word not in CLOSED and (others := antonyms(base_form(word))):
-            found.append((index, match, others))
+    verbs = [match for match in WORD.finditer(question) if match.group().islower() and match.group() not in CLOSED]
+    found = [(match, others) for match in verbs if (others := antonyms(base_form(match.group())))]
     if not found:
         return None
-    index, match, others = chance.choice(found)
-    before = {other.group().casefold() for other in matches[:index]}
+    match, others = chance.choice(found)
+    before = {word.casefold() for word in WORD.findall(question[: match.start()])}
     new = in_the_form_of(chance.choice(list(others)), match.group(), participle=bool(before & AUXILIARIES))
     return replaced(question, match, new, "antonym")
 
@@ -320,22 +297,14 @@ def wordnet_antonyms() -> tuple[Antonyms, str]:
             "(or set NLTK_DATA to a folder with corpora/wordnet), or negation=not"
         ) from None
 
-    def count(base: str, kind: str) -> int:
-        return sum(
-            lemma.count()
-            for synset in wordnet.synsets(base, kind)
-            for lemma in synset.lemmas()
-            if lemma.name() == base
-        )
+    def senses(base: str, kind: str) -> list[list[Any]]:  # the most frequent one first
+        return [[lemma for lemma in one.lemmas() if lemma.name() == base] for one in wordnet.synsets(base, kind)]
 
     def antonyms(base: str) -> list[str]:
-        if not (verb := count(base, "v")) or verb < max(count(base, kind) for kind in ("n", "a")):
+        verb, noun, adjective = (sum(lemma.count() for one in senses(base, kind) for lemma in one) for kind in "vna")
+        if not verb or verb < max(noun, adjective):
             return []
-        for synset in wordnet.synsets(base, "v"):  # the most frequent sense first
-            lemmas = [lemma for lemma in synset.lemmas() if lemma.name() == base]
-            names = [other.name() for lemma in lemmas for other in lemma.antonyms()]
-            if single := [name for name in names if name.isalpha()]:
-                return single
-        return []
+        names = ([other.name() for lemma in one for other in lemma.antonyms()] for one in senses(base, "v"))
+        return next((single for some in names if (single := [name for name in some if name.isalpha()])), [])
 
     return antonyms, version
