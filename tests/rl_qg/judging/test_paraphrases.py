@@ -87,8 +87,8 @@ def test_a_model(tmp_path: Path) -> None:
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path)
     questions = ["who wrote it ?", "who ?", "it ?"]
-    together = list(by_model(str(tmp_path), "", questions, batch_size=2, max_new_tokens=4))
-    assert len(together) == 3 and together[2:] == list(by_model(str(tmp_path), "", questions[2:], max_new_tokens=4))
+    together = list(by_model(str(tmp_path), "", questions, batch_size=2))
+    assert len(together) == 3 and together[2:] == list(by_model(str(tmp_path), "", questions[2:]))
     (empty := tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"paraphraser=.*cannot be loaded"):
         list(by_model(str(empty), "", questions))
