@@ -97,23 +97,19 @@ def robustness(
     supervised, signatures = list[dict[str, Any]](), dict[str, str]()
     of_references = {name for name, metric in metrics.items() if "references" in getattr(metric, "needs", ())}
     for label, metric in metrics.items():
-        values = scores_of(label, metric, rows, folder / "scores", batch_size=settings.batch_size)
-        scores[label] = direction_of(metric) * np.array(values, dtype=np.float64)  # None is NaN
+        given = scores_of(label, metric, rows, folder / "scores", batch_size=settings.batch_size)
+        scores[label] = direction_of(metric) * np.array(given, dtype=np.float64)  # None is NaN
         signatures[label] = signature_of(metric)
     for label, classifier in (classifiers or {}).items():
         trained = classifier.train_in_folds(label, questions, groups, folder, seed=settings.seed, use_cpu=use_cpu)
         scores[label], signatures[label] = trained.scores, trained.signature
         supervised.append({"metric": label, "folds": trained.areas, "mean": float(np.mean(trained.areas))})
         of_references |= {label} if classifier.reads_references else set()
-    has_reference = np.array(
-        [row.references != (originals[one.number].question,) for one, row in zip(questions, rows, strict=True)]
-    )
-    compared = {label: has_reference if label in of_references else np.ones_like(has_reference) for label in scores}
-    results = [
-        row
-        for label in scores
-        for row in _areas(label, scores[label], questions, draws, settings.kinds, compared[label])
-    ]
+    has_reference = np.array([one.row.references != (originals[one.number].question,) for one in questions])
+    results: list[dict[str, Any]] = []
+    for label, values in scores.items():
+        informative = has_reference if label in of_references else np.ones_like(has_reference)
+        results += _areas(label, values, questions, draws, settings.kinds, informative)
     missing = {label: int(np.isnan(values).sum()) for label, values in scores.items()}
     without, total = sum(row.references == (row.question,) for row in originals), counts["questions"]
     counts |= {"in_file": in_file, "passages": draws.passages}
