@@ -75,6 +75,12 @@ from rl_qg.runtime.processes import from_main
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import AugmentSettings
 
+log = logging.getLogger(__name__)
+SYNTHETIC = "synthetic-"  # begins the ids of generated questions
+ENDINGS = (".json", ".jsonl", ".parquet")  # SQuAD v1.1 JSON, or flat rows; `data.train=` reads all
+ROWS_AT_ONCE = 4096
+INDEX_BITS = 64
+
 # The filters by name; a new one is added to `FILTERS`. Options in a YAML file become filters:
 #
 #     filters:
@@ -82,7 +88,6 @@ from rl_qg.settings import AugmentSettings
 #       fluent: {kind: reward, metric: qascore}      another name for a second filter of a kind
 #       mine: {_target_: my_package.keep, limit: 3}
 #       answer_in_question: null                     off
-
 
 FILTERS: dict[str, type[Filter]] = {
     "length": Length,
@@ -203,11 +208,6 @@ def import_target(at: str, target: str) -> Any:
         raise InputError(f"{at}: cannot be imported ({error}); check the path") from None
 
 
-# Which of the kept candidates are added: a uniform sample, the best, or the best that differ from one another.
-
-INDEX_BITS = 64
-
-
 class Sampler(ABC):
     """Observes every kept candidate, of which it keeps only numbers and hashes; then selects `count` of them.
 
@@ -312,13 +312,6 @@ class DiverseSampler(Sampler):
 SAMPLERS: dict[str, type[Sampler]] = {"uniform": UniformSampler, "reward": BestSampler, "diverse": DiverseSampler}
 
 
-# The augmented set as a file: SQuAD v1.1 JSON, or flat rows in Parquet or JSON lines; `data.train=` reads all.
-
-SYNTHETIC = "synthetic-"
-ENDINGS = (".json", ".jsonl", ".parquet")
-ROWS_AT_ONCE = 4096
-
-
 @dataclass(frozen=True)
 class AugmentedRow:
     """One question; of a generated question also its rank among the candidates, log-probability and measures."""
@@ -409,9 +402,6 @@ def _write_parquet(output: Path, rows: Iterator[dict[str, Any]], measures: Seque
     finally:
         partial.unlink(missing_ok=True)
     return count
-
-
-log = logging.getLogger(__name__)
 
 
 def augment(

@@ -47,8 +47,15 @@ from rl_qg.settings import RobustnessSettings
 from rl_qg.text.english import AUXILIARIES, CONJUNCTIONS, PREPOSITIONS
 from rl_qg.text.words import normalised_words
 
-# Entities and pronouns exchanged within their groups, as in QRelScore, Appendix C.
+log = logging.getLogger(__name__)
+ORIGINAL, PARAPHRASE = "original", "paraphrase"
+ENGLISH = "en"
+PASSAGES = 1024  # whose entities are kept: neighbouring questions share a passage
+FEWEST = 20  # questions from which on their language is checked
+Paraphrase = tuple[str, Any]  # its text, and how it was made
+Change = Callable[[MetricRow, random.Random], Perturbation | None]
 
+# Entities and pronouns exchanged within their groups, as in QRelScore, Appendix C.
 _KINDS = {
     "person": "person per",
     "place": "gpe loc fac",
@@ -59,6 +66,14 @@ _KINDS = {
 _FOUR = {kind: group for group, kinds in _KINDS.items() for kind in kinds.split()}
 # The paper speaks of "four groups" and names persons, location/institution/organization and numbers: both readings.
 GROUPS: Mapping[str, Mapping[str, str]] = {"three": _FOUR | {"org": "place"}, "four": _FOUR}
+_SUBJECT = "you he she we they".split()
+_OBJECT = "me you him her us them".split()
+_POSSESSIVE = "my your his her its our their".split()
+_ALONE = "mine yours his hers ours theirs".split()
+_REFLEXIVE = "myself yourself himself herself itself ourselves themselves".split()
+_WITH_GENDER = {"he": _SUBJECT, "she": _SUBJECT, "him": _OBJECT, "hers": _ALONE}
+_WITH_GENDER |= {"himself": _REFLEXIVE, "herself": _REFLEXIVE}
+_SINGULAR = re.compile(r"(?:is|was|has|does)(?:n['’]t)?")
 
 
 def swap_in_group(
@@ -78,16 +93,6 @@ def swap_in_group(
             new = chance.choice(others)
             return Perturbation(question[: span.start] + new + question[span.end :], old, new, f"{group} group")
     return None
-
-
-_SUBJECT = "you he she we they".split()
-_OBJECT = "me you him her us them".split()
-_POSSESSIVE = "my your his her its our their".split()
-_ALONE = "mine yours his hers ours theirs".split()
-_REFLEXIVE = "myself yourself himself herself itself ourselves themselves".split()
-_WITH_GENDER = {"he": _SUBJECT, "she": _SUBJECT, "him": _OBJECT, "hers": _ALONE}
-_WITH_GENDER |= {"himself": _REFLEXIVE, "herself": _REFLEXIVE}
-_SINGULAR = re.compile(r"(?:is|was|has|does)(?:n['’]t)?")
 
 
 def swap_pronoun_in_group(question: str, chance: random.Random) -> Perturbation | None:
@@ -113,15 +118,6 @@ def _others(question: str, match: re.Match[str]) -> list[str]:
     if group is _SUBJECT and (after.endswith("s") or any(map(_SINGULAR.fullmatch, (before, after)))):
         group = ["he", "she"]
     return [other for other in group if other != word]
-
-
-log = logging.getLogger(__name__)
-ORIGINAL, PARAPHRASE = "original", "paraphrase"
-ENGLISH = "en"
-PASSAGES = 1024  # whose entities are kept: neighbouring questions share a passage
-FEWEST = 20  # questions from which on their language is checked
-Paraphrase = tuple[str, Any]  # its text, and how it was made
-Change = Callable[[MetricRow, random.Random], Perturbation | None]
 
 
 class Paraphraser(Protocol):

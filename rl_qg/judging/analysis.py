@@ -21,7 +21,7 @@ from rl_qg.judging.redundancy import TRAINING, folds_of, forward_selection
 from rl_qg.pages.results import NONE, Page, Table, joined_rows
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.settings import CorrelateSettings
-from rl_qg.stats.agreement import LEVELS, fleiss_kappa, krippendorff_alpha
+from rl_qg.stats.agreement import agreement_of
 from rl_qg.stats.correlation import (
     COEFFICIENTS,
     SYSTEMS,
@@ -46,6 +46,13 @@ Rows = list[Row]
 Mask = NDArray[np.bool_]
 FEWEST = 20  # questions of a type that a correlation needs
 WHOLE = 0.9  # fraction of the questions of the metric with most scores that a metric needs for the regression
+JUDGED, REFERENCES = "question", "references"
+ONE, SEVERAL = "one sentence", "several sentences"
+MOST_LEVELS, CLASSES = 6, 5  # ratings that a table and a drawing tell apart; classes of others
+QUANTILES = {"low": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "high": 0.95}
+SHOWN, MOST_TABLES = 10, 24  # cases of a table of the page, tables
+LONGEST_PASSAGE = 300  # characters of the page
+_ROUNDING = 1e-9
 OF_CRITERIA = (
     *("correlations", "by_type", "differences", "best", "win_loss", "auc", "redundancy", "redundancy_chosen"),
     *("redundancy_left_out", "agreement", "by_system", "by_subset"),
@@ -206,13 +213,6 @@ def _of_means(x: Floats, y: Floats, units: float, too_few: str) -> _Correlated:
     return _Correlated(values, n, units, why_undefined(x[0], y[0]), x[0], y[0])
 
 
-# Parts of the data, as in KPQA (NAACL 2021), table 9 (by system) and table 6 (answers of several sentences).
-
-JUDGED, REFERENCES = "question", "references"
-SENTENCES_OF = ("none", JUDGED, REFERENCES)
-ONE, SEVERAL = "one sentence", "several sentences"
-
-
 def _types(rated: RatedQuestions) -> dict[str, Mask]:
     """Nothing where no question has a type, as under `language=other`; the types that the rules know come first."""
     if (rated.types == OTHER).all():
@@ -227,7 +227,8 @@ def _systems_apart(rated: RatedQuestions) -> dict[str, Mask]:
 
 def subsets_of(judgements: Sequence[Judgement], sentences_of: str = "none") -> dict[str, Mask]:
     """The questions (questions,) of every label in the file's field `subset`, and, where `sentences_of` names the
-    judged text or its references, of those with one sentence and with several (in all references, for these).
+    judged text or its references, of those with one sentence and with several (in all references, for these), as in
+    KPQA (NAACL 2021), table 6.
     """
     names = dict.fromkeys(label for judgement in judgements for label in judgement.subsets)
     masks = {name: np.array([name in judgement.subsets for judgement in judgements]) for name in names}
@@ -319,9 +320,7 @@ def _agreement(rated: RatedQuestions, criterion: str) -> Iterator[Row]:
     ratings = [judgement.ratings.get(criterion, ()) for judgement in rated.judgements]
     if not any(ratings):
         return
-    statistics = {f"Krippendorff's α, {level}": krippendorff_alpha(ratings, level, rated.draws) for level in LEVELS}
-    statistics["Fleiss' κ"] = fleiss_kappa(ratings, rated.draws)
-    for name, statistic in statistics.items():
+    for name, statistic in agreement_of(ratings, rated.draws).items():
         yield {"statistic": name, "raters": max(map(len, ratings)), **statistic.to_dict()}
 
 
@@ -343,10 +342,6 @@ def _pairs(columns: Mapping[str, Floats], kind: str) -> Iterator[Row]:
                 yield {**row, "value": value, "p": coefficient_p(coefficient, value, x, y)}
 
 
-# Means of systems, as in QG-Bench (EMNLP 2022), table 6; their correlation with those of a second run of the human
-# evaluation, as in QAScore, section 4.3.4 and table 7.
-
-
 def _means_of_systems(rated: RatedQuestions, values: Floats) -> Floats:
     """The mean of `values` (questions,), NaN where there is none, by system: float64 (1 + resamples, systems), in the
     order of `rated.systems`; NaN for a system without a value.
@@ -361,7 +356,7 @@ def _means_of_systems(rated: RatedQuestions, values: Floats) -> Floats:
 
 
 def mean_rows(rated: RatedQuestions, criteria: Sequence[str]) -> Rows:
-    """The mean of every criterion and every metric by system (`of`: criterion or metric)."""
+    """The mean of every criterion and every metric by system (`of`: criterion or metric), as in QG-Bench, table 6."""
     names, member = rated.systems
     columns = [("criterion", name, rated.ratings(name)) for name in criteria]
     columns += [("metric", name, scores) for name, scores in rated.scores.items()]
@@ -378,7 +373,8 @@ def mean_rows(rated: RatedQuestions, criteria: Sequence[str]) -> Rows:
 
 def replication_rows(first: RatedQuestions, second: RatedQuestions, criteria: Sequence[str]) -> Rows:
     """For every criterion the correlation of the systems' mean ratings in two files, over the systems of both; draws
-    take the passages of each file apart. `only_first` and `only_second` count systems without a counterpart.
+    take the passages of each file apart (QAScore, section 4.3.4 and table 7). `only_first` and `only_second` count
+    systems without a counterpart.
     """
     rows = []
     units = min(first.draws.units_of(), second.draws.units_of())
@@ -398,14 +394,6 @@ def replication_rows(first: RatedQuestions, second: RatedQuestions, criteria: Se
                 {"criterion": criterion, "coefficient": coefficient, **correlated.cells(coefficient), **counts}
             )
     return rows
-
-
-# Scores by rating and ratings by system, as in QRelScore (EMNLP 2022), figures 3 and 7, and figure 6.
-
-MOST_LEVELS = 6  # ratings that a table and a drawing tell apart
-CLASSES = 5
-_ROUNDING = 1e-9
-QUANTILES = {"low": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "high": 0.95}
 
 
 @dataclass(frozen=True)
@@ -439,6 +427,7 @@ def rating_levels(ratings: Floats) -> RatingLevels:
 
 
 def _scores_by_rating(rated: RatedQuestions, ratings: Floats) -> Iterator[Row]:
+    """As in QRelScore, figures 3 and 7."""
     levels = rating_levels(ratings)
     for name, scores in rated.scores.items():
         for number, label in enumerate(levels.labels):
@@ -452,7 +441,7 @@ def _scores_by_rating(rated: RatedQuestions, ratings: Floats) -> Iterator[Row]:
 
 def _ratings_by_system(rated: RatedQuestions, criterion: str) -> Iterator[Row]:
     """How many of a system's single ratings, or of its mean ratings where there are no single ones, are at each level;
-    `mean` is that of the system's questions.
+    `mean` is that of the system's questions (QRelScore, figure 6).
     """
     names, member = rated.systems
     means = rated.ratings(criterion)
@@ -470,19 +459,12 @@ def _ratings_by_system(rated: RatedQuestions, criterion: str) -> Iterator[Row]:
             yield row | {"mean": float(known.mean()), "questions": len(known)}
 
 
-# The questions with the largest difference of ranks, as in KPQA (NAACL 2021), section 5.4, and QRelScore, appendix E.
-
-SHOWN = 10  # cases of a table of the page
-MOST_TABLES = 24
-LONGEST_PASSAGE = 300  # characters of the page
-
-
 def disagreements(rated: RatedQuestions, criteria: Sequence[str]) -> tuple[Rows, Rows]:
     """For every criterion and metric the questions with the largest difference of ranks, largest first; and how many
     of these cases are of each type of question, with the number of rated questions of that type.
 
     Ranks count from 1, the best; equal values share their mean rank. A positive `difference` says that the metric
-    places the question higher than people do.
+    places the question higher than people do (KPQA, section 5.4; QRelScore, appendix E).
     """
     from scipy.stats import rankdata
 

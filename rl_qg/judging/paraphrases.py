@@ -1,6 +1,8 @@
 """The same question in other words: supplied pairs, a supplied model, or rules for English.
 
-Rules change few words and keep the meaning; people change more. Where that matters, supply pairs or a model.
+Rules change few words and keep the meaning; people change more. Where that matters, supply pairs or a model. And the
+question negated, as in QRelScore, Appendix C: of the auxiliary and modal verbs one is drawn and *not* is added, or
+WordNet gives an antonym. The paper's Table 7 contracts (`doesn't`), and so do these rules.
 """
 
 import random
@@ -30,6 +32,7 @@ from rl_qg.text.english import (
 )
 from rl_qg.text.words import normalised_words
 
+Antonyms = Callable[[str], Sequence[str]]  # of the base form of a verb
 _WORDS: dict[str, Any] = packaged_yaml(__file__, "paraphrases.yaml")
 
 
@@ -44,7 +47,8 @@ _QUESTION_WORDS = {
 }
 _BOTH_WAYS = _pairs("both_ways")
 _SYNONYM = _BOTH_WAYS | _pairs("one_way") | {other: word for word, other in _BOTH_WAYS.items()}
-_CONTRACTED = _pairs("contracted")
+_CONTRACTED, _NEGATED = _pairs("contracted"), _pairs("negated")
+_AFFIRMED = {negated: plain for plain, negated in reversed(_NEGATED.items())} | _pairs("affirmed")
 _ATTACHED, _CLAUSE, _BE = (frozenset(_WORDS[name].split()) for name in ("attached", "clause", "be"))
 _NAME_OF = re.compile(r"what (is|was|are|were) the names? of (.+?)\s*\?", re.IGNORECASE)
 _FINAL_YEAR = re.compile(
@@ -208,14 +212,6 @@ def seq2seq(model: str, key: str, *, use_cpu: bool = False) -> Callable[[Sequenc
         return written
 
     return write
-
-
-# Questions negated, as in QRelScore, Appendix C: of the auxiliary and modal verbs one is drawn and *not* is added, or
-# WordNet gives an antonym. The paper's Table 7 contracts (`doesn't`), and so do these rules.
-
-Antonyms = Callable[[str], Sequence[str]]  # of the base form of a verb
-_NEGATED = _pairs("negated")
-_AFFIRMED = {negated: plain for plain, negated in reversed(_NEGATED.items())} | _pairs("affirmed")
 
 
 def negate(question: str, chance: random.Random | None = None) -> Perturbation | None:

@@ -15,18 +15,12 @@ from numpy.typing import NDArray
 
 from rl_qg.judging.judgements import Judgement
 from rl_qg.runtime.errors import InputError
-from rl_qg.stats.agreement import LEVELS, Ratings, fleiss_kappa, krippendorff_alpha
+from rl_qg.stats.agreement import Ratings, agreement_of
 from rl_qg.stats.intervals import Floats, Ints, PassageDraws
 
 NONE, BOTH_SIDES, ABOVE = "none", "both_sides", "above"
-
-RATER, WITH_CONTROLS = "rater", "rater_with_controls"
-
-OVERALL = "overall"
+RATER, WITH_CONTROLS, OVERALL = "rater", "rater_with_controls", "overall"
 _ROUNDING = 1e-9
-
-
-# --- Ratings that are far from the others ---
 
 
 def noisy_ratings(
@@ -83,19 +77,14 @@ def filter_rows(
             continue
         counts = {"n": rated, "raters_before": sum(sizes[0]) / rated, "raters_after": sum(sizes[1]) / rated}
         counts["removed"] = sum(sizes[0]) - sum(sizes[1])
-        statistics = {
-            f"Krippendorff's α, {level}": [krippendorff_alpha(t, level, draws) for t in tables] for level in LEVELS
-        }
-        statistics["Fleiss' κ"] = [fleiss_kappa(table, draws) for table in tables]
-        for name, pair in statistics.items():
+        found = {when: agreement_of(table, draws) for when, table in zip(("before", "after"), tables, strict=True)}
+        for name in found["before"]:
             row: dict[str, Any] = {"criterion": criterion, "statistic": name}
-            for when, statistic in zip(("before", "after"), pair, strict=True):
-                row |= {when: statistic.value, f"{when}_low": statistic.low, f"{when}_high": statistic.high}
+            for when, statistics in found.items():
+                one = statistics[name]
+                row |= {when: one.value, f"{when}_low": one.low, f"{when}_high": one.high}
             rows.append(row | counts)
     return rows
-
-
-# --- One scale for all raters ---
 
 
 def z_scores(
@@ -159,9 +148,6 @@ def standardised(
     ]
     counts = {"raters_without_spread": int(without.sum()), "ratings_left_out": int(without[rater].sum())}
     return changed, {"raters": len(index), **counts}
-
-
-# --- All criteria together ---
 
 
 def with_overall(judgements: Sequence[Judgement], criteria: Sequence[str]) -> list[Judgement]:

@@ -184,9 +184,6 @@ def _own_pairs(
     return {**statistic.to_dict(), "ties": int(sums[0, 2])}
 
 
-# --- For people ---
-
-
 def _facts(record: Mapping[str, Any]) -> list[str]:
     counts = record["counts"]
     parts = [

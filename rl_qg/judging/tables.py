@@ -16,6 +16,8 @@ RANKED_BY = "kendall"
 SCORES, RATINGS = "scores_by_rating", "ratings_by_system"
 MOST_COLUMNS = 12  # metrics of a table whose columns are metrics
 MOST_PAIRS = 4  # systems or subsets of a table with two columns for each
+MOST_METRICS = 6  # drawings of one criterion
+MOST_SYSTEMS = 24  # bars of one drawing
 _NOTES: dict[str, str] = packaged_yaml(__file__, "notes.yaml")
 
 Row = Mapping[str, Any]
@@ -294,10 +296,6 @@ def _scores_by_rating(criterion: str, rows: Rows, plots: Sequence[Plot]) -> Tabl
     lines = joined_rows(rows, ("metric",), cells)
     note = _note("scores_by_rating", *["drawn"] * bool(plots), shown=len(plots), all=len(lines))
     return Table(f"{criterion}, scores by rating", lines, note, plots)
-
-
-MOST_METRICS = 6  # drawings of one criterion
-MOST_SYSTEMS = 24  # bars of one drawing
 
 
 def judgement_plots(tables: Mapping[str, Rows]) -> dict[tuple[str, str], list[Plot]]:

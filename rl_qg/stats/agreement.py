@@ -70,6 +70,12 @@ def fleiss_kappa(ratings: Ratings, draws: PassageDraws | None = None) -> Statist
     return units.statistic(kappas)
 
 
+def agreement_of(ratings: Ratings, draws: PassageDraws | None = None) -> dict[str, Statistic]:
+    """Krippendorff's α at each level and Fleiss' κ, by name."""
+    alphas = {f"Krippendorff's α, {level}": krippendorff_alpha(ratings, level, draws) for level in LEVELS}
+    return {**alphas, "Fleiss' κ": fleiss_kappa(ratings, draws)}
+
+
 class _RatedUnits:
     """Units with two ratings or more: their distinct `values` (v,), and the pairs of different values that a unit has,
     by their indices among the values, `lower` and `higher` (p,). Sums are kept by passage, without the zeros.
