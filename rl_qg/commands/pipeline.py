@@ -36,11 +36,9 @@ from rl_qg.runtime.processes import from_main, processes
 from rl_qg.scoring.metrics import load_reranker, load_reward, rerank_options
 from rl_qg.settings import AugmentSettings, QASettings, Settings
 
-# The late stages of the pipeline: questions of each generator, augmented data of equal size, and readers.
-#
-# They answer one question: is a reader better with the questions of the generator that learned from a reward than with
-# those of the CE generator that it began as, or with human questions alone? So both generators get the same answers,
-# settings, filters and seed, both add as many questions, and all readers make as many updates.
+# The late stages answer one question: is a reader better with the questions of the generator that learned from a
+# reward than with those of the CE generator that it began as, or with human questions alone? So both generators get
+# the same answers, settings, filters and seed, both add as many questions, and all readers make as many updates.
 
 
 log = logging.getLogger(__name__)
@@ -75,14 +73,8 @@ def generators_of(run: OpenRun, final: Path) -> list[Arm]:
 
 def answers_asked(run: OpenRun) -> list[QAExample]:
     """The answers that questions are generated for, each span once: all of the training data, or a seeded sample."""
-    spans = answer_spans([*run.splits.gold, *run.splits.unlabelled])
-    return take(
-        spans,
-        run.settings.generate.max_answers,
-        run.settings.seed,
-        "generate.max_answers",
-        "answers are asked about",
-    )
+    spans, limit = answer_spans([*run.splits.gold, *run.splits.unlabelled]), run.settings.generate.max_answers
+    return take(spans, limit, run.settings.seed, "generate.max_answers", "answers are asked about")
 
 
 def generate_questions(run: OpenRun, arms: Sequence[Arm]) -> int:
@@ -272,29 +264,29 @@ def check_late_stages(settings: Settings, state: PartialState) -> None:
 
 def run_pipeline(run: OpenRun) -> Path:
     """Run every stage that is not done; return the report's path."""
-    folder, stages = run.folder, 6
-    _log_stage(1, stages, "train the generator: cross-entropy, then by reward")
+    folder = run.folder
+    log.info("[1/6] train the generator: cross-entropy, then by reward")
     generator = train_generator(run)
     if run.state.is_main_process:
-        _log_stage(2, stages, "compare both generators on held-out passages")
+        log.info("[2/6] compare both generators on held-out passages")
         _evaluate(run)
     run.state.wait_for_everyone()
 
-    _log_stage(3, stages, "generate questions with each generator")
+    log.info("[3/6] generate questions with each generator")
     arms = generators_of(run, generator)
     candidates = generate_questions(run, arms)
     if filters_use_reader(run):
         train_reader_of_filters(run, candidates)
 
-    _log_stage(4, stages, "filter, sample and merge with the human questions")
+    log.info("[4/6] filter, sample and merge with the human questions")
     augment_equally(run, arms)
 
-    _log_stage(5, stages, "train readers on gold alone, and on gold with the questions of each generator")
+    log.info("[5/6] train readers on gold alone, and on gold with the questions of each generator")
     train_readers(run, arms, candidates)
 
     report = folder / "report.html"
     if run.state.is_main_process:
-        _log_stage(6, stages, "write the report")
+        log.info("[6/6] write the report")
         publish(folder, None if report.exists() else run.settings.training.hub_model)  # cards with the readers' scores
         write_report([folder], report)
         log.info("done: open %s", report)
@@ -308,15 +300,10 @@ def _evaluate(run: OpenRun) -> None:
     if output.exists() or not models:
         return
     settings = run.settings
+    limit, what = settings.evaluation.max_examples, "validation questions compare the generators"
     evaluate_generators(
         models,
-        take(
-            run.splits.judging,
-            settings.evaluation.max_examples,
-            settings.data.seed,
-            "evaluation.max_examples",
-            "validation questions compare the generators",
-        ),
+        take(run.splits.judging, limit, settings.data.seed, "evaluation.max_examples", what),
         run.reward(),
         output,
         held_out=run.held_out(),
@@ -326,7 +313,3 @@ def _evaluate(run: OpenRun) -> None:
         device=run.state.device,
     )
     publish(run.folder, settings.training.hub_model)  # the model cards show the results
-
-
-def _log_stage(number: int, total: int, text: str) -> None:
-    log.info("[%d/%d] %s", number, total, text)

@@ -10,7 +10,6 @@ from typing import Any
 
 from accelerate import PartialState
 
-from rl_qg.data.examples import QAExample
 from rl_qg.data.passages import Passages, has_answers
 from rl_qg.data.reading import raw_records, source_names
 from rl_qg.data.splits import Splits, answer_spans, choosing_passages, load_splits, with_additional_spans
@@ -32,12 +31,9 @@ from rl_qg.scoring.metrics import load_reward
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import DataSettings, Settings
 
-# Which validation passages choose the model of a run, and which judge it in `evaluation.json`.
-#
 # The lowest of many losses, or the best BLEU-4, is lucky on the questions that chose it. So where a run keeps the
-# model that validation questions like best, one half of the validation passages chooses and the other half judges.
-
-
+# model that validation questions like best, one half of the validation passages chooses and the other half judges it
+# in `evaluation.json`.
 CHOICE = "model_choice"  # the field of run.json
 OTHER, SAME = "other passages", "the same passages"
 log = logging.getLogger(__name__)
@@ -48,12 +44,6 @@ def chosen_by(settings: Settings) -> str | None:
     if settings.stages == "ce":  # losses of two stages cannot be compared, so with both the last model starts SCST
         return "lowest validation loss" if settings.training.stop_after is None else None
     return None if settings.scst.stop_on is None else f"scst.stop_on={settings.scst.stop_on}"
-
-
-def stored_choice(folder: Path) -> tuple[bool, Mapping[str, Any] | None]:
-    """Whether the run has begun, and the choice that its record holds."""
-    record = folder / FILE
-    return (True, read_json(record).get(CHOICE)) if record.exists() else (False, None)
 
 
 def with_choice(settings: Settings, splits: Splits, begun: bool, stored: Mapping[str, Any] | None) -> Splits:
@@ -76,9 +66,6 @@ def with_choice(settings: Settings, splits: Splits, begun: bool, stored: Mapping
         return replace(splits, choice={"by": by, "on": SAME})
     log.info("%s chooses the model on %d validation passages; evaluation.json judges the others", by, len(choosing))
     return replace(splits, choosing=choosing, choice={"by": by, "on": OTHER, "passages": len(choosing)})
-
-
-# The passages of `data.unlabelled`: answers as they are given, or proposed, so that training can use them.
 
 
 def check_unlabelled(settings: Settings, state: PartialState) -> None:
@@ -128,13 +115,12 @@ def with_unlabelled(settings: Settings, splits: Splits, state: PartialState) -> 
     stream = with_additional_spans(known, files, splits.held_out)
     faults = stream.report.get("malformed")
     report = {**splits.report, **({"unlabelled": {"malformed": faults}} if faults else {})}
-    added = _with_shared_texts(list(stream)[len(known) :])
+    texts: dict[str, str] = {}  # examples of one passage share its text
+    added = [
+        replace(example, context=texts.setdefault(example.context, example.context))
+        for example in list(stream)[len(known) :]
+    ]
     return replace(splits, unlabelled=[*splits.unlabelled, *added], report=report)
-
-
-def _with_shared_texts(examples: list[QAExample]) -> list[QAExample]:
-    texts: dict[str, str] = {}
-    return [replace(example, context=texts.setdefault(example.context, example.context)) for example in examples]
 
 
 # The output of each late stage of the pipeline. The stage's settings may change until this file exists.
@@ -175,7 +161,8 @@ def open_run(settings: Settings, *, reader: bool = True) -> OpenRun:
     unused += OF_OTHER_COMMANDS
     relevant = asdict(settings)
     del relevant["training"]["stop_after"]  # the run that goes on is the same one
-    begun, stored = stored_choice(folder)  # before the record is written anew
+    begun = (folder / FILE).exists()
+    stored = read_json(folder / FILE).get(CHOICE) if begun else None  # before the record is written anew
 
     def read(data: DataSettings) -> Splits:
         return with_choice(settings, load_splits(data), begun, stored)
@@ -206,8 +193,8 @@ def claim_run(
     Args:
         settings: those of the command.
         relevant: the settings that the folder depends on; a folder with a run of other settings is refused.
-        seed: the seed in the run record.
-        last_file: the file that exists when training is complete; before, the number of processes must stay the same.
+        seed: in the run record.
+        last_file: exists when training is complete; before, the number of processes must stay the same.
         unused: sections of `relevant` that may differ.
         read: reads the data.
         extra: further fields of the run record.

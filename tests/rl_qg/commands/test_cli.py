@@ -1,7 +1,6 @@
 """The real entry commands, run as a user runs them."""
 
 import json
-import re
 import time
 from pathlib import Path
 
@@ -176,42 +175,6 @@ def test_t5_trains_too(home: dict[str, str], tmp_path: Path) -> None:
     done = rl_qg(home, "train", *SMOKE, "model=miniature-t5", f"output_dir={tmp_path}/t5")
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads((tmp_path / "t5" / "scst" / "prompt.json").read_text())["prefix"] == "generate question: "
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nope"], "no such command; choose one of"),
-        (["train", "rewrd=x"], "no key or group 'rewrd'"),
-        (["train", "data.train=missing.json", *SMOKE], "missing.json"),
-        (["train", "data.train=broken.json", *SMOKE], "broken.json.*line 2"),
-        (["train", "data.train=empty.jsonl", *SMOKE], "empty.jsonl"),
-        (["train", *SMOKE, "output_dir=full"], "full: not empty and not a run folder"),
-        (["train", *SMOKE, "output_dir=empty.jsonl/run"], "cannot be written"),
-        (["train", *SMOKE, "model.path=full"], "no model folder"),
-        (["train", *SMOKE, "reward._target_=no_such.Thing"], "no_such"),
-        (["train", *SMOKE, "reward._target_=rewards.QRelScore", "+reward.depth=3"], "depth"),
-        (["generate", "data=world"], "output has no value"),
-        (["score", "output=x"], "input has no value"),
-        (["report"], "give run folders"),
-        (["train", "reward=qrelscore"], "rajpurkar/squad.*offline|could not be reached"),
-    ],
-)
-def test_bad_input_is_one_line_with_exit_code_2(
-    home: dict[str, str], tmp_path: Path, arguments: list[str], message: str
-) -> None:
-    (tmp_path / "broken.json").write_text('{"data":\n [}')
-    (tmp_path / "empty.jsonl").write_text("")
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "thesis.tex").write_text("mine")
-    if "output_dir" not in " ".join(arguments) and arguments[0] == "train":
-        arguments = [*arguments, "output_dir=run"]
-    done = rl_qg(home, *arguments, cwd=tmp_path)
-    assert done.returncode == 2, done.stderr[-2000:]
-    assert "Traceback" not in done.stderr
-    errors = [line for line in done.stderr.splitlines() if "error:" in line]
-    assert len(errors) == 1 and re.search(message, errors[0]), done.stderr[-2000:]
-    assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.tex"]
 
 
 @pytest.mark.slow

@@ -41,7 +41,6 @@ def test_the_best_candidate_of_each_answer_is_the_one_that_score_likes_best(tmp_
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ("nonsense", r"generate\.rerank\[0\]: unknown metric 'nonsense'; known are"),
         ("[bleu4,rouge_l]", r"generate\.rerank=.*give one metric; reward=weighted and reward=product combine several"),
         ("{metric: qrelscore, score: lrm}", r"generate\.rerank: score= is not known here"),
         ("bleu4", r"compares with human questions, and example .* has none; choose a reward without references"),
