@@ -71,8 +71,9 @@ def metrics_without_file() -> list[str]:
     return sorted(METRICS.keys() - set(choices("reward")))
 
 
-def offered(group: str) -> str:
-    return ", ".join([*choices(group), *(metrics_without_file() if group == "reward" else [])])
+def offered(group: str) -> list[str]:
+    """The choices of a group, metrics without a file last."""
+    return [*choices(group), *(metrics_without_file() if group == "reward" else [])]
 
 
 def groups_of(command: str) -> list[str]:
@@ -115,7 +116,7 @@ def command_help(name: str) -> str:
         lines += [f"Arguments: {command.arguments}."]
         keys = describe(*command.sections).splitlines() if command.sections else []
         return "\n".join([*lines, *([""] if keys else []), *(f"  {line}" for line in keys)])
-    groups = (f"  {group:<8} {offered(group)}" for group in groups_of(name))
+    groups = (f"  {group:<8} {', '.join(offered(group))}" for group in groups_of(name))
     lines += ["Groups (choose with group=name):", *groups, ""]
     lines += ["Keys and defaults (set with key=value; nested ones with dots, as ce.epochs=3):", ""]
     lines += [f"  {line}" for line in describe(*command.sections).splitlines()]

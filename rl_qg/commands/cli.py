@@ -15,7 +15,6 @@ from typing import Any
 from rl_qg.commands.catalogue import (
     COMMANDS,
     RAW,
-    choices,
     command_help,
     group_help,
     groups_of,
@@ -29,6 +28,7 @@ from rl_qg.commands.compose import compose, resolved_yaml
 from rl_qg.runtime.errors import InputError, LocalError, Terminated
 from rl_qg.runtime.files import is_disk_full, locked
 from rl_qg.settings import all_keys
+from rl_qg.settings.yaml_files import choices
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -1,7 +1,7 @@
 """The settings of a command, composed from its `key=value` arguments, the dataclasses and the files of `configs/`.
 
-This is the only file that uses Hydra. A command reads its own section without the section's name:
-`rl-qg generate num_beams=4` sets `generate.num_beams`.
+This is the only file that uses Hydra: it composes the files, and its grammar says what a value such as `{a: [1, b]}`
+is. A command reads its own section without the section's name: `rl-qg generate num_beams=4` sets `generate.num_beams`.
 """
 
 import json
@@ -29,7 +29,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings, all_keys
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.training import WORLD
-from rl_qg.settings.yaml_files import CONFIGS, choices, complete_parts
+from rl_qg.settings.yaml_files import CONFIGS, complete_parts
 
 # Keys by which a preset limits how many rows of a source are used.
 LIMITS = {
@@ -52,8 +52,9 @@ _PLAIN_TERMS = {
     r"DictConfig": "is no mapping; write it as {a: 1, b: 2}",
 }
 _TEXTS = (str, str | None)
-_PLAIN = re.compile(r"(?!(true|false|null|nan|inf)$)[a-z_./][\w./-]*", re.IGNORECASE)
-_OVERRIDE = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[^=]+)(?P<rest>=.*)?$", re.DOTALL)
+_FREE_TEXTS = ("explain.question", "explain.context")  # as they are typed, whatever they look like
+_UNREADABLE = object()
+_OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|)(?P<key>[^=]+)=(?P<value>.*)", re.DOTALL)
 
 
 def compose(command: str, overrides: Sequence[str]) -> Settings:
@@ -61,19 +62,30 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    texts, overrides = _free_texts(command, overrides)
-    config = _hydra_config(command, overrides)
+    chosen: dict[str, str] = {}
+    values: list[tuple[str, str, str]] = []
+    for match in map(_OVERRIDE.fullmatch, full_overrides(command, overrides)):
+        assert match is not None
+        if match["key"] in GROUPS:
+            chosen[match["key"]] = match["value"].strip("'\"")
+        else:
+            values.append((match["sign"], match["key"], match["value"]))
+    config = _composed(chosen)
     try:
+        for sign, key, text in values:  # one at a time: the error knows its key
+            if key not in _FREE_TEXTS:
+                _set(config, sign, key, _value(key, text), command)
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
             raise InputError(f"{missing[0]} has no value; give one, such as {missing[0]}=…")
         settings = OmegaConf.to_object(config)
     except OmegaConfBaseException as error:
-        raise InputError(_one_line(error, command)) from None
+        raise InputError(_one_line(error)) from None
     assert isinstance(settings, Settings)
     settings.reward = complete_parts(settings.reward, settings.reward_models)
-    for key, text in texts.items():
-        setattr(settings.explain, key, text)
+    for _, key, text in values:
+        if key in _FREE_TEXTS:
+            setattr(settings.explain, key.rpartition(".")[2], text)
     settings.check()
     return settings
 
@@ -100,19 +112,17 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
     overrides = _with_input(command, overrides)
     full = []
     for text in overrides:
-        match = _OVERRIDE.match(text)
-        if text.startswith("-") or match is None or match["rest"] is None:
+        match = _OVERRIDE.fullmatch(text)
+        if text.startswith("-") or match is None:
             raise InputError(f"argument {text!r} is not of the form key=value; rl-qg {command} --help lists the keys")
-        key, sign = match["key"], match["sign"] or ""
-        if key in GROUPS and match["rest"] == "=null" and key in groups:
-            raise InputError(_not_a_choice(key, "null"))
+        sign, key, value = match.groups()
         if key.startswith("filters."):
             key = f"augment.{key}"
         elif key.split(".")[0] in section_keys and key not in groups:
             key = f"{section_of(command)}.{key}"
         if key.startswith("augment.filters.") and sign in ("", "+"):
             sign = "++"
-        full.append(f"{sign}{key}={_literal(key, match['rest'][1:])}")
+        full.append(f"{sign}{key}={value}")
     given = dict(text.lstrip("+").split("=", 1) for text in full)
     if "preset" in given:
         full = [*_limits_lifted(given), *full]
@@ -144,19 +154,18 @@ def _with_input(command: str, overrides: Sequence[str]) -> list[str]:
     return [f"input={names}", *overrides[len(files) :]]
 
 
-def _hydra_config(command: str, overrides: Sequence[str]) -> Any:
-    """The typed configuration: the dataclasses, then the group files, then the overrides."""
+def _composed(chosen: Mapping[str, str]) -> Any:
+    """The dataclasses, then the files of all groups: chosen ones, those that a preset chooses, or default ones."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
 
+    for group, name in chosen.items():
+        if name not in (known := offered(group)):
+            fault = f"is not a valid choice{suggestion(name, known)}; choose one of {', '.join(known)}"
+            raise InputError(f"settings: {group}={name} {fault}")
     _store_schema()
     with initialize_config_dir(version_base=None, config_dir=str(CONFIGS)):
-        try:
-            return hydra_compose("command", overrides=full_overrides(command, overrides))
-        except (HydraException, OmegaConfBaseException) as error:
-            raise InputError(_one_line(error, command)) from None
+        return hydra_compose("command", overrides=[f"{group}={name}" for group, name in chosen.items()])
 
 
 @cache
@@ -171,34 +180,40 @@ def _store_schema() -> None:
         store.store(name, {"_target_": name}, group="reward")
 
 
-def _free_texts(command: str, overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Separate question and context of `explain` from the overrides: Hydra would parse their commas and quotes."""
-    keys = ("question", "context") if command == "explain" else ()
-    texts, rest = {}, []
-    for override in overrides:
-        key, sign, text = override.partition("=")
-        if sign and key in keys:
-            texts[key] = text
+def _set(config: Any, sign: str, key: str, value: Any, command: str) -> None:
+    """Change a key that there is; `+` adds one, `++` does either."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+
+    if sign == "+" and not isinstance(value, dict | list) and OmegaConf.select(config, key) is not None:
+        raise InputError(f"settings: +{key}: there is such a key; leave out the +")
+    try:
+        OmegaConf.update(config, key, value, merge=True, force_add=bool(sign))
+    except (ConfigAttributeError, ConfigKeyError) as error:
+        key = error.full_key or key
+        if key.startswith(("reward.", "held_out.")):
+            fault = f"the metric has no key {key!r}; docs/explanation/metrics.md names the options of each"
         else:
-            rest.append(override)
-    return texts, rest
+            fault = f"there is no key or group {key!r}{_similar(key, command)}; rl-qg {command} --help lists them"
+        raise InputError(f"settings: {fault}") from None
 
 
-def _literal(key: str, value: str) -> str:
-    """A value as Hydra reads it: what can only be a text is one, whatever characters it has.
+def _value(key: str, text: str) -> Any:
+    """What a text on the command line means. What can only be a text is one, whatever characters it has.
 
-    Values in quotes stay as they are, and so do lists and mappings where the key is no text, unless a file has that
-    name.
+    In quotes it is what they hold; lists and mappings are read where the key is no text, unless a file has that name.
     """
-    if not value or value in ("null", MISSING) or "${" in value:
-        return value
-    kind, exists = all_keys().get(key), os.path.exists(value)  # Path.exists raises where a name is too long
-    if value[0] in "\"'" and not exists and _parses(value):
-        return value
-    if value[0] in "[{" and kind not in _TEXTS and not exists:
-        return value if _parses(value) else _quoted_items(key, value)
-    is_text = kind in _TEXTS or (kind is Any and exists)
-    return _quoted(value) if (is_text and not _PLAIN.fullmatch(value)) or not _parses(value) else value
+    if not text or text in ("null", MISSING):
+        return None if text == "null" else text
+    kind, exists = all_keys().get(key), os.path.exists(text)  # Path.exists raises where a name is too long
+    parsed = _parsed(text)
+    if "${" in text:  # a reference to another key, or a list with one
+        return text if parsed is _UNREADABLE else parsed
+    if text[0] in "\"'" and not exists and parsed is not _UNREADABLE:
+        return parsed
+    if text[0] in "[{" and kind not in _TEXTS and not exists:
+        return _listed(key, text) if parsed is _UNREADABLE else parsed
+    return text if kind in _TEXTS or (kind is Any and exists) or parsed is _UNREADABLE else parsed
 
 
 def _quoted(text: str) -> str:
@@ -206,45 +221,31 @@ def _quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _quoted_items(key: str, value: str) -> str:
+def _listed(key: str, text: str) -> list[str]:
     """A list of file names with characters that Hydra reserves."""
-    inner = value[1:-1]
-    if value[0] == "[" and value[-1] == "]" and not set(inner) & set("[]{}'\""):
-        return f"[{','.join(_quoted(item.strip()) for item in inner.split(','))}]"
+    inner = text[1:-1]
+    if text[0] == "[" and text[-1] == "]" and not set(inner) & set("[]{}'\""):
+        return [item.strip() for item in inner.split(",")]
     raise InputError(
-        f"settings: {key}={value} cannot be read; write a list as [a,b], a mapping as {{a: 1, b: 2}}, and put texts "
+        f"settings: {key}={text} cannot be read; write a list as [a,b], a mapping as {{a: 1, b: 2}}, and put texts "
         "with other characters in quotes"
     )
 
 
-def _parses(value: str) -> bool:
-    """Whether Hydra reads a value as one value: not as a choice of several, and without an error."""
+def _parsed(text: str) -> Any:
+    """The one value that a text is in Hydra's grammar; `_UNREADABLE` where it is none, or a choice of several."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     try:
-        return not OverridesParser.create().parse_override(f"key={value}").is_sweep_override()
+        override = OverridesParser.create().parse_override(f"key={text}")
     except HydraException:
-        return False
+        return _UNREADABLE
+    return _UNREADABLE if override.is_sweep_override() else override.value()
 
 
-def _not_a_choice(group: str, value: str) -> str:
-    known = [*choices(group), *(metrics_without_file() if group == "reward" else [])]
-    return f"settings: {group}={value} is not a valid choice{suggestion(value, known)}; choose one of {offered(group)}"
-
-
-def _one_line(error: Exception, command: str) -> str:
-    """What Hydra found wrong, on one line: the key or choice, and what is valid instead."""
-    cause = error.__cause__
-    if match := re.search(r"Could not override '([^']+)'", str(error)):
-        key = getattr(cause, "full_key", None) or match[1]
-        if key.startswith(("reward.", "held_out.")):
-            return f"settings: the metric has no key {key!r}; docs/explanation/metrics.md names the options of each"
-        return f"settings: there is no key or group {key!r}{_similar(key, command)}; rl-qg {command} --help lists them"
-    if match := re.search(r"Could not find '([^/']+)/([^']*)'", str(error)):
-        return _not_a_choice(match[1], match[2])
-    if cause is not None and str(error).startswith("Error merging override"):
-        error = cause  # type: ignore[assignment]
+def _one_line(error: Exception) -> str:
+    """What OmegaConf found wrong, on one line: the key, and what is valid instead."""
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     text = re.sub(r"\s*(object_type|reference_type)=\S+", "", text)
     key = getattr(error, "full_key", None) or ""

@@ -99,19 +99,9 @@ class ResumableLines:
         sources_key: str = "sources",
         accept: bool = False,
     ) -> bool:
-        """Compare the settings and data that the lines were made with and those of this command.
-
-        Args:
-            settings: JSON values; the note may hold more keys than these.
-            sources: SHA-256 of each file of data.
-            sources_key: the key of the sources in the note.
-            accept: whether the user accepts changed sources.
-
-        Returns:
-            Whether a source has changed, which the user accepts.
-
-        Raises:
-            InputError: the settings differ; a source has changed; the file has no note.
+        """Compare the settings (JSON values; the note may hold more) and SHA-256 of sources that made the lines with
+        those of this command. Raise `InputError` where they differ or there is no note; return whether a source has
+        changed where the user accepts that.
         """
         if not self.begun:
             return False
@@ -256,6 +246,7 @@ class Work(Generic[Row]):
 
         Every process reads all rows and works on one batch in each round; the main process writes. The batches, and
         with them the lines, are therefore those of a single process. The lines of a round are on disk before the next.
+        Where `lines_of` raises `InputError` in one process, or the disk is full, it is raised in every process.
 
         Args:
             rows: the rows after the position, the same on every process.
@@ -263,10 +254,6 @@ class Work(Generic[Row]):
             position: where to continue.
             total: number of rows, those before the position included.
             state: the processes; all of them call this.
-
-        Raises:
-            InputError: in every process, when `lines_of` raises it in one of them or the disk is full. The file then
-                holds whole lines.
         """
         path, title, unit = self.lines.path, self.title, self.unit
         if position.rows:

@@ -1,4 +1,6 @@
-"""YAML files of studies and searches: read, changed by overrides, checked against the dataclass of their keys."""
+"""YAML files: those of `configs/`, and those of studies and searches, which are read, changed by overrides and checked
+against the dataclass of their keys.
+"""
 
 import importlib.util
 import logging
@@ -14,12 +16,6 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from rl_qg.runtime.errors import InputError
 
-# Code that a study file asks to import: named before it runs, because the file may come from somebody else.
-#
-# This finds what is written out. What is not, such as a path put together from other keys, is refused where it would
-# be imported: the jobs of a study run with `rewards.loading.OWN_CODE_ONLY` unless imports are allowed.
-
-
 _PACKAGE = Path(__file__).parents[1]
 _PACKAGED = _PACKAGE / "configs"  # in an installed wheel
 CONFIGS = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parent / "configs"
@@ -32,9 +28,6 @@ log = logging.getLogger(__name__)
 def choices(group: str) -> list[str]:
     folder = CONFIGS / group
     return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
-
-
-# --- Options of rewards ---
 
 
 def file_options(name: str, models: Mapping[str, str]) -> dict[str, Any]:
@@ -75,7 +68,11 @@ def complete_parts(reward: Any, models: Mapping[str, str]) -> Any:
     return {**reward, "parts": {label: complete_part(label, part) for label, part in parts.items()}}
 
 
-# --- Code that a file asks to import ---
+# Code that a study file asks to import is named before it runs, because the file may come from somebody else.
+#
+# This finds what is written out. What is not, such as a path put together from other keys, is refused where it would
+# be imported: the jobs of a study run with `rewards.loading.OWN_CODE_ONLY` unless imports are allowed.
+
 
 OWN = ("rewards", "rl_qg")
 # The keys whose value may be the path of a class, as a YAML key, in `key=value`, or within a list of options.
@@ -124,15 +121,7 @@ PLAIN_TERMS |= {"AnyNode": "a single value", "is not Optional": "may not be null
 
 
 def read_content(path: Path, kind: str, *, keys: str, page: str, allow_imports: bool) -> dict[str, Any]:
-    """The keys of a file.
-
-    Args:
-        path: the file.
-        kind: what it is, such as "study".
-        keys: some of its keys, for the message about a file without any.
-        page: the document that explains them.
-        allow_imports: whether it may name code of other packages.
-    """
+    """The keys of a file of this `kind`, such as "study"; messages name some `keys` and the `page` about them."""
     try:
         content = _read_yaml(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
