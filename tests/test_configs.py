@@ -84,7 +84,7 @@ def test_settings_of_a_preset_for_the_embedded_corpus_do_not_apply_to_the_users_
     files = compose("pipeline", ["preset=quickstart", "data.train=a.json", "data.validation=b.json"])
     assert (files.data.train, files.data.validation) == ("a.json", "b.json")
     assert files.model.path == "miniature:bart"
-    assert full_overrides("train", ["data.train=a", "data=world"])[0] == "data.train=a"
+    assert full_overrides("train", ["data.train=a", "data=world"])[0] == ("data.train", "a")
 
 
 @pytest.mark.parametrize(
@@ -163,17 +163,17 @@ def test_miniatures_are_found_at_any_depth(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_keys_of_a_commands_section_need_no_section_name() -> None:
     assert full_overrides("generate", ["num_beams=4", "model.path=x", "generate.top_p=1", "data=world"]) == [
-        "generate.num_beams=4",
-        "model.path=x",
-        "generate.top_p=1",
-        "data=world",
+        ("generate.num_beams", 4),
+        ("model.path", "x"),
+        ("generate.top_p", 1),
+        ("data", "world"),
     ]
     assert full_overrides("qa", ["model.path=x", "qa.seeds=[1]", "model=miniature"]) == [
-        "qa.model.path=x",
-        "qa.seeds=[1]",
-        "model=miniature",
+        ("qa.model.path", "x"),
+        ("qa.seeds", [1]),
+        ("model", "miniature"),
     ]
-    assert full_overrides("train", ["reward._target_=a.B", "+reward.c=1"])[0] == "reward=custom"
+    assert full_overrides("train", ["reward._target_=a.B", "+reward.c=1"])[0] == ("reward", "custom")
 
 
 def test_the_metric_of_a_reward_of_sets_has_the_defaults_of_its_file() -> None:

@@ -4,7 +4,6 @@ This is the only file that uses Hydra: it composes the files, and its grammar sa
 is. A command reads its own section without the section's name: `rl-qg generate num_beams=4` sets `generate.num_beams`.
 """
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -62,19 +61,12 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    chosen: dict[str, str] = {}
-    values: list[tuple[str, str, str]] = []
-    for match in map(_OVERRIDE.fullmatch, full_overrides(command, overrides)):
-        assert match is not None
-        if match["key"] in GROUPS:
-            chosen[match["key"]] = match["value"].strip("'\"")
-        else:
-            values.append((match["sign"], match["key"], match["value"]))
-    config = _composed(chosen)
+    given = full_overrides(command, overrides)
+    config = _composed({name: value for name, value in given if name in GROUPS})
     try:
-        for sign, key, text in values:  # one at a time: the error knows its key
-            if key not in _FREE_TEXTS:
-                _set(config, sign, key, _value(key, text), command)
+        for name, value in given:  # one at a time: the error knows its key
+            if name not in GROUPS and name not in _FREE_TEXTS:
+                _set(config, name, value, command)
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
             raise InputError(f"{missing[0]} has no value; give one, such as {missing[0]}=…")
@@ -83,9 +75,9 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
         raise InputError(_one_line(error)) from None
     assert isinstance(settings, Settings)
     settings.reward = complete_parts(settings.reward, settings.reward_models)
-    for _, key, text in values:
-        if key in _FREE_TEXTS:
-            setattr(settings.explain, key.rpartition(".")[2], text)
+    for name, text in given:
+        if name in _FREE_TEXTS:
+            setattr(settings.explain, name.rpartition(".")[2], text)
     settings.check()
     return settings
 
@@ -94,8 +86,8 @@ def resolved_yaml(command: str, overrides: Sequence[str]) -> str:
     return yaml.safe_dump(asdict(compose(command, overrides)), sort_keys=False, allow_unicode=True)
 
 
-def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
-    """Write overrides in full: with section names, and with the group that a key implies.
+def full_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, Any]]:
+    """Overrides in full, as names and values: with section names, and with the group that a key implies.
 
     A key below `filters` is changed where there is one, and added where there is none. A switch of the command's own
     section may be written as a flag: `--json` is `json=true`.
@@ -110,7 +102,7 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
     # A group comes before a key of its name; but `data` may be a key of a command that reads nothing of that group.
     groups = GROUPS.keys() - ({"data"} & section_keys if "data" not in groups_of(command) else set())
     overrides = _with_input(command, overrides)
-    full = []
+    full: list[tuple[str, Any]] = []
     for text in overrides:
         match = _OVERRIDE.fullmatch(text)
         if text.startswith("-") or match is None:
@@ -122,26 +114,26 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[str]:
             key = f"{section_of(command)}.{key}"
         if key.startswith("augment.filters.") and sign in ("", "+"):
             sign = "++"
-        full.append(f"{sign}{key}={value}")
-    given = dict(text.lstrip("+").split("=", 1) for text in full)
+        full.append((f"{sign}{key}", value.strip("'\"") if key in GROUPS else _value(key, value)))
+    given = {name.lstrip("+"): value for name, value in full}
     if "preset" in given:
         full = [*_limits_lifted(given), *full]
     if "reward._target_" in given and "reward" not in given:
-        full.insert(0, "reward=custom")
+        full.insert(0, ("reward", "custom"))
     if "data.train" in given and "data" not in given:
-        full.insert(0, "data=files")  # a preset's settings for its own data are not for these files
+        full.insert(0, ("data", "files"))  # a preset's settings for its own data are not for these files
     return full
 
 
-def _limits_lifted(given: Mapping[str, str]) -> list[str]:
+def _limits_lifted(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Overrides that undo the limits of a preset where the source is the user's, and not the embedded corpus.
 
     They come before the given ones, so that a limit of the user's own wins.
     """
     train = given.get("data.train", given.get("data", WORLD))  # without data.validation it is divided
-    own = [source for source in LIMITS if given.get(source, train).strip("'\"") not in (WORLD, "null", "")]
+    own = [source for source in LIMITS if given.get(source, train) not in (WORLD, None, "")]
     keys = dict.fromkeys(key for source in own for key in LIMITS[source])
-    return [f"{key}={json.dumps(attrgetter(key)(Settings()))}" for key in keys]
+    return [(key, attrgetter(key)(Settings())) for key in keys]
 
 
 def _with_input(command: str, overrides: Sequence[str]) -> list[str]:
@@ -180,15 +172,16 @@ def _store_schema() -> None:
         store.store(name, {"_target_": name}, group="reward")
 
 
-def _set(config: Any, sign: str, key: str, value: Any, command: str) -> None:
-    """Change a key that there is; `+` adds one, `++` does either."""
+def _set(config: Any, name: str, value: Any, command: str) -> None:
+    """Change a key that there is; `+key` adds one, `++key` does either."""
     from omegaconf import OmegaConf
     from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
-    if sign == "+" and not isinstance(value, dict | list) and OmegaConf.select(config, key) is not None:
+    key = name.lstrip("+")
+    if name == f"+{key}" and not isinstance(value, dict | list) and OmegaConf.select(config, key) is not None:
         raise InputError(f"settings: +{key}: there is such a key; leave out the +")
     try:
-        OmegaConf.update(config, key, value, merge=True, force_add=bool(sign))
+        OmegaConf.update(config, key, value, merge=True, force_add=name != key)
     except (ConfigAttributeError, ConfigKeyError) as error:
         key = error.full_key or key
         if key.startswith(("reward.", "held_out.")):
@@ -203,8 +196,10 @@ def _value(key: str, text: str) -> Any:
 
     In quotes it is what they hold; lists and mappings are read where the key is no text, unless a file has that name.
     """
-    if not text or text in ("null", MISSING):
-        return None if text == "null" else text
+    if key in _FREE_TEXTS or text in ("", MISSING):
+        return text
+    if text == "null":
+        return None
     kind, exists = all_keys().get(key), os.path.exists(text)  # Path.exists raises where a name is too long
     parsed = _parsed(text)
     if "${" in text:  # a reference to another key, or a list with one

@@ -115,7 +115,7 @@ def test_files_come_first_on_the_command_line(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     Path("a, b.txt").write_text(TEXTS[0])
     Path("x=1.md").write_text(TEXTS[1])
-    assert full_overrides("ask", ["-", "number=2"]) == ["ask.input=-", "ask.number=2"]
+    assert full_overrides("ask", ["-", "number=2"]) == [("ask.input", "-"), ("ask.number", 2)]
     run_command("ask", ["a, b.txt", "x=1.md", "output=p.json", "model.path=miniature:bart", "number=1"])
     assert [row["title"] for row in json.loads(Path("p.json").read_text())] == ["a, b", "x=1"]
 
