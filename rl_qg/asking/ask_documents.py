@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from rl_qg.asking.documents import AUTO, ENDINGS, Document, Row, export, format_of, row_of, sets_as_csv
+from rl_qg.asking.documents import AUTO, ENDINGS, Document, Row, export, format_of, row_of
 from rl_qg.asking.learned_selector import LearnedSelector, train_selector
 from rl_qg.asking.models import generator_path, model_note, reader_path
 from rl_qg.asking.pairs import AskRequest
@@ -66,22 +66,34 @@ def ask_documents(
     report: numbers of documents, passages, pairs or questions, passages without any, and what was left out by reason
     (of pairs, after a kill only since then).
     """
-    made = _Pairs if isinstance(generator, QuestionGenerator) else _Sets
-    return made(generator, documents, output, settings, state).write(accept_changed_data)
+    made: type[_DocumentOutput]
+    if isinstance(generator, QuestionGenerator):
+        made, form = _Pairs, format_of(output.name, settings.format)
+    else:
+        if settings.strategy != generator.strategy:
+            raise InputError(
+                f"strategy={settings.strategy}: {generator.name} was trained for {generator.strategy}; give that, or "
+                "another model"
+            )
+        generator.check(settings.number, settings.select)
+        made, form = _Sets, set_format(output.name, settings.format)
+    return made(generator, documents, output, form, settings, state).write(accept_changed_data)
 
 
 def report_line(report: Mapping[str, Any]) -> str:
     documents, dropped = counted(report["documents"], "document"), sorted(report["dropped"].items())
     of_passages = f"{counted(report['passages'], 'passage')} in {documents}"
     if "pairs" in report:
-        asked, without = f"{counted(report['pairs'], 'pair')} of {of_passages}", report["without_pairs"]
+        asked, without = f"{counted(report['pairs'], 'pair')} of", report["without_pairs"]
     else:
-        asked = (
-            f"{counted(report['questions'], 'question')} of {report['pool']:,} that were generated for {of_passages}"
-        )
+        asked = f"{counted(report['questions'], 'question')} of {report['pool']:,} that were generated for"
         without = report["without_questions"]
     left_out = ", ".join(f"{reason} {number:,}" for reason, number in dropped)
-    parts = [asked, f"{counted(without, 'passage')} without any", f"left out: {left_out}" if left_out else ""]
+    parts = [
+        f"{asked} {of_passages}",
+        f"{counted(without, 'passage')} without any",
+        f"left out: {left_out}" if left_out else "",
+    ]
     return "; ".join(filter(None, parts))
 
 
@@ -106,19 +118,16 @@ class _DocumentOutput(ABC):
         generator: Any,
         documents: Sequence[Document],
         output: Path,
+        form: str,
         settings: AskSettings,
         state: PartialState,
     ) -> None:
-        self.generator, self.documents = generator, documents
-        self.output, self.settings, self.state = output, settings, state
-        self.form = self.checked_form()
+        self.generator, self.documents, self.settings, self.state = generator, documents, settings, state
+        self.output, self.form = output, form
         self.passages = passages_of(generator, documents)
         self.dropped: Counter[str] = Counter()  # by this process
-        lines = output if self.form == "jsonl" else output.with_name(f".{output.name}.jsonl")
+        lines = output if form == "jsonl" else output.with_name(f".{output.name}.jsonl")
         self.lines = ResumableLines(lines, note_path(lines), content=self.content, section="ask")
-
-    def checked_form(self) -> str:
-        return format_of(self.output.name, self.settings.format)
 
     @abstractmethod
     def made_by(self) -> dict[str, Any]:
@@ -134,9 +143,6 @@ class _DocumentOutput(ABC):
     @abstractmethod
     def counts(self, rows: Sequence[Row], dropped: Mapping[str, int]) -> dict[str, Any]:
         """The numbers of the report; raises `InputError` where there is nothing to write."""
-
-    def exported(self, rows: Sequence[Row]) -> str:
-        return export(rows, self.form)
 
     def write(self, accept_changed_data: bool) -> dict[str, Any]:
         """Add the lines of the passages that the file does not have yet, then write the chosen format and the report,
@@ -175,7 +181,7 @@ class _DocumentOutput(ABC):
         with writing(self.output):
             if self.form != "jsonl":
                 with atomic_writer(self.output) as stream:
-                    stream.write(self.exported(rows))
+                    stream.write(export(rows, self.form))
                 self._remove_hidden()
             report |= {**model_note(made_by["model"]), "settings": dict(made_by)}
             report |= {"output": {"path": str(self.output), "sha256": file_hash(self.output)}}
@@ -235,16 +241,6 @@ class _Sets(_DocumentOutput):
     content = "sets"
     lines_per_row = 1
 
-    def checked_form(self) -> str:
-        strategy, settings = self.settings.strategy, self.settings
-        if strategy != self.generator.strategy:
-            raise InputError(
-                f"strategy={strategy}: {self.generator.name} was trained for {self.generator.strategy}; give that, or "
-                "another model"
-            )
-        self.generator.check(settings.number, settings.select)
-        return set_format(self.output.name, settings.format)
-
     def made_by(self) -> dict[str, Any]:
         settings = self.settings
         folders = [reader_path(settings.reader), settings.worthiness, settings.types, settings.similarity]
@@ -274,9 +270,6 @@ class _Sets(_DocumentOutput):
             "pool": sum(row["pool"] for row in rows),
             "dropped": dict(sum((Counter(row["dropped"]) for row in rows), Counter[str]())),
         }
-
-    def exported(self, rows: Sequence[Row]) -> str:
-        return sets_as_csv(rows) if self.form == "csv" else export(rows, self.form)
 
 
 def set_format(name: str, chosen: str) -> str:

@@ -266,10 +266,12 @@ def export(rows: Sequence[Row], form: str) -> str:
     return FORMATS[form](rows)
 
 
-def sets_as_csv(rows: Sequence[Row]) -> str:
-    """Questions of sets, one a row with its passage: `start` and `end` are those of its unit in the passage."""
-    questions = [{**row, **question} for row in rows for question in row["questions"]]
-    return as_csv([{column: question[column] for column in SET_COLUMNS} for question in questions])
+def _as_csv(rows: Sequence[Row]) -> str:
+    """Pairs, or questions of sets, one a row with its passage: `start` and `end` are those of its unit in it."""
+    if rows and "questions" in rows[0]:
+        questions = [{**row, **question} for row in rows for question in row["questions"]]
+        return as_csv([{column: question[column] for column in SET_COLUMNS} for question in questions])
+    return as_csv([{column: row.get(column, "") for column in COLUMNS} for row in rows])
 
 
 def _as_squad(rows: Sequence[Row]) -> str:
@@ -319,7 +321,7 @@ def line_feeds(text: str) -> str:
 FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
     "jsonl": lambda rows: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows),
     "json": lambda rows: json.dumps(list(rows), ensure_ascii=False, indent=2) + "\n",
-    "csv": lambda rows: as_csv([{column: row.get(column, "") for column in COLUMNS} for row in rows]),
+    "csv": _as_csv,
     "squad": _as_squad,
     "anki": _as_anki,
     "gift": _as_gift,

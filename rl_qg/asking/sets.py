@@ -80,9 +80,9 @@ class SetQuestion:
 
 @dataclass(frozen=True)
 class QuestionSet:
-    """The questions of one passage, in the order in which they were chosen, of the `pool` of so many that were
-    generated: the `reason` why there are fewer than asked for ("" if there are as many), and how many of the pool were
-    `dropped` for what.
+    """The questions of one passage, in the order in which they were chosen. `pool` says how many were generated,
+    `dropped` how many of them are not in the set, by reason, and `reason` why there are fewer than asked for ("" if
+    there are as many).
     """
 
     context: str
