@@ -106,8 +106,8 @@ def select(
     text: str, pairs: Sequence[ProposedPair], number: int | None, *, min_score: float = 0.0, dropped: Counter[str]
 ) -> QAPairs:
     """At most `number` pairs (None: all that are good enough), best first; the others are counted in `dropped`."""
-    good = sorted(_good_enough(pairs, min_score, dropped), key=lambda pair: pair.order)
-    return choose(text, [pair.pair("") for pair in good], number, dropped=dropped)
+    good = [pair.pair("") for pair in _good_enough(pairs, min_score, dropped)]
+    return choose(text, good, number, dropped=dropped)
 
 
 def choose(text: str, pairs: Sequence[QAPair], number: int | None, *, dropped: Counter[str]) -> QAPairs:
@@ -134,18 +134,17 @@ def select_for_answers(
     duplicates of each other. `wanted` is the number of given answers, those that the text lacks included.
     """
     by_span: dict[tuple[int, int], list[ProposedPair]] = {}
-    for pair in sorted(_good_enough(pairs, min_score, dropped), key=lambda pair: pair.order):
+    for pair in _good_enough(pairs, min_score, dropped):
         by_span.setdefault((pair.span.start, pair.span.end), []).append(pair)
     waiting = {place: [group[at] for at in _distinct(group, dropped)][::-1] for place, group in by_span.items()}
-    found = []
-    for span in spans:
-        if queue := waiting.get((span.start, span.end)):
-            found.append(queue.pop().pair("the answer was given"))
+    queues = (waiting.get((span.start, span.end)) for span in spans)
+    found = [queue.pop().pair("the answer was given") for queue in queues if queue]
     dropped[NOT_NEEDED] += sum(map(len, waiting.values()))
     return QAPairs(found, reason=shortage(len(found), wanted, dropped), dropped=+dropped)
 
 
 def _good_enough(pairs: Sequence[ProposedPair], min_score: float, dropped: Counter[str]) -> list[ProposedPair]:
+    """The best first; the others are counted in `dropped`."""
     kept = []
     for pair in pairs:
         if pair.round_trip is not None and not pair.round_trip >= MIN_ROUND_TRIP:
@@ -154,7 +153,7 @@ def _good_enough(pairs: Sequence[ProposedPair], min_score: float, dropped: Count
             dropped[LOW_SCORE] += 1
         else:
             kept.append(pair)
-    return kept
+    return sorted(kept, key=lambda pair: pair.order)
 
 
 def spread(

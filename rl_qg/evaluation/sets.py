@@ -30,7 +30,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json, writing
 from rl_qg.scoring.kept_scores import MetricRow, kept_scores, texts_hash
 from rl_qg.scoring.reward_scorer import Reward
-from rl_qg.stats.intervals import CORRELATION, SHARE, Floats, PassageDraws, estimate
+from rl_qg.stats.intervals import CORRELATION, SHARE, Bounds, Floats, PassageDraws, estimate
 from rl_qg.text.question_types import NINE_TYPES, nine_type
 from rl_qg.text.spans import sentence_spans
 
@@ -46,6 +46,8 @@ SIGNATURES = {
     SENTENCES: "asked_sentences|words:shared, each over the sentences that have it|ties:first",
     REPEATED: "repeated|same:ptb|over all questions",
 }
+# What the parts of measures can be; others are shares.
+BOUNDS: dict[str, Bounds | None] = {"correlation": CORRELATION, "mean": None, "absolute difference": None}
 Rows = list[dict[str, Any]]
 Questions = Sequence[Sequence[str]]
 
@@ -153,7 +155,7 @@ def measure_rows(
             (REPEATED, "share"): _ratio(sums[:, 0], sums[:, 1]),
         }
         rows += [
-            _row(name, metric, part, of_draws, draws)
+            _row(name, metric, part, of_draws, draws, BOUNDS.get(part, SHARE))
             for (metric, part), of_draws in values.items()
             if name != HUMAN or part in ("mean", "share", *NINE_TYPES)
         ]
@@ -164,8 +166,9 @@ def _lengths(sets: Sequence[Sequence[Any]]) -> Floats:
     return np.array([len(group) for group in sets], float)
 
 
-def _row(name: str, metric: str, part: str, values: Floats, draws: PassageDraws) -> dict[str, Any]:
-    bounds = {"correlation": CORRELATION, "mean": None, "absolute difference": None, GAP: None}.get(part, SHARE)
+def _row(
+    name: str, metric: str, part: str, values: Floats, draws: PassageDraws, bounds: Bounds | None = None
+) -> dict[str, Any]:
     interval = estimate(values, draws.passages, passages=draws.passages, bounds=bounds).to_dict()
     return {"predictions": name, "metric": metric, "part": part, **interval}
 
@@ -401,13 +404,7 @@ def multi_of(metric: Any) -> PassageJudge:
 
 def _means(name: str, label: str, columns: Mapping[str, ArrayLike], draws: PassageDraws) -> Rows:
     sums = draws.sums(np.column_stack([*columns.values()])) / draws.passages
-    return [
-        {
-            **{"predictions": name, "metric": label, "part": part},
-            **estimate(sums[:, column], draws.passages, passages=draws.passages).to_dict(),
-        }
-        for column, part in enumerate(columns)
-    ]
+    return [_row(name, label, part, sums[:, column], draws) for column, part in enumerate(columns)]
 
 
 def write_set_pairs(
