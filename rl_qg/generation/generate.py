@@ -205,10 +205,8 @@ def generate(
 
 
 class ByLength:
-    """Examples by the length of their passages in characters, the longest first, in each window of `WINDOW`.
-
-    The sort is stable, so examples of one passage keep their order. With the longest first, memory runs out in the
-    first batch or not at all.
+    """Examples by the length of their passages in characters, the longest first (so that memory runs out in the first
+    batch or not at all), in each window of `WINDOW`. Examples of one passage keep their order.
     """
 
     def __init__(self, examples: Examples) -> None:

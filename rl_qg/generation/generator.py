@@ -30,11 +30,8 @@ LENGTH_STEP = 32  # tokens, see `CandidateGenerator.is_independent`
 ALIGNMENT = 64  # bytes, as in memory that PyTorch allocates
 # Switches off the decoding rules that the generation config of a checkpoint may contain.
 NO_RULES: dict[str, Any] = {
-    "no_repeat_ngram_size": 0,
-    "repetition_penalty": 1.0,
-    "forced_bos_token_id": None,
-    "forced_eos_token_id": None,
-    "min_length": 0,
+    **{"no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "min_length": 0},
+    **{"forced_bos_token_id": None, "forced_eos_token_id": None},
 }
 # `generate` takes the most likely token; for samples, `DrawnTokens` leaves it only one.
 GREEDY: dict[str, Any] = {"num_beams": 1, "do_sample": False, **NO_RULES}
@@ -136,11 +133,8 @@ class CandidateGenerator:
         seed: int = 0,
     ) -> list[list[Candidate]]:
         """`count` questions for each example, best first: all beams of a beam search, or nucleus samples if `top_p` is
-        given.
-
-        The decoding rules of a checkpoint's generation config (n-gram blocking, forced tokens, length penalty) are
-        switched off. Samples are drawn with random numbers that depend on `seed` and the example's id: they do not
-        depend on the other examples.
+        given. The decoding rules of a checkpoint's generation config (n-gram blocking, forced tokens, length penalty)
+        are switched off. Samples depend on `seed` and the example's id, and not on the other examples.
         """
         batch = self.batch(examples)
         if top_p is None:
@@ -166,7 +160,7 @@ class CandidateGenerator:
         lengths = up_to_end(tokens, self.decoder.end).sum(-1)
         return [Candidate(*row) for row in zip(texts, logprobs.tolist(), lengths.tolist(), strict=True)]
 
-    def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
+    def batch(self, examples: Sequence[QAExample]) -> Tensors:
         """The encoded prompts of examples on the device: `input_ids` and `attention_mask`, both (b, s), and `starts`
         (b, p) where the model has language codes.
         """

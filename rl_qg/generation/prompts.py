@@ -226,9 +226,7 @@ class Prompt:
 
 
 def default_prefix(model: PreTrainedModel, task: str = "questions") -> str:
-    """The prefix of T5, which was pretrained with task prefixes; other models (also mT5) were not. None for
-    `multitask`, whose rows have their own.
-    """
+    """The prefix of T5, which was pretrained with prefixes, unlike mT5; "" for `multitask`: rows have their own."""
     return PREFIXES.get(task, "") if model.config.model_type == "t5" else ""
 
 
@@ -239,9 +237,7 @@ def default_separator(model: PreTrainedModel) -> str:
 
 def add_highlight(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, task: str = "questions") -> None:
     """Add `<hl>`, and the tokens of the task, as tokens with their own rows in the embedding matrix, unless they
-    exist.
-
-    A row starts as the mean of the others; the library would draw it at random, differently in each run.
+    exist. A row starts as the mean of the others; the library would draw it at random, differently in each run.
     """
     tokens = [HIGHLIGHT, *tokens_of(task)]
     if not set(tokens) <= tokenizer.get_vocab().keys():
@@ -358,17 +354,12 @@ class PromptEncoder:
         """Token ids of each gold question, or of what a row of another task has to write, with the tokenizer's own
         special tokens; without a language code, which is given to the decoder (`batch`).
         """
-        if not self.languages:
-            return self._targets(examples, self.prompt.max_target_length)
-        coded = self._targets(examples, self.prompt.max_target_length + 1)  # of which language is the same here
-        return self.languages.without_code(coded)
-
-    def _targets(self, examples: Sequence[QAExample], longest: int) -> list[list[int]]:
-        questions = [self.target(example) for example in examples]
+        questions, longest = [self.target(example) for example in examples], self.prompt.max_target_length
+        longest += bool(self.languages)  # for a code; of which language is the same here
         ids: list[list[int]] = self.tokenizer(text_target=questions, truncation=True, max_length=longest)["input_ids"]
         if self.tokenizer.is_fast:  # it keeps the truncation, which would be saved with it
             self.tokenizer.backend_tokenizer.no_truncation()
-        return ids
+        return self.languages.without_code(ids) if self.languages else ids
 
     def decoded(self, tokens: Tensor, examples: Sequence[QAExample]) -> list[str]:
         """The text of each row of `tokens` (k · n, t), n for each of k examples, side by side: a question without

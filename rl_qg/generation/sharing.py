@@ -82,18 +82,14 @@ AttentionMaskInterface.register(SHARED, sdpa_mask)
 
 @contextmanager
 def share_encoder_pass(model: nn.Module, mask: Tensor, context: Tensor) -> Iterator[None]:
-    """Within the block, `model` encodes each context once and decodes one row for each entry of `context`. The keys
-    and values of cross attention are computed once for each context too; without this, k samples of a context would
-    cost k projections of all its tokens in every layer, and their gradients.
+    """Within the block, `model` (without the wrappers of accelerate) encodes each of b contexts, with their `mask`
+    (b, s), once, and decodes one row for each entry of `context` (n,). The keys and values of cross attention are
+    computed once for each context too; without this, k samples of a context would cost k projections of all its tokens
+    in every layer, and their gradients.
 
     Call the model with b contexts (`input_ids`), and with `attention_mask` and `decoder_input_ids` of n rows. It stays
     one call of the outermost module: DDP, ZeRO-3 and FSDP rely on a complete forward pass, and mixed precision
     applies to all of it.
-
-    Args:
-        model: the encoder-decoder, without the wrappers of accelerate.
-        mask: (b, s), the attention mask of the contexts.
-        context: (n,), the context of each row.
     """
     if len(context) == len(mask):
         yield

@@ -146,11 +146,12 @@ def tokens_of(task: str) -> tuple[str, ...]:
 
 def task_rows(task: str, examples: Sequence[QAExample]) -> list[QAExample]:
     """The rows of a task, made of examples in their order: for `questions` the examples; for `answers` one row for
-    each sentence with an answer; for `pairs` one for each passage; for `multitask` those of its two tasks.
+    each sentence with an answer; for `pairs` one for each passage; for `multitask` those of its two tasks. Rows of
+    `sets` are made by `rl_qg.generation.sets.set_rows`.
 
     The first answer of an example counts. Examples without a question give rows with nothing to write, and no rows of
     `answers`, since nobody has chosen their answers. Answers that go beyond a sentence are left out of `answers`, and
-    counted in the log. Rows of `sets` are made by `rl_qg.generation.sets.set_rows`.
+    counted in the log.
     """
     makers = {"answers": _answer_rows, "pairs": _pair_rows}
     return [row for name in row_tasks(task) for row in makers.get(name, list[QAExample])(examples)]
