@@ -145,6 +145,10 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and is_unicode(value)
 
 
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
 @dataclass(frozen=True)
 class _Record:
     """A row of a file and its position; a value is checked when it is read."""
@@ -153,10 +157,9 @@ class _Record:
     fields: Mapping[str, Any]
 
     def judgement(self) -> Judgement:
-        question = self.text("question")
+        question, context, answer = (self.text(key, self.fields.get(key)) for key in ("question", "context", "answer"))
         if question is None:
             self.fail("field 'question' is missing or null; every question needs its text")
-        context, answer = self.text("context"), self.text("answer")
         ratings = {name: self.ratings(name, given) for name, given in self.mapping("ratings").items()}
         human = {name: self.number(f"human.{name}", value) for name, value in self.mapping("human").items()}
         for name, given in ratings.items():
@@ -171,62 +174,47 @@ class _Record:
         if item is None:
             about = passage_hash(context) if context is not None else group
             item = about if answer is None else f"{about}\0{answer}"
-        row = MetricRow(self.where, question, context, answer, self.references())
-        systems, kind = self.systems(), self.label("type", self.fields.get("type"))
-        subset = self.fields.get("subset")
+        references, system = self.fields.get("references"), self.fields.get("system")
+        if references is not None and not _are_texts(references):
+            self.fail(f"field 'references' is no list of texts: {references!r:.60}")
+        row = MetricRow(self.where, question, context, answer, tuple(references) if references else None)
+        systems: Any = system if _are_texts(system) else [self.name("system")] if system is not None else ()
+        kind, subset = self.label("type", self.fields.get("type")), self.fields.get("subset")
         labels = [self.label("subset", one) for one in (subset if isinstance(subset, list) else [subset])]
         control = self.fields.get("control")
         if control is not None and not isinstance(control, bool):
             self.fail(f"field 'control' is {control!r:.40}; give true or false")
         subsets = tuple(dict.fromkeys(label for label in labels if label is not None))
         known = [{name: value for name, value in one.items() if value is not None} for one in (human, metrics)]
-        return Judgement(row, systems, item, group, known[0], ratings, known[1], kind, raters, subsets, bool(control))
+        return Judgement(
+            row, tuple(systems), item, group, known[0], ratings, known[1], kind, raters, subsets, bool(control)
+        )
 
     def fail(self, message: str) -> NoReturn:
         raise InputError(f"{self.where}: {message}")
 
-    def is_no_text(self, field: str, value: Any) -> NoReturn:
-        self.fail(f"field {field!r} is {type(value).__name__}, not text: {value!r:.60}")
-
-    def text(self, field: str) -> str | None:
-        value = self.fields.get(field)
+    def text(self, field: str, value: Any) -> str | None:
         if value is not None and not _is_text(value):
-            self.is_no_text(field, value)
+            self.fail(f"field {field!r} is {type(value).__name__}, not text: {value!r:.60}")
         return value
 
     def name(self, field: str) -> str | None:
         value = self.fields.get(field)
-        return str(value) if isinstance(value, int) and not isinstance(value, bool) else self.text(field)
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else self.text(field, value)
 
     def label(self, field: str, value: Any) -> str | None:
-        if value is None:
-            return None
-        if not _is_text(value):
-            self.is_no_text(field, value)
-        if not value.strip() or value != value.strip() or not value.isprintable() or len(value) > LONGEST_LABEL:
+        label = self.text(field, value)
+        if label is not None and not (
+            0 < len(label) <= LONGEST_LABEL and label.isprintable() and label == label.strip()
+        ):
             self.fail(
-                f"field {field!r} is {value!r:.60}; give a label of 1 to {LONGEST_LABEL} characters on one line, "
+                f"field {field!r} is {label!r:.60}; give a label of 1 to {LONGEST_LABEL} characters on one line, "
                 "without blanks around it"
             )
-        return str(value)
-
-    def systems(self) -> tuple[str, ...]:
-        value = self.fields.get("system")
-        if isinstance(value, list) and all(map(_is_text, value)):
-            return tuple(value)
-        name = self.name("system")
-        return () if name is None else (name,)
-
-    def references(self) -> tuple[str, ...] | None:
-        value = self.fields.get("references")
-        if value is not None and (not isinstance(value, list) or not all(map(_is_text, value))):
-            self.fail(f"field 'references' is no list of texts: {value!r:.60}")
-        return tuple(value) if value else None
+        return label
 
     def mapping(self, field: str) -> Mapping[str, Any]:
-        value = self.fields.get(field)
-        if value is None:
-            return {}
+        value = {} if self.fields.get(field) is None else self.fields[field]
         if not isinstance(value, Mapping):
             self.fail(f"field {field!r} is {type(value).__name__}; give an object with a value for each name")
         for name in value:

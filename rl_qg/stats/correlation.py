@@ -28,6 +28,7 @@ from rl_qg.stats.intervals import (
 
 COEFFICIENTS = ("pearson", "spearman", "kendall")
 SYSTEMS = 3  # systems that a correlation needs
+OUTCOMES = ("wins", "ties", "losses")  # of two questions that people rate differently
 _NUMBERS_AT_ONCE = 4_000_000
 _LARGEST_TABLE = 2000  # passages whose pairs are kept as a table
 
@@ -165,9 +166,6 @@ def _ratio(joint: Floats, left: Floats, right: Floats, smallest: Floats) -> Floa
     return np.clip(values, -1, 1)
 
 
-# Whether one metric agrees with people more than another.
-
-
 def williams(r12: float, r13: float, r23: float, n: int) -> tuple[float, float] | None:
     """Statistic t (n - 3 degrees of freedom) and two-sided p of "the correlations r12 and r13, with variable 1 in
     common, are equal". None where it does not exist: n ≤ 3, or 2 and 3 correlate perfectly.
@@ -228,10 +226,8 @@ class Pair:
 
 
 def pair_rows(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
-    """One row for every two metrics: the difference of their coefficients with its interval and p-values; a pair that
-    cannot be tested has none.
-
-    Each p has a corrected one with it (`p_holm`, `williams_p_holm`), over all pairs of this call.
+    """One row for every two metrics that can be tested: the difference of their coefficients with its interval and
+    p-values, each with a corrected one (`p_holm`, `williams_p_holm`) over all pairs of this call.
     """
     rows: list[dict[str, Any]] = []
     for pair in pairs:
@@ -283,11 +279,6 @@ def between(coefficient: str, x: Floats, y: Floats) -> float | None:
     return float(np.corrcoef(x, y)[0, 1])
 
 
-# How often a metric puts two questions in the right order.
-
-OUTCOMES = ("wins", "ties", "losses")
-
-
 def win_loss(
     scores: Floats,
     ratings: Floats,
@@ -303,23 +294,16 @@ def win_loss(
     for the better question, which is all that a reward, beam or filter needs. Source: Callison-Burch et al., "Further
     meta-evaluation of machine translation", WMT 2008; with pairs whose ratings are far apart alone, KPQA, table 7.
 
-    Returns the fractions with intervals, the number of pairs, and the fraction of wins plus half the ties.
-
-    Args:
-        scores: (n,), higher for what the metric takes for better.
-        ratings: (n,), by people.
-        items: (n,), what each question is about.
-        draws: of the passages.
-        rows: (n,), the indices of these questions among those of `draws`.
-        min_gap: a pair counts where its ratings differ by more than this.
+    Returns the fractions with intervals, the number of pairs, and the fraction of wins plus half the ties. `scores`,
+    `ratings`, `items` (what each question is about) and `rows` (the indices of the questions among those of `draws`)
+    are (n,); a pair counts where its ratings differ by more than `min_gap`.
     """
     beyond = min_gap + 1e-9 * (min_gap > 0)  # means of ratings that differ by exactly this differ by rounding as well
     counts = np.zeros((len(scores), 3))
     members: dict[Hashable, list[int]] = {}
     for number, item in enumerate(items):
         members.setdefault(item, []).append(number)
-    for numbers in members.values():
-        index = np.array(numbers)
+    for index in map(np.array, members.values()):
         better = ratings[index][:, None] - ratings[index] > beyond
         order = np.sign(scores[index][:, None] - scores[index])
         for column, sign in enumerate((1, 0, -1)):
@@ -329,9 +313,8 @@ def win_loss(
     with np.errstate(invalid="ignore", divide="ignore"):
         fractions = np.where(total[:, None] > 0, sums / total[:, None], np.nan)
     pairs = int(counts.sum())
-    why = "no two questions about one item have different ratings"
-    if min_gap:
-        why = f"no two questions about one item have ratings that differ by more than {min_gap:g}"
+    gap = f"ratings that differ by more than {min_gap:g}" if min_gap else "different ratings"
+    why = f"no two questions about one item have {gap}"
     units = draws.units_of(rows[counts.any(axis=1)])
     columns = {name: fractions[:, column] for column, name in enumerate(OUTCOMES)}
     columns["alike"] = fractions[:, 0] + fractions[:, 1] / 2

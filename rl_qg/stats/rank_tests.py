@@ -30,12 +30,11 @@ class RankTest:
 
 def signed_rank(first: Floats, second: Floats) -> RankTest | None:
     """Wilcoxon's test of "`first` is not higher than `second`", pair by pair: p is small where it is higher. None
-    without pairs.
+    without pairs. The statistic is the sum of positive ranks; pairs that do not differ are left out.
 
-    Pairs that do not differ are left out (Wilcoxon's way, `zero_method="wilcox"` of scipy). Up to 50 pairs that differ
-    p is exact, also with ties: the share of all 2^n choices of signs whose sum of positive mid-ranks is at least that
-    of the data. Above, it is the normal approximation with the variance corrected for ties and without a correction
-    for continuity. The statistic is the sum of positive ranks.
+    Up to 50 pairs that differ p is exact, also with ties: the share of all 2^n choices of signs whose sum of positive
+    mid-ranks is at least that of the data. Above, it is the normal approximation with the variance corrected for ties
+    and without a correction for continuity.
     """
     from scipy.stats import norm, rankdata
 
