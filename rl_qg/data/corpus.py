@@ -183,11 +183,9 @@ def read_facts(context: str) -> CorpusFacts | None:
         subjects: list[CorpusSubject] = []
         facts: list[CorpusFact] = []
         for sentence, end in sentences:
-            fact = _fact(kind, subjects, sentence, end - len(sentence))
-            subject = _introduced(kind, len(subjects), sentence) if fact is None else None
-            if fact is not None:
+            if fact := _fact(kind, subjects, sentence, end - len(sentence)):
                 facts.append(fact)
-            elif subject is not None:
+            elif subject := _introduced(kind, len(subjects), sentence):
                 subjects.append(subject)
             else:
                 break

@@ -42,12 +42,10 @@ log = logging.getLogger(__name__)
 
 
 class RecordOptions(NamedTuple):
-    """How records are read: `unlabelled` ones may lack the fields `question` and `answers`, and SQuAD paragraphs the
-    field `qas`; `hotpotqa_context` is one of `CONTEXTS`.
-    """
+    """How records are read."""
 
-    unlabelled: bool = False
-    hotpotqa_context: str = FACTS
+    unlabelled: bool = False  # they may lack the fields `question` and `answers`, and SQuAD paragraphs the field `qas`
+    hotpotqa_context: str = FACTS  # one of `CONTEXTS`
 
 
 class Layout(NamedTuple):
@@ -161,25 +159,23 @@ def squad_paragraphs(
                 yield SquadQuestion(article, paragraph, None, at, f"{at}.paragraphs[{p}]")
 
 
-def _squad_questions(part: SquadQuestion, options: RecordOptions) -> Iterator[SquadQuestion | InputError]:
-    """The questions about a paragraph; what is wrong with one that has no list of them."""
-    try:
-        questions = (
-            [] if _lacks(part.paragraph, "qas", options) else list_field(part.paragraph, "qas", part.paragraph_at)
-        )
-    except InputError as error:
-        yield error
-    else:
-        for q, question in enumerate(questions):
-            yield part._replace(question=question, question_at=f"{part.paragraph_at}.qas[{q}]")
+def _squad_questions(root: Any, path: Path, options: RecordOptions) -> Iterator[SquadQuestion | InputError]:
+    """All questions; for a paragraph that has no list of them, what is wrong."""
+    for part in squad_paragraphs(root, path):
+        try:
+            if isinstance(part, InputError):
+                raise part
+            lacks = _lacks(part.paragraph, "qas", options)
+            questions = [] if lacks else list_field(part.paragraph, "qas", part.paragraph_at)
+        except InputError as error:
+            yield error
+        else:
+            for q, question in enumerate(questions):
+                yield part._replace(question=question, question_at=f"{part.paragraph_at}.qas[{q}]")
 
 
 def _squad_rows(root: Any, path: Path, options: RecordOptions) -> Rows:
-    parts = (
-        [part] if isinstance(part, InputError) else _squad_questions(part, options)
-        for part in squad_paragraphs(root, path)
-    )
-    for number, part in enumerate(chain.from_iterable(parts), 1):
+    for number, part in enumerate(_squad_questions(root, path, options), 1):
         yield ("" if isinstance(part, InputError) else part.question_at), number, part
 
 

@@ -56,13 +56,12 @@ def normalised(text: str) -> str:
 def _forms(kind: Kind) -> tuple[tuple[str, re.Pattern[str]], ...]:
     own = [(each.name, normalised(form.replace("{d}", "{s}"))) for each in kind.relations for form in each.questions]
     others = [(relation, form) for relation, forms in PARAPHRASES[kind.name].items() for form in forms]
-    return tuple(dict.fromkeys((relation, _compiled(form)) for relation, form in own + others))
-
-
-def _compiled(form: str) -> re.Pattern[str]:
-    for name, words in LEXICON.items():
-        form = form.replace(f"{{{name}}}", words)
-    return re.compile(form.replace("(", "(?:").replace("{s}", "(?P<s>.+?)"))
+    compiled: dict[tuple[str, re.Pattern[str]], None] = {}
+    for relation, form in own + others:
+        for name, words in LEXICON.items():
+            form = form.replace(f"{{{name}}}", words)
+        compiled[relation, re.compile(form.replace("(", "(?:").replace("{s}", "(?P<s>.+?)"))] = None
+    return tuple(compiled)
 
 
 FORMS = {kind.name: _forms(kind) for kind in KINDS}
@@ -75,12 +74,7 @@ SUMS = {"wrong_attribute": ("wrong_relation",), "wrong_entity": ("other_subject"
 """The coarser verdicts of earlier versions: older files have them alone, newer ones beside `VERDICTS`."""
 BESIDE = ("unsupported", "no_subject")
 """What a question may have beside its verdict, see `OracleJudgement`."""
-NOUNS_OF_KINDS = {
-    "person": "they|them|he|him|she|her|(?:person|man|woman|artist)",
-    "town": "it|(?:town|city|place)",
-    "work": "it|(?:piece|work|story|book)",
-    "company": "it|(?:company|firm|business)",
-}
+NOUNS_OF_KINDS: Mapping[str, str] = _WORDINGS["nouns"]
 """Words for a subject that do not say which one: pronouns, and nouns, which may stand before a name."""
 _TRADES = {kind.name: kind.trades for kind in KINDS}
 _GLUED = re.compile(r"[a-zà-ÿ][A-ZÀ-Ý]")  # two words without their space
@@ -89,16 +83,13 @@ _TOKEN = re.compile(r"\d(?:[\d.,]*\d)?|[^\W\d_]+(?:-[^\W\d_]+)*|[^\w\s]")  # num
 
 @dataclass(frozen=True)
 class OracleJudgement:
-    """What is wrong with a question.
+    """What is wrong with a question: its verdict, one of `VERDICTS`, and what it has beside that.
 
-    Attributes:
-        verdict: one of `VERDICTS`.
-        unsupported: some name or number of the question does not stand in the passage, whatever the verdict. Names
-            are those of the subject and its origin, and capitalised words other than the first; neighbouring ones are
-            one name, which must stand in the passage as it is. Words of question forms are no names, and case makes
-            no difference.
-        no_subject: nothing says what the question is about: no name and no description (`When was she born?`); of
-            an ill-formed question, neither a name nor a number.
+    `unsupported`: some name or number of the question does not stand in the passage, whatever the verdict. Names are
+    those of the subject and its origin, and capitalised words other than the first; neighbouring ones are one name,
+    which must stand in the passage as it is. Words of question forms are no names, and case makes no difference.
+    `no_subject`: nothing says what the question is about: no name and no description (`When was she born?`); of an
+    ill-formed question, neither a name nor a number.
     """
 
     verdict: str

@@ -131,10 +131,14 @@ def has_answers(source: str) -> bool:
 
 
 def file_passages(source: str, form: str) -> Iterator[Passage]:
-    """All passages of a file, repeated ones included: rows of QA data give one passage for each question."""
+    """All passages of a file, repeated ones included: rows of QA data give one passage for each question. In a text
+    file each line is one, or each block between blank lines, its line ends replaced by spaces.
+    """
     path = _checked_path(source)
-    if text := TEXT.fullmatch(path.name):
-        return _from_text(path, text["stem"], form)
+    if match := TEXT.fullmatch(path.name):
+        lines = (line.strip() for line in text_lines(path))
+        texts = filter(None, lines if form == "line" else _paragraphs(lines, path))
+        return (Passage(f"{match['stem']}-{number}", "", text) for number, text in enumerate(texts, 1))
     stem, kind = stem_and_kind(path)
     return _from_document(path, stem) if kind == "json" else _from_rows(path, stem)
 
@@ -144,14 +148,6 @@ def _checked_path(source: str) -> Path:
     if not TEXT.fullmatch(path.name) and not stem_and_kind(path)[1]:
         raise InputError(f"{source}: unknown kind of file; use .txt (passages), {KINDS}")
     return path
-
-
-def _from_text(path: Path, stem: str, form: str) -> Iterator[Passage]:
-    """One passage for each line; or for each block between blank lines, its line ends replaced by spaces."""
-    lines = (line.strip() for line in text_lines(path))
-    texts = (text for text in (lines if form == "line" else _paragraphs(lines, path)) if text)
-    for number, text in enumerate(texts, 1):
-        yield Passage(f"{stem}-{number}", "", text)
 
 
 def _paragraphs(lines: Iterable[str], path: Path) -> Iterator[str]:

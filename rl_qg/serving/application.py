@@ -26,16 +26,12 @@ def create_app(
     keys: APIKeys | None = None,
     hosts: frozenset[str] | None = None,
 ) -> FastAPI:
-    """The application of a service, which it starts and closes with itself (ASGI's lifespan).
+    """The application of a service, which it starts and closes with itself (ASGI's lifespan). A host without lifespan,
+    such as an application that mounts this one, calls `service.start()` and `service.close()`.
 
-    A host without lifespan, such as an application that mounts this one, calls `service.start()` and
-    `service.close()`.
-
-    Args:
-        service: answers the requests.
-        settings: the limits; by default those of the service.
-        keys: of which each request must have one (`rl_qg.web.requests.read_keys`); by default none is asked for.
-        hosts: the names in the header `Host` that are answered (`rl_qg.serving.gate.hosts_of`); None: all.
+    `settings` are the limits, by default those of the service. Each request must have one of `keys`
+    (`rl_qg.web.requests.read_keys`), if there are any, and one of `hosts` (`rl_qg.serving.gate.hosts_of`), if not
+    None, as the name in its header `Host`.
     """
     settings = settings or service.settings
 

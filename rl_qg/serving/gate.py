@@ -56,6 +56,9 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        has_key_field = bool(self._keys) and is_form(scope)
+        if has_key_field:
+            scope.setdefault("state", {})["has_key_field"] = True  # the log must not show the body
         try:
             if self._hosts is not None and not is_answered(scope, self._hosts):
                 # A page of another site may have a name that leads to this machine (DNS rebinding).
@@ -63,7 +66,7 @@ class Gate:
                 raise ProblemError(
                     421, f"this server answers to {names} alone; with another Host, set trusted_proxies"
                 )
-            if self._keys and is_form(scope):
+            if has_key_field and not given_key(Headers(scope=scope)):
                 whole = await self._form(scope, receive)
             else:
                 self._check_rate(scope, self._client(scope))
@@ -82,32 +85,22 @@ class Gate:
             return f"address {address_of(scope)}"
         number = self._keys.number_of(given_key(Headers(scope=scope)))
         if number is None:
-            raise ProblemError(
-                401,
-                "this server asks for a key; send it as Authorization: Bearer KEY",
-                headers={"WWW-Authenticate": 'Bearer realm="rl-qg"'},
-            )
+            asked = {"WWW-Authenticate": 'Bearer realm="rl-qg"'}
+            raise ProblemError(401, "this server asks for a key; send it as Authorization: Bearer KEY", headers=asked)
         scope.setdefault("state", {})["key"] = number
         return f"key {number}"
 
     async def _form(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The body of a form, once its key is known: that of the headers, else that of its field `key`.
-
-        A form without a known key is handed on without `state["key"]`: the page says so beside what was typed, and
-        makes nothing (`rl_qg.serving.page`). Its rate is that of its address.
+        """The body of a form whose key is that of its field `key`. Without a known key it is handed on without
+        `state["key"]`: the page says so beside what was typed, and makes nothing (`rl_qg.serving.page`). Its rate is
+        that of its address.
         """
-        state = scope.setdefault("state", {})
-        state["has_key_field"] = True  # the log must not show the body
-        if given_key(Headers(scope=scope)):
-            self._check_rate(scope, self._client(scope))
-            return await self._body(scope, receive)
         whole = await self._body(scope, receive)
-        if whole is None:
-            return None
-        number = self._keys.number_of(await _key_field(scope, whole, receive))
-        if number is not None:
-            state["key"] = number
-        self._check_rate(scope, f"address {address_of(scope)}" if number is None else f"key {number}")
+        if whole is not None:
+            number = self._keys.number_of(await _key_field(scope, whole, receive))
+            if number is not None:
+                scope["state"]["key"] = number
+            self._check_rate(scope, f"address {address_of(scope)}" if number is None else f"key {number}")
         return whole
 
     def _check_rate(self, scope: Scope, client: str) -> None:
@@ -116,11 +109,8 @@ class Gate:
             return  # a page takes ten files to show
         if wait := self._buckets.wait(client):
             seconds = math.ceil(wait)
-            raise ProblemError(
-                429,
-                f"more than {self._settings.rate:g} requests a second; ask again in {seconds} s",
-                headers={"Retry-After": str(seconds)},
-            )
+            detail = f"more than {self._settings.rate:g} requests a second; ask again in {seconds} s"
+            raise ProblemError(429, detail, headers={"Retry-After": str(seconds)})
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """The whole body, or None when the client has left before its end."""

@@ -15,13 +15,8 @@ STATUSES = (400, 401, 404, 405, 413, 421, 422, 429, 503)
 
 
 class ProblemError(Exception):
-    """What is answered instead of a result.
-
-    Args:
-        status: of HTTP, 400 or above.
-        detail: what was wrong and what to do, in one sentence.
-        headers: of the answer, such as `Retry-After`.
-        errors: for each fault of the request its place (`pointer`, RFC 6901) and what is wrong (`detail`).
+    """What is answered instead of a result: `detail` says what was wrong and what to do, in one sentence, and `errors`
+    has for each fault of the request its place (`pointer`, RFC 6901) and what is wrong there (`detail`).
     """
 
     def __init__(
@@ -40,12 +35,8 @@ class ProblemError(Exception):
         return JSONResponse(self.to_dict(), status_code=self.status, headers=self.headers, media_type=MEDIA_TYPE)
 
     def to_dict(self) -> dict[str, Any]:
-        problem: dict[str, Any] = {
-            "type": "about:blank",
-            "title": HTTPStatus(self.status).phrase,
-            "status": self.status,
-            "detail": self.detail,
-        }
+        title = HTTPStatus(self.status).phrase
+        problem = {"type": "about:blank", "title": title, "status": self.status, "detail": self.detail}
         return problem | ({"errors": self.errors} if self.errors else {})
 
 

@@ -75,11 +75,7 @@ class DrainingServer(OrderlyServer):
 
 
 def run_server(application: FastAPI, service: AskingService, settings: ServeSettings, bound: socket.socket) -> None:
-    """Serve until SIGTERM or Ctrl-C.
-
-    Raises:
-        BaseException: what loading the model raised.
-    """
+    """Serve until SIGTERM or Ctrl-C. What loading the model raised is raised here."""
     config = configuration(application, settings.trusted_proxies, lifespan="on")
     host, port = bound.getsockname()[:2]
     log.info("listening", extra={"fields": {"host": host, "port": port}})

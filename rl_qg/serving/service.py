@@ -321,17 +321,13 @@ class AskingService:
         """Answers in a text that can be asked about, best first."""
         self._check(AskRequest(text, number=number, language=language))
         job = QueuedRequest(("answers", number, language), text, number or self.settings.max_questions, len(text))
-        found: Sequence[AnswerSpan] = await self._only_result(job)
-        return list(found)
+        return [*await self._only_result(job)]
 
     async def score(self, requests: Sequence[ScoreRequest], language: str = "en") -> list[dict[str, float]]:
         """The scores of each question, by name."""
         self._check(AskRequest(requests[0].text, language=language))
         longest = max(len(request.text) for request in requests)
-        scores: list[dict[str, float]] = await self._only_result(
-            QueuedRequest(("score", language), list(requests), len(requests), longest)
-        )
-        return scores
+        return [*await self._only_result(QueuedRequest(("score", language), [*requests], len(requests), longest))]
 
     async def explain(self, question: str, text: str, answer: AnswerSpan) -> list[WeighedSpan] | None:
         """What in a text counts for a question, by the metric that orders the pairs, in the passage with the answer.
@@ -410,7 +406,13 @@ class AskingService:
                     self._answer([job])
                 return
             self.metrics.failures.inc()
-            jobs[0].future.set_exception(_as_problem(error))
+            told: Exception = error  # bad input and too little memory are told the client, everything else the log
+            if isinstance(error, LocalError):  # of `OutOfMemoryRetry`
+                log.error("out of memory", extra={"fields": {"error": str(error)}})
+                told = unavailable("memory ran out; ask about a shorter text, or again later", MEMORY_SECONDS)
+            elif isinstance(error, InputError):
+                told = ProblemError(422, str(error))
+            jobs[0].future.set_exception(told)
             return
         seconds = time.monotonic() - begun
         self.metrics.batch_rows.observe(rows)
@@ -462,11 +464,3 @@ def _scores(
 
 def _retry() -> OutOfMemoryRetry:
     return OutOfMemoryRetry("serve", "lower serve.passage_characters or serve.max_questions")
-
-
-def _as_problem(error: Exception) -> Exception:
-    """An error of the model as what a client is told: bad input is, everything else is for the log."""
-    if isinstance(error, LocalError):  # of `OutOfMemoryRetry`
-        log.error("out of memory", extra={"fields": {"error": str(error)}})
-        return unavailable("memory ran out; ask about a shorter text, or again later", MEMORY_SECONDS)
-    return ProblemError(422, str(error)) if isinstance(error, InputError) else error
