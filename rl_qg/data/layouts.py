@@ -12,25 +12,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rl_qg.data.formats import (
-    IMPOSSIBLE,
-    READERS,
-    RawRecord,
-    Rows,
-    field_of,
-    find_once,
-    id_field,
-    json_line_rows,
-    list_field,
-    malformed_record,
-    offset_field,
-    parse_json,
-    stem_and_kind,
-    text_field,
-    text_lines,
-    texts_field,
-    whole_file,
-)
+from rl_qg.data import formats
 from rl_qg.runtime.errors import InputError
 
 FACTS = "facts"
@@ -54,24 +36,24 @@ class Layout(NamedTuple):
     """
 
     recognises: Callable[[Any], bool]
-    parse: Callable[[Any, str, str, RecordOptions], Iterable[RawRecord]]
-    join: Callable[[Iterable[RawRecord]], Iterable[RawRecord]] = iter
+    parse: Callable[[Any, str, str, RecordOptions], Iterable[formats.RawRecord]]
+    join: Callable[[Iterable[formats.RawRecord]], Iterable[formats.RawRecord]] = iter
 
 
 DEFAULT = RecordOptions()
 
 
-def rows(path: Path, options: RecordOptions = DEFAULT) -> Rows:
+def rows(path: Path, options: RecordOptions = DEFAULT) -> formats.Rows:
     """The rows of a file: lines of `.csv` and `.tsv`, rows of `.parquet`, the questions of a `.json` document; any
     other file is JSON lines. A table's row with too few cells is the `InputError` that says so.
     """
-    kind = stem_and_kind(path)[1]
+    kind = formats.stem_and_kind(path)[1]
     if kind == "json":
-        return document_rows(parse_json(whole_file(path), f"{path}"), path, options)
-    return READERS.get(kind, json_line_rows)(path)
+        return document_rows(formats.parse_json(formats.whole_file(path), f"{path}"), path, options)
+    return formats.READERS.get(kind, formats.json_line_rows)(path)
 
 
-def document_rows(root: Any, path: Path, options: RecordOptions = DEFAULT) -> Rows:
+def document_rows(root: Any, path: Path, options: RecordOptions = DEFAULT) -> formats.Rows:
     if isinstance(root, list) and root and _is_hotpotqa(root[0]):
         return ((f"{path}: [{number - 1}]", number, row) for number, row in enumerate(root, 1))
     if is_squad(root):
@@ -83,7 +65,7 @@ def document_rows(root: Any, path: Path, options: RecordOptions = DEFAULT) -> Ro
     raise InputError(f"{path}: expected a JSON object, got {type(root).__name__}{hint}")
 
 
-def records(rows: Rows, stem: str, options: RecordOptions = DEFAULT) -> Iterator[RawRecord]:
+def records(rows: formats.Rows, stem: str, options: RecordOptions = DEFAULT) -> Iterator[formats.RawRecord]:
     """The records of rows; without an id one has that of its row, `<stem>-<number>`."""
     rest, head = iter(rows), list[tuple[str, int, Any]]()
     for item in rest:
@@ -95,7 +77,7 @@ def records(rows: Rows, stem: str, options: RecordOptions = DEFAULT) -> Iterator
     yield from layout.join(_parsed(chain(head, rest), stem, layout, options))
 
 
-def _parsed(rows: Rows, stem: str, layout: Layout, options: RecordOptions) -> Iterator[RawRecord]:
+def _parsed(rows: formats.Rows, stem: str, layout: Layout, options: RecordOptions) -> Iterator[formats.RawRecord]:
     for where, number, row in rows:
         key = f"{stem}-{number}"
         try:
@@ -105,7 +87,7 @@ def _parsed(rows: Rows, stem: str, layout: Layout, options: RecordOptions) -> It
         except InputError as error:
             record = row.question if isinstance(row, SquadQuestion) else row
             known = record.get("id") if isinstance(record, dict) else None
-            found = [malformed_record((str(known) if isinstance(known, str | int) else "") or key, error)]
+            found = [formats.malformed_record((str(known) if isinstance(known, str | int) else "") or key, error)]
         yield from found
 
 
@@ -144,7 +126,7 @@ def is_squad(root: Any) -> bool:
 
 
 def squad_paragraphs(
-    root: Any, path: Path, read_list: Callable[[Any, str, str], list[Any]] = list_field
+    root: Any, path: Path, read_list: Callable[[Any, str, str], list[Any]] = formats.list_field
 ) -> Iterator[SquadQuestion | InputError]:
     """All paragraphs, each as a part without a question; for an article that has no list of them, what is wrong."""
     articles, name = (root, "") if isinstance(root, list) else (read_list(root, "data", f"{path}"), "data")
@@ -166,7 +148,7 @@ def _squad_questions(root: Any, path: Path, options: RecordOptions) -> Iterator[
             if isinstance(part, InputError):
                 raise part
             lacks = _lacks(part.paragraph, "qas", options)
-            questions = [] if lacks else list_field(part.paragraph, "qas", part.paragraph_at)
+            questions = [] if lacks else formats.list_field(part.paragraph, "qas", part.paragraph_at)
         except InputError as error:
             yield error
         else:
@@ -174,21 +156,21 @@ def _squad_questions(root: Any, path: Path, options: RecordOptions) -> Iterator[
                 yield part._replace(question=question, question_at=f"{part.paragraph_at}.qas[{q}]")
 
 
-def _squad_rows(root: Any, path: Path, options: RecordOptions) -> Rows:
+def _squad_rows(root: Any, path: Path, options: RecordOptions) -> formats.Rows:
     for number, part in enumerate(_squad_questions(root, path, options), 1):
         yield ("" if isinstance(part, InputError) else part.question_at), number, part
 
 
-def _squad_record(part: SquadQuestion, where: str, key: str, options: RecordOptions) -> Iterator[RawRecord]:
+def _squad_record(part: SquadQuestion, where: str, key: str, options: RecordOptions) -> Iterator[formats.RawRecord]:
     qa = part.question
     impossible = isinstance(qa, dict) and qa.get("is_impossible") is True
-    yield RawRecord(
-        id=id_field(qa, where) or key,
-        title=text_field(part.article, "title", part.article_at, optional=True),
-        context=text_field(part.paragraph, "context", part.paragraph_at),
-        question=text_field(qa, "question", where, optional=options.unlabelled),
+    yield formats.RawRecord(
+        id=formats.id_field(qa, where) or key,
+        title=formats.text_field(part.article, "title", part.article_at, optional=True),
+        context=formats.text_field(part.paragraph, "context", part.paragraph_at),
+        question=formats.text_field(qa, "question", where, optional=options.unlabelled),
         answers=() if impossible or _lacks(qa, "answers", options) else _answers(qa, where),
-        unusable=IMPOSSIBLE if impossible else "",
+        unusable=formats.IMPOSSIBLE if impossible else "",
         language=_language(qa),
     )
 
@@ -200,29 +182,29 @@ def _language(record: Any) -> str:
 
 
 def _answers(record: Any, where: str) -> tuple[tuple[str, int], ...]:
-    value, where = field_of(record, "answers", where), f"{where}: answers"
+    value, where = formats.field_of(record, "answers", where), f"{where}: answers"
     if isinstance(value, dict):
-        texts, starts = list_field(value, "text", where), list_field(value, "answer_start", where)
+        texts, starts = formats.list_field(value, "text", where), formats.list_field(value, "answer_start", where)
         if len(texts) != len(starts):
             raise InputError(f"{where}: {len(texts)} texts but {len(starts)} offsets; give one offset for each text")
         value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if value is not None and not isinstance(value, list):
         raise InputError(f"{where}: must be a list of objects or an object of lists, got {type(value).__name__}")
-    return tuple((text_field(item, "text", where), offset_field(item, where)) for item in value or ())
+    return tuple((formats.text_field(item, "text", where), formats.offset_field(item, where)) for item in value or ())
 
 
 # --- flat rows of the same fields; those with a field `paragraph` are QG-Bench rows
 
 
-def _flat_record(row: Any, where: str, key: str, options: RecordOptions) -> Iterator[RawRecord]:
+def _flat_record(row: Any, where: str, key: str, options: RecordOptions) -> Iterator[formats.RawRecord]:
     names = row if isinstance(row, dict) else ()
     one = "answers" not in names and ("answer" in names or "paragraph" in names)
     read = _one_answer if one else _answers
-    yield RawRecord(
-        id=id_field(row, where) or key,
-        title=text_field(row, "title", where, optional=True),
-        context=text_field(row, "paragraph" if "paragraph" in names else "context", where),
-        question=text_field(row, "question", where, optional=options.unlabelled),
+    yield formats.RawRecord(
+        id=formats.id_field(row, where) or key,
+        title=formats.text_field(row, "title", where, optional=True),
+        context=formats.text_field(row, "paragraph" if "paragraph" in names else "context", where),
+        question=formats.text_field(row, "question", where, optional=options.unlabelled),
         answers=() if _lacks(row, "answer" if one else "answers", options) else read(row, where),
         language=_language(row),
     )
@@ -232,14 +214,14 @@ def _one_answer(row: dict[str, Any], where: str) -> tuple[tuple[str, int], ...]:
     """An answer at `answer_start`; without that at its only occurrence in the passage, else at its first in the
     sentence of a QG-Bench row, else anywhere.
     """
-    answer = text_field(row, "answer", where)
-    context = text_field(row, "paragraph" if "paragraph" in row else "context", where)
-    start = offset_field(row, where) if "answer_start" in row else -1
+    answer = formats.text_field(row, "answer", where)
+    context = formats.text_field(row, "paragraph" if "paragraph" in row else "context", where)
+    start = formats.offset_field(row, where) if "answer_start" in row else -1
     if start < 0:
-        start = find_once(answer, context)
+        start = formats.find_once(answer, context)
     if start < 0 and row.get("sentence") is not None:
-        sentence = text_field(row, "sentence", where)
-        sentence_start, offset = find_once(sentence, context), sentence.find(answer)
+        sentence = formats.text_field(row, "sentence", where)
+        sentence_start, offset = formats.find_once(sentence, context), sentence.find(answer)
         start = sentence_start + offset if sentence_start >= 0 and offset >= 0 else -1
     return ((answer, start),)
 
@@ -255,7 +237,7 @@ def _is_hotpotqa(row: Any) -> bool:
     return isinstance(row, dict) and "supporting_facts" in row
 
 
-def _hotpotqa_record(row: Any, where: str, key: str, options: RecordOptions) -> Iterator[RawRecord]:
+def _hotpotqa_record(row: Any, where: str, key: str, options: RecordOptions) -> Iterator[formats.RawRecord]:
     """The title joins those of the supporting paragraphs. Paragraphs come in the order in which the supporting facts
     name them (`all`: in that of the file), sentences in their own order. The answer has no offset in the file: it is
     looked for as a whole word first. Records without an offset that an example needs are `unusable`: the answer is yes
@@ -281,13 +263,13 @@ def _hotpotqa_record(row: Any, where: str, key: str, options: RecordOptions) -> 
             text for title in titles for index, text in enumerate(known[title]) if whole or (title, index) in facts
         ]
     passage = " ".join(sentence.strip() for sentence in chosen if sentence.strip())
-    answer = text_field(row, "answer", where)
+    answer = formats.text_field(row, "answer", where)
     yes_no = answer.strip().lower() in ("yes", "no")
-    yield RawRecord(
-        id=id_field(row, where, "_id") or id_field(row, where) or key,
+    yield formats.RawRecord(
+        id=formats.id_field(row, where, "_id") or formats.id_field(row, where) or key,
         title=" / ".join(titles),
         context=passage,
-        question=text_field(row, "question", where),
+        question=formats.text_field(row, "question", where),
         answers=((answer, -1 if yes_no else first_place(answer, passage)),),
         unusable=YES_NO if yes_no else "supporting fact not in the file" if missing else "",
         multi_hop=True,
@@ -297,10 +279,10 @@ def _hotpotqa_record(row: Any, where: str, key: str, options: RecordOptions) -> 
 
 def _pairs(row: Any, name: str, second: str, where: str) -> list[tuple[str, Any]]:
     """Pairs of a title and something else, as a list of them; or as columns, as on the Hub."""
-    value = field_of(row, name, where)
+    value = formats.field_of(row, name, where)
     if isinstance(value, dict):
         at = f"{where}: {name}"
-        titles, items = list_field(value, "title", at), list_field(value, second, at)
+        titles, items = formats.list_field(value, "title", at), formats.list_field(value, second, at)
         value = [list(pair) for pair in zip(titles, items, strict=False)] if len(titles) == len(items) else None
     if not isinstance(value, list) or not all(
         isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in value
@@ -344,15 +326,17 @@ def split_pairs(text: str) -> LmqgPairs:
     return LmqgPairs(pairs, malformed)
 
 
-def _lmqg_records(row: Any, where: str, key: str, options: RecordOptions) -> Iterator[RawRecord]:
+def _lmqg_records(row: Any, where: str, key: str, options: RecordOptions) -> Iterator[formats.RawRecord]:
     """One record a pair, with an offset where the answer occurs once; parts that are no pair are unusable."""
-    context = text_field(row, "paragraph" if "paragraph" in row else "context", where)
-    read = split_pairs(text_field(row, FIELD, where))
-    name = id_field(row, where) or key
+    context = formats.text_field(row, "paragraph" if "paragraph" in row else "context", where)
+    read = split_pairs(formats.text_field(row, FIELD, where))
+    name = formats.id_field(row, where) or key
     for at, (question, answer) in enumerate(read.pairs, 1):
-        yield RawRecord(f"{name}-{at}", "", context, question, ((answer, max(-1, find_once(answer, context))),))
+        yield formats.RawRecord(
+            f"{name}-{at}", "", context, question, ((answer, max(-1, formats.find_once(answer, context))),)
+        )
     for at, _ in enumerate(read.malformed, 1):
-        yield RawRecord(f"{name}-malformed-{at}", "", context, "", (), unusable=MALFORMED)
+        yield formats.RawRecord(f"{name}-malformed-{at}", "", context, "", (), unusable=MALFORMED)
 
 
 # --- SubjQA: questions about reviews, as the CSV files of its authors (`SubjQA/<domain>/splits/{train,dev,test}.csv`)
@@ -366,14 +350,14 @@ NOT_FOUND = "ANSWERNOTFOUND"
 _SPAN = re.compile(r"\(\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\)")
 
 
-def _subjqa_record(row: Any, where: str, key: str, options: RecordOptions) -> Iterator[RawRecord]:
+def _subjqa_record(row: Any, where: str, key: str, options: RecordOptions) -> Iterator[formats.RawRecord]:
     """One row, with one answer or none: the text at its indices (`human_ans_spans` has it tokenised). The passage ends
     before the word `ANSWERNOTFOUND`.
     """
-    context = text_field(row, "review", where).rstrip().removesuffix(NOT_FOUND).rstrip()
+    context = formats.text_field(row, "review", where).rstrip().removesuffix(NOT_FOUND).rstrip()
     answers: tuple[tuple[str, int], ...] = ()
-    if text_field(row, "human_ans_spans", where).strip() != NOT_FOUND:
-        indices = field_of(row, "human_ans_indices", where)
+    if formats.text_field(row, "human_ans_spans", where).strip() != NOT_FOUND:
+        indices = formats.field_of(row, "human_ans_indices", where)
         match = _SPAN.fullmatch(indices.strip()) if isinstance(indices, str) else None
         if match is None:
             raise InputError(
@@ -381,27 +365,27 @@ def _subjqa_record(row: Any, where: str, key: str, options: RecordOptions) -> It
             )
         start, text = int(match[1]), context[int(match[1]) : int(match[2])]
         answers = ((text.strip(), start + len(text) - len(text.lstrip())),)
-    yield RawRecord(
-        id=text_field(row, "q_review_id", where, optional=True) or key,
-        title=text_field(row, "item_id", where, optional=True),
+    yield formats.RawRecord(
+        id=formats.text_field(row, "q_review_id", where, optional=True) or key,
+        title=formats.text_field(row, "item_id", where, optional=True),
         context=context,
-        question=text_field(row, "question", where),
+        question=formats.text_field(row, "question", where),
         answers=answers,
     )
 
 
-def _one_a_question(records: Iterable[RawRecord]) -> Iterator[RawRecord]:
+def _one_a_question(records: Iterable[formats.RawRecord]) -> Iterator[formats.RawRecord]:
     """One record a question, with the distinct answers of its rows; first the malformed ones. The records are held in
     memory: those of a question are not together.
     """
-    questions: dict[str, RawRecord] = {}
+    questions: dict[str, formats.RawRecord] = {}
     for record in records:
         if record.fault:
             yield record
         else:
             known = questions.get(record.id, record)
             answers = tuple(dict.fromkeys([*known.answers, *record.answers]))
-            questions[record.id] = replace(record, answers=answers, unusable="" if answers else IMPOSSIBLE)
+            questions[record.id] = replace(record, answers=answers, unusable="" if answers else formats.IMPOSSIBLE)
     yield from questions.values()
 
 
@@ -415,7 +399,7 @@ def _is_ms_marco(row: Any) -> bool:
     return isinstance(row, dict) and "query" in row and "passages" in row
 
 
-def _ms_marco_rows(root: dict[str, Any], path: Path) -> Rows:
+def _ms_marco_rows(root: dict[str, Any], path: Path) -> formats.Rows:
     names = ("query", "query_id", "query_type", "answers", "wellFormedAnswers", "passages")
     columns = {name: root[name] for name in names if name in root}
     for name, column in columns.items():
@@ -429,24 +413,24 @@ def _ms_marco_rows(root: dict[str, Any], path: Path) -> Rows:
         yield where, number, {name: column[key] for name, column in columns.items()}
 
 
-def _ms_marco_record(row: Any, where: str, key: str, options: RecordOptions) -> Iterator[RawRecord]:
+def _ms_marco_record(row: Any, where: str, key: str, options: RecordOptions) -> Iterator[formats.RawRecord]:
     """The passage joins those that the annotators selected; without any of them the record has no context. An answer
     is looked for as a whole word first; it is often not literally there.
     """
     passage = " ".join(_selected(row, where))
-    answers = texts_field(row, "answers", where)
+    answers = formats.texts_field(row, "answers", where)
     present = [answer for answer in answers if answer.strip(" .").lower() != "no answer present"]
     yes_no = bool(present) and all(answer.strip(" .").lower() in ("yes", "no") for answer in present)
     extra: dict[str, Any] = {}
     if "wellFormedAnswers" in row:
-        extra["well_formed_answers"] = texts_field(row, "wellFormedAnswers", where)
-    if kind := text_field(row, "query_type", where, optional=True):
+        extra["well_formed_answers"] = formats.texts_field(row, "wellFormedAnswers", where)
+    if kind := formats.text_field(row, "query_type", where, optional=True):
         extra["query_type"] = kind
-    yield RawRecord(
-        id=id_field(row, where, "query_id") or key,
+    yield formats.RawRecord(
+        id=formats.id_field(row, where, "query_id") or key,
         title="",
         context=passage,
-        question=text_field(row, "query", where),
+        question=formats.text_field(row, "query", where),
         answers=tuple((answer, first_place(answer, passage)) for answer in present),
         unusable=YES_NO if yes_no else "" if present else "no answer",
         extra=extra,
@@ -455,18 +439,21 @@ def _ms_marco_record(row: Any, where: str, key: str, options: RecordOptions) -> 
 
 def _selected(row: Any, where: str) -> Iterator[str]:
     """The selected passages, from a list of objects; or from columns, as on the Hub."""
-    passages, at = field_of(row, "passages", where), f"{where}: passages"
+    passages, at = formats.field_of(row, "passages", where), f"{where}: passages"
     if isinstance(passages, dict):
-        texts, selected = list_field(passages, "passage_text", at), list_field(passages, "is_selected", at)
+        texts, selected = (
+            formats.list_field(passages, "passage_text", at),
+            formats.list_field(passages, "is_selected", at),
+        )
         if len(texts) != len(selected):
             raise InputError(f"{at}: {len(texts)} texts but {len(selected)} marks of selection; give one for each")
         passages = [{"passage_text": text, "is_selected": mark} for text, mark in zip(texts, selected, strict=True)]
-    for number, passage in enumerate(list_field({"passages": passages}, "passages", where)):
-        mark = field_of(passage, "is_selected", f"{at}[{number}]")
+    for number, passage in enumerate(formats.list_field({"passages": passages}, "passages", where)):
+        mark = formats.field_of(passage, "is_selected", f"{at}[{number}]")
         if mark not in (0, 1):
             raise InputError(f"{at}[{number}]: field 'is_selected' is {mark!r:.40}; give 0 or 1")
         if mark:
-            yield text_field(passage, "passage_text", f"{at}[{number}]").strip()
+            yield formats.text_field(passage, "passage_text", f"{at}[{number}]").strip()
 
 
 def _has(*names: str) -> Callable[[Any], bool]:
@@ -537,14 +524,14 @@ def _beside(path: Path, name: str) -> Path | None:
     raise InputError(f"{path}: {name} must lie beside it; the two belong together line by line")
 
 
-def parallel_records(files: ParallelFiles) -> Iterator[RawRecord]:
+def parallel_records(files: ParallelFiles) -> Iterator[formats.RawRecord]:
     """One record a line, a malformed one where tags do not fit tokens; raise `InputError` where the lengths differ."""
     paths = [files.passages, files.questions, *([files.answers] if files.answers else [])]
     if files.answers and files.answers.name.startswith("src-"):
         log.warning("%s: has no answers; the sentences of %s stand for them", files.passages, files.answers.name)
-    for number, lines in enumerate(zip_longest(*map(text_lines, paths)), 1):
+    for number, lines in enumerate(zip_longest(*map(formats.text_lines, paths)), 1):
         if None in lines:
-            counts = ", ".join(f"{path.name} has {sum(1 for _ in text_lines(path)):,} lines" for path in paths)
+            counts = ", ".join(f"{path.name} has {sum(1 for _ in formats.text_lines(path)):,} lines" for path in paths)
             raise InputError(f"{files.passages.parent}: {counts}: line N of one must belong to line N of the others")
         passage, question, *rest = (line.strip() for line in lines)
         answers: tuple[tuple[str, int], ...] = ()
@@ -554,11 +541,11 @@ def parallel_records(files: ParallelFiles) -> Iterator[RawRecord]:
             try:
                 answers = _tagged(tokens, tags, f"{files.answers}: line {number}")
             except InputError as error:
-                yield malformed_record(f"{files.name}-{number}", error)
+                yield formats.malformed_record(f"{files.name}-{number}", error)
                 continue
         elif rest:
             answers = ((rest[0], first_place(rest[0], passage)),)
-        yield RawRecord(f"{files.name}-{number}", "", passage, question, answers)
+        yield formats.RawRecord(f"{files.name}-{number}", "", passage, question, answers)
 
 
 def _tagged(tokens: Sequence[str], tags: Sequence[str], where: str) -> tuple[tuple[str, int], ...]:

@@ -14,19 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.data.corpus import (
-    ADJECTIVES,
-    COMPANY_ENDINGS,
-    FIRST_NAMES,
-    KINDS,
-    NOUNS,
-    CorpusFact,
-    CorpusFacts,
-    CorpusSubject,
-    Kind,
-    answered_fact,
-    read_facts,
-)
+from rl_qg.data import corpus
 from rl_qg.data.examples import QAExample
 from rl_qg.runtime.files import packaged_yaml
 from rl_qg.stats.intervals import DIFFERENCE, SHARE, Floats, PassageDraws, mean_interval, paired_interval
@@ -53,7 +41,7 @@ def normalised(text: str) -> str:
     return " ".join(_ARTICLES.sub("", _DROPPED.sub(" ", words_of(text)) + " ").split())
 
 
-def _forms(kind: Kind) -> tuple[tuple[str, re.Pattern[str]], ...]:
+def _forms(kind: corpus.Kind) -> tuple[tuple[str, re.Pattern[str]], ...]:
     own = [(each.name, normalised(form.replace("{d}", "{s}"))) for each in kind.relations for form in each.questions]
     others = [(relation, form) for relation, forms in PARAPHRASES[kind.name].items() for form in forms]
     compiled: dict[tuple[str, re.Pattern[str]], None] = {}
@@ -64,7 +52,7 @@ def _forms(kind: Kind) -> tuple[tuple[str, re.Pattern[str]], ...]:
     return tuple(compiled)
 
 
-FORMS = {kind.name: _forms(kind) for kind in KINDS}
+FORMS = {kind.name: _forms(kind) for kind in corpus.KINDS}
 """For each kind of subject: the relation and the pattern of each question form; the group `s` names the subject."""
 
 
@@ -76,7 +64,7 @@ BESIDE = ("unsupported", "no_subject")
 """What a question may have beside its verdict, see `OracleJudgement`."""
 NOUNS_OF_KINDS: Mapping[str, str] = _WORDINGS["nouns"]
 """Words for a subject that do not say which one: pronouns, and nouns, which may stand before a name."""
-_TRADES = {kind.name: kind.trades for kind in KINDS}
+_TRADES = {kind.name: kind.trades for kind in corpus.KINDS}
 _GLUED = re.compile(r"[a-zà-ÿ][A-ZÀ-Ý]")  # two words without their space
 _TOKEN = re.compile(r"\d(?:[\d.,]*\d)?|[^\W\d_]+(?:-[^\W\d_]+)*|[^\w\s]")  # numbers, words, single marks
 
@@ -105,7 +93,7 @@ class _Reference:
     trade: str
     origin: str
 
-    def fits(self, subject: CorpusSubject) -> bool:
+    def fits(self, subject: corpus.CorpusSubject) -> bool:
         """Whether nothing that the question says contradicts the subject; a part of a name fits the name."""
         return (
             self.trade in ("", subject.trade)
@@ -139,8 +127,8 @@ def judge(question: str, example: QAExample) -> str | None:
 
 def examine(question: str, example: QAExample) -> OracleJudgement | None:
     """The verdict of `judge`, and what else is wrong with the question."""
-    facts = read_facts(example.context)
-    target = None if facts is None else answered_fact(facts, example)
+    facts = corpus.read_facts(example.context)
+    target = None if facts is None else corpus.answered_fact(facts, example)
     if facts is None or target is None:
         return None
     readings = [
@@ -155,7 +143,9 @@ def examine(question: str, example: QAExample) -> OracleJudgement | None:
     return OracleJudgement(verdict, _lacks(example.context, names), no_subject=reference == _NOTHING)
 
 
-def _verdict(asked: tuple[str, str], reference: _Reference, facts: CorpusFacts, target: CorpusFact) -> str:
+def _verdict(
+    asked: tuple[str, str], reference: _Reference, facts: corpus.CorpusFacts, target: corpus.CorpusFact
+) -> str:
     """The first fault of a question for a relation (kind, relation) of a subject, in the order of `VERDICTS`."""
     fitting = {number for number, subject in enumerate(facts.subjects) if reference.fits(subject)}
     asked_for = [fact for fact in facts.facts if (facts.kind, fact.relation) == asked and fact.subject in fitting]
@@ -173,7 +163,7 @@ def _verdict(asked: tuple[str, str], reference: _Reference, facts: CorpusFacts, 
     return "other_subject" if names else "invented_name"
 
 
-def _names_with(part: str, facts: CorpusFacts) -> set[str]:
+def _names_with(part: str, facts: corpus.CorpusFacts) -> set[str]:
     """The names, origins and values of a passage that are `part` or have it, in normalised words."""
     subjects = [text for subject in facts.subjects for text in (subject.name, subject.origin)]
     names = {normalised(text) for text in [*subjects, *(fact.value for fact in facts.facts)]}
@@ -261,7 +251,9 @@ def _words_of_no_name() -> list[str]:
     words = {word for text in [*own, *paraphrases, *LEXICON.values()] for word in re.findall("[a-z]+", text)}
     words |= {*"a an and at by for from in of on province that this to with s the".split()}
     words |= {trade for trades in _TRADES.values() for trade in trades}
-    names = {name.casefold() for name in (*FIRST_NAMES, *ADJECTIVES, *NOUNS, *COMPANY_ENDINGS)}
+    names = {
+        name.casefold() for name in (*corpus.FIRST_NAMES, *corpus.ADJECTIVES, *corpus.NOUNS, *corpus.COMPANY_ENDINGS)
+    }
     return sorted(words - names)
 
 

@@ -10,19 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rl_qg.data import formats
 from rl_qg.data.examples import passage_hash
-from rl_qg.data.formats import (
-    KINDS,
-    LONGEST_LINE,
-    existing_file,
-    id_field,
-    is_unicode,
-    parse_json,
-    stem_and_kind,
-    text_field,
-    text_lines,
-    whole_file,
-)
 from rl_qg.data.layouts import document_rows, is_squad, records, rows, squad_paragraphs
 from rl_qg.data.reading import malformed_line
 from rl_qg.runtime.errors import InputError
@@ -98,7 +87,7 @@ class Passages:
                     faults.append(passage.fault)
                 elif not passage.context.strip():
                     counts.empty += 1
-                elif not all(map(is_unicode, (passage.id, passage.title, passage.context))):
+                elif not all(map(formats.is_unicode, (passage.id, passage.title, passage.context))):
                     counts.broken += 1
                 elif (key := passage_key(passage.context)) in self.excluded:
                     counts.excluded += 1
@@ -122,7 +111,7 @@ def passage_key(context: str) -> bytes:
 def passage_keys(sources: Sequence[str], form: str = "line") -> set[bytes]:
     """The keys of all passages of some files, without those that are not valid Unicode."""
     texts = (passage.context for source in sources for passage in file_passages(source, form))
-    return {passage_key(text) for text in texts if is_unicode(text)}
+    return {passage_key(text) for text in texts if formats.is_unicode(text)}
 
 
 def has_answers(source: str) -> bool:
@@ -136,17 +125,17 @@ def file_passages(source: str, form: str) -> Iterator[Passage]:
     """
     path = _checked_path(source)
     if match := TEXT.fullmatch(path.name):
-        lines = (line.strip() for line in text_lines(path))
+        lines = (line.strip() for line in formats.text_lines(path))
         texts = filter(None, lines if form == "line" else _paragraphs(lines, path))
         return (Passage(f"{match['stem']}-{number}", "", text) for number, text in enumerate(texts, 1))
-    stem, kind = stem_and_kind(path)
+    stem, kind = formats.stem_and_kind(path)
     return _from_document(path, stem) if kind == "json" else _from_rows(path, stem)
 
 
 def _checked_path(source: str) -> Path:
-    path = existing_file(source)
-    if not TEXT.fullmatch(path.name) and not stem_and_kind(path)[1]:
-        raise InputError(f"{source}: unknown kind of file; use .txt (passages), {KINDS}")
+    path = formats.existing_file(source)
+    if not TEXT.fullmatch(path.name) and not formats.stem_and_kind(path)[1]:
+        raise InputError(f"{source}: unknown kind of file; use .txt (passages), {formats.KINDS}")
     return path
 
 
@@ -157,9 +146,9 @@ def _paragraphs(lines: Iterable[str], path: Path) -> Iterator[str]:
         if line:
             part.append(line)
             length += len(line) + 1
-            if length > LONGEST_LINE:
+            if length > formats.LONGEST_LINE:
                 raise InputError(
-                    f"{path}: a paragraph is longer than {LONGEST_LINE:,} characters; put blank lines between "
+                    f"{path}: a paragraph is longer than {formats.LONGEST_LINE:,} characters; put blank lines between "
                     "passages, or write one passage a line and set answers.passages=line"
                 )
         elif part:
@@ -184,8 +173,8 @@ def _row_passage(row: Any, where: str, key: str) -> Passage:
     name = next((name for name in CONTEXT_FIELDS if isinstance(row, dict) and name in row), None)
     if name is None:
         raise InputError(f"{where}: no passage; expected one of the fields {', '.join(CONTEXT_FIELDS)}")
-    own = "" if row.get("question") else id_field(row, where)  # else the id is that of the question
-    context, title = text_field(row, name, where), text_field(row, "title", where, optional=True)
+    own = "" if row.get("question") else formats.id_field(row, where)  # else the id is that of the question
+    context, title = formats.text_field(row, name, where), formats.text_field(row, "title", where, optional=True)
     return Passage(own or key, title, context, name != "text" and _has_answer(row))
 
 
@@ -195,7 +184,7 @@ def _has_answer(row: dict[str, Any]) -> bool:
 
 
 def _from_document(path: Path, stem: str) -> Iterator[Passage]:
-    root = parse_json(whole_file(path), f"{path}")
+    root = formats.parse_json(formats.whole_file(path), f"{path}")
     if not is_squad(root):
         for number, record in enumerate(records(document_rows(root, path), stem), 1):
             yield Passage(f"{stem}-{number}", record.title, record.context, bool(record.answers), record.fault)
@@ -205,10 +194,10 @@ def _from_document(path: Path, stem: str) -> Iterator[Passage]:
         try:
             if isinstance(part, InputError):
                 raise part
-            title = text_field(part.article, "title", part.article_at, optional=True)
+            title = formats.text_field(part.article, "title", part.article_at, optional=True)
             has_questions = isinstance(part.paragraph, dict) and "qas" in part.paragraph
             questions = _list(part.paragraph, "qas", part.paragraph_at) if has_questions else []
-            context = text_field(part.paragraph, "context", part.paragraph_at, optional=True)
+            context = formats.text_field(part.paragraph, "context", part.paragraph_at, optional=True)
             if part.paragraph.get("context") is None:
                 raise InputError(f"{part.paragraph_at}: field 'context' must be text, got NoneType")
             yield Passage(key, title, context, any(isinstance(qa, dict) and _has_answer(qa) for qa in questions))

@@ -11,19 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rl_qg.data import formats
 from rl_qg.data.examples import Answer, QAExample, Role, examples_hash
-from rl_qg.data.formats import (
-    HUB_NAME,
-    KINDS,
-    MALFORMED_RECORD,
-    RawRecord,
-    existing_file,
-    find_once,
-    first_line,
-    is_hub_name,
-    is_unicode,
-    stem_and_kind,
-)
 from rl_qg.data.layouts import FACTS, RecordOptions, parallel_files, parallel_records, records, rows
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
@@ -34,27 +23,27 @@ CONVERTED = "refs/convert/parquet"
 
 def raw_records(
     source: str, split: str, *, unlabelled: bool = False, hotpotqa_context: str = FACTS
-) -> Iterator[RawRecord]:
+) -> Iterator[formats.RawRecord]:
     """The records of a file, or of one split of a Hub data set (`name` or `name:configuration`); a missing id becomes
     `<file stem>-<row>`. Options are those of `rl_qg.data.layouts.RecordOptions`.
     """
     options = RecordOptions(unlabelled, hotpotqa_context)
-    if is_hub_name(source):
+    if formats.is_hub_name(source):
         stem = f"{source.rsplit('/')[-1].replace(':', '-')}-{split}"
         return records(_hub_rows(source, split), stem, options)
-    path = existing_file(source)
+    path = formats.existing_file(source)
     if (files := parallel_files(path)) is not None:
         return parallel_records(files)
-    stem, kind = stem_and_kind(path)
+    stem, kind = formats.stem_and_kind(path)
     if not kind:
-        raise InputError(f"{source}: unknown kind of file; use {KINDS}")
+        raise InputError(f"{source}: unknown kind of file; use {formats.KINDS}")
     return records(rows(path, options), stem, options)
 
 
 def _hub_rows(name: str, split: str) -> Iterator[tuple[str, int, Any]]:
     import datasets  # slow to import, and needed only for the Hub
 
-    match = HUB_NAME.fullmatch(name)
+    match = formats.HUB_NAME.fullmatch(name)
     assert match is not None  # as `is_hub_name` says
     configuration = [match["configuration"]] if match["configuration"] else []
     load = partial(datasets.load_dataset, match["name"], *configuration, split=split)
@@ -71,7 +60,7 @@ def _hub_rows(name: str, split: str) -> Iterator[tuple[str, int, Any]]:
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
             f"{name}: no file of that name, and the Hub data set's split {split!r} cannot be read "
-            f"({first_line(error)}); "
+            f"({formats.first_line(error)}); "
             f"to work offline give data.{split}=FILE (SQuAD .json, .jsonl or .parquet) or use preset=quickstart"
         ) from None
     yield from ((f"{name}: {split} row {number}", number, row) for number, row in enumerate(data, 1))
@@ -126,7 +115,7 @@ def read_examples(
         records = raw_records(name, role, unlabelled=allow_unlabelled, hotpotqa_context=hotpotqa_context)
         usable = list(checker.usable_examples(name, records, allow_unlabelled))
         examples += usable
-        hashes[name] = examples_hash(usable) if is_hub_name(name) else file_hash(Path(name).expanduser())
+        hashes[name] = examples_hash(usable) if formats.is_hub_name(name) else file_hash(Path(name).expanduser())
     return QAData(examples=examples, report={"role": role, "sources": names, **checker.report()}, hashes=hashes)
 
 
@@ -155,13 +144,15 @@ def _first_faults(faults: Sequence[str]) -> list[str]:
     return [*faults[:SHOWN_FAULTS], *(["…"] if len(faults) > SHOWN_FAULTS else [])]
 
 
-def without_malformed(source: Any, records: Iterable[RawRecord], faults: list[str]) -> Iterator[RawRecord]:
+def without_malformed(
+    source: Any, records: Iterable[formats.RawRecord], faults: list[str]
+) -> Iterator[formats.RawRecord]:
     """The records of a source that could be read; what is wrong with the others is added to `faults`. Raises
     `InputError` at the end, if none could be read but some could not.
     """
     read, before = 0, len(faults)
     for record in records:
-        if record.unusable == MALFORMED_RECORD:
+        if record.unusable == formats.MALFORMED_RECORD:
             faults.append(record.fault)
         else:
             read += 1
@@ -190,7 +181,7 @@ class RecordChecker:
         self._copies: dict[str, int] = {}  # how often a repeated id was seen
 
     def usable_examples(
-        self, source: str, records: Iterable[RawRecord], allow_unlabelled: bool
+        self, source: str, records: Iterable[formats.RawRecord], allow_unlabelled: bool
     ) -> Iterator[QAExample]:
         """Yield the examples among the records of a source; raise `InputError` at its end if there was none."""
         read, drops, fault = 0, Counter[str](), ""
@@ -207,14 +198,14 @@ class RecordChecker:
             else:
                 self.kept += 1
                 yield result
-        if fault and drops[MALFORMED_RECORD] == read:
+        if fault and drops[formats.MALFORMED_RECORD] == read:
             raise InputError(_no_good_record(source, read, fault))
         if read == drops.total():
             counts = "; ".join([f"{read} read", *(f"{count} dropped ({reason})" for reason, count in drops.items())])
             named = f"; {fault}" if fault else ""
             raise InputError(f"{source}: no usable record: {counts}{named}; check the file, or give another")
 
-    def _check(self, record: RawRecord, allow_unlabelled: bool, source: str) -> QAExample | str:
+    def _check(self, record: formats.RawRecord, allow_unlabelled: bool, source: str) -> QAExample | str:
         if reason := _reason_to_drop(record, allow_unlabelled):
             return reason
         results = [_located_answer(text, start, record.context) for text, start in record.answers]
@@ -254,7 +245,7 @@ def _count(ids: dict[str, Any], key: str) -> None:
         ids["ids"].append(key)
 
 
-def _reason_to_drop(record: RawRecord, allow_unlabelled: bool) -> str:
+def _reason_to_drop(record: formats.RawRecord, allow_unlabelled: bool) -> str:
     if record.unusable:
         return record.unusable
     if not record.context.strip():
@@ -264,7 +255,7 @@ def _reason_to_drop(record: RawRecord, allow_unlabelled: bool) -> str:
     if not any(text.strip() for text, _ in record.answers):
         return "no answer"
     texts = (record.id, record.title, record.context, record.question, *(text for text, _ in record.answers))
-    return "" if all(map(is_unicode, texts)) else "broken characters"
+    return "" if all(map(formats.is_unicode, texts)) else "broken characters"
 
 
 def _located_answer(text: str, start: int, context: str) -> Answer | str:
@@ -272,7 +263,7 @@ def _located_answer(text: str, start: int, context: str) -> Answer | str:
         return "no answer"
     if start >= 0 and context.startswith(text, start):
         return Answer(text, start)
-    position = find_once(text, context)
+    position = formats.find_once(text, context)
     if position >= 0:
         return Answer(text, position)
     return "answer not in context" if position == -1 else "answer misplaced and ambiguous"

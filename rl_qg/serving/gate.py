@@ -17,20 +17,7 @@ from rl_qg.serving.problems import ProblemError
 from rl_qg.serving.requests import ClientLeftError
 from rl_qg.serving.service import AskingService
 from rl_qg.settings.web import ServeSettings
-from rl_qg.web.requests import (
-    LONGEST,
-    LOOPBACK,
-    SECURITY,
-    APIKeys,
-    BodyTooLongError,
-    TokenBuckets,
-    address_of,
-    described,
-    is_answered,
-    noted,
-    once,
-    whole_body,
-)
+from rl_qg.web import requests as web
 
 OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json", "/favicon.ico"})
 OPEN_FOLDER = "/page/"
@@ -47,10 +34,10 @@ class Gate:
     """
 
     def __init__(
-        self, app: ASGIApp, settings: ServeSettings, keys: APIKeys, hosts: frozenset[str] | None = None
+        self, app: ASGIApp, settings: ServeSettings, keys: web.APIKeys, hosts: frozenset[str] | None = None
     ) -> None:
         self._app, self._settings, self._keys, self._hosts = app, settings, keys, hosts
-        self._buckets = TokenBuckets(settings.rate, settings.burst)
+        self._buckets = web.TokenBuckets(settings.rate, settings.burst)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -60,7 +47,7 @@ class Gate:
         if has_key_field:
             scope.setdefault("state", {})["has_key_field"] = True  # the log must not show the body
         try:
-            if self._hosts is not None and not is_answered(scope, self._hosts):
+            if self._hosts is not None and not web.is_answered(scope, self._hosts):
                 # A page of another site may have a name that leads to this machine (DNS rebinding).
                 names = ", ".join(sorted(self._hosts))
                 raise ProblemError(
@@ -75,14 +62,14 @@ class Gate:
             await problem.response()(scope, receive, send)
             return
         if whole is not None:
-            await self._app(scope, once(whole, receive), send)
+            await self._app(scope, web.once(whole, receive), send)
 
     def _client(self, scope: Scope) -> str:
         """The number of the key, or the address where none is asked for."""
         path = scope["path"]
         is_open = scope["method"] in ("GET", "HEAD") and (path in OPEN or path.startswith(OPEN_FOLDER))
         if not self._keys or is_open:
-            return f"address {address_of(scope)}"
+            return f"address {web.address_of(scope)}"
         number = self._keys.number_of(given_key(Headers(scope=scope)))
         if number is None:
             asked = {"WWW-Authenticate": 'Bearer realm="rl-qg"'}
@@ -100,7 +87,7 @@ class Gate:
             number = self._keys.number_of(await _key_field(scope, whole, receive))
             if number is not None:
                 scope["state"]["key"] = number
-            self._check_rate(scope, f"address {address_of(scope)}" if number is None else f"key {number}")
+            self._check_rate(scope, f"address {web.address_of(scope)}" if number is None else f"key {number}")
         return whole
 
     def _check_rate(self, scope: Scope, client: str) -> None:
@@ -116,8 +103,8 @@ class Gate:
         """The whole body, or None when the client has left before its end."""
         longest, seconds = self._settings.max_body_bytes, self._settings.body_seconds
         try:
-            return await whole_body(scope, receive, longest, seconds)
-        except BodyTooLongError:
+            return await web.whole_body(scope, receive, longest, seconds)
+        except web.BodyTooLongError:
             detail = f"the body has more than {longest} bytes, which is all this server takes"
             raise ProblemError(413, detail) from None
         except TimeoutError:
@@ -129,8 +116,8 @@ def hosts_of(settings: ServeSettings) -> frozenset[str] | None:
     """The names in the header `Host` that a server answers: where it listens on this machine alone, and neither
     `origins` nor `trusted_proxies` say that others come, those of this machine; else None, for all.
     """
-    is_local = settings.host in LOOPBACK and not settings.origins and not settings.trusted_proxies
-    return LOOPBACK if is_local else None
+    is_local = settings.host in web.LOOPBACK and not settings.origins and not settings.trusted_proxies
+    return web.LOOPBACK if is_local else None
 
 
 def is_form(scope: Scope) -> bool:
@@ -141,20 +128,20 @@ def is_form(scope: Scope) -> bool:
 async def _key_field(scope: Scope, body: bytes, receive: Receive) -> str:
     """The key that a form has as a field; "" where it has none, or is no form that can be read."""
     try:
-        async with Request(scope, once(body, receive)).form(
+        async with Request(scope, web.once(body, receive)).form(
             max_files=1, max_fields=MOST_FIELDS, max_part_size=len(body) + 1
         ) as form:
             given = form.get(KEY_FIELD)
     except (HTTPException, MultiPartException):
         return ""
-    return given.strip()[: LONGEST + 1] if isinstance(given, str) else ""
+    return given.strip()[: web.LONGEST + 1] if isinstance(given, str) else ""
 
 
 def given_key(headers: Headers) -> str:
     """The key of a request: `Authorization: Bearer KEY` or `X-API-Key: KEY`; "" for none."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     given = key if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-    return given.strip()[: LONGEST + 1]
+    return given.strip()[: web.LONGEST + 1]
 
 
 # --- Around everything ---
@@ -194,14 +181,14 @@ class RequestLog:
             body.extend(message.get("body", b""))
             return message
 
-        send = noted(send, entry, SECURITY, add_headers)
+        send = web.noted(send, entry, web.SECURITY, add_headers)
         self._service.metrics.under_way.inc()
         try:
             await self._app(scope, received if self._log_texts else receive, send)
         except ClientLeftError:
             entry["status"] = 499  # as web servers log it; nobody gets an answer
         except Exception as error:
-            entry["error"] = described(error, message=self._log_texts)
+            entry["error"] = web.described(error, message=self._log_texts)
             if entry["status"] is None:
                 detail = f"an unexpected error; the log of the server has it as request {name}"
                 await ProblemError(500, detail).response()(scope, receive, send)
@@ -214,7 +201,7 @@ class RequestLog:
         metrics = self._service.metrics
         metrics.requests.labels(route, str(entry["status"])).inc()
         metrics.seconds.labels(route).observe(seconds)
-        entry |= {"seconds": round(seconds, 4), "client": address_of(scope)}
+        entry |= {"seconds": round(seconds, 4), "client": web.address_of(scope)}
         if key := scope.get("state", {}).get("key"):
             entry["key"] = key
         if self._log_texts:

@@ -11,25 +11,8 @@ from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
+from rl_qg.serving import messages
 from rl_qg.serving.long_texts import WholeText, located
-from rl_qg.serving.messages import (
-    AnswerOut,
-    AnswersRequest,
-    AnswersResponse,
-    ExplainRequest,
-    ExplainResponse,
-    GivenAnswer,
-    HealthResponse,
-    ModelOut,
-    ModelsResponse,
-    PairOut,
-    PairsRequest,
-    PairsResponse,
-    QuestionsRequest,
-    ScoreRequestBody,
-    ScoreResponse,
-    WeighedToken,
-)
 from rl_qg.serving.problems import ProblemError, problem_responses
 from rl_qg.serving.requests import (
     ask_request,
@@ -52,7 +35,7 @@ METRIC = "shared words"
 HALF = 100  # characters from the answer at which a word weighs half
 
 
-def shared_words(text: str, question: str, answer: AnswerSpan) -> list[WeighedToken]:
+def shared_words(text: str, question: str, answer: AnswerSpan) -> list[messages.WeighedToken]:
     """The words of a text that the question has too, without those of closed classes, in the order of the text.
 
     The weight of a word d characters away from the answer is 1 / (1 + d / 100).
@@ -62,7 +45,9 @@ def shared_words(text: str, question: str, answer: AnswerSpan) -> list[WeighedTo
     for token in tokens(text):
         if token.text.casefold() in asked and not (token.start < answer.end and answer.start < token.end):
             distance = max(answer.start - token.end, token.start - answer.end, 0)
-            weighed.append(WeighedToken(start=token.start, end=token.end, weight=round(1 / (1 + distance / HALF), 4)))
+            weighed.append(
+                messages.WeighedToken(start=token.start, end=token.end, weight=round(1 / (1 + distance / HALF), 4))
+            )
     return weighed
 
 
@@ -75,13 +60,13 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
     )
 
     @router.post("/pairs", summary="Question-answer pairs of a text")
-    async def pairs(body: PairsRequest, request: Request) -> PairsResponse:
+    async def pairs(body: messages.PairsRequest, request: Request) -> messages.PairsResponse:
         asked = ask_request(body, service, settings)
         found = await until_client_leaves(request, service.pairs(asked), service)
         return _response(found, service)
 
     @router.post("/questions", summary="Questions about given answers, in their order")
-    async def questions(body: QuestionsRequest, request: Request) -> PairsResponse:
+    async def questions(body: messages.QuestionsRequest, request: Request) -> messages.PairsResponse:
         asked = questions_request(body, service, settings)
         found = await until_client_leaves(request, service.pairs(asked), service)
         return _response(_in_order(found, asked), service)
@@ -92,7 +77,7 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
         response_class=StreamingResponse,
         responses={200: {"content": {"text/event-stream": {}}, "description": "events: pairs, then done, or error"}},
     )
-    async def stream(body: PairsRequest, request: Request) -> StreamingResponse:
+    async def stream(body: messages.PairsRequest, request: Request) -> StreamingResponse:
         asked = ask_request(body, service, settings)
         found = service.passages(asked)
         try:  # a problem that is known now gets its own status
@@ -107,39 +92,39 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
         )
 
     @router.post("/answers", summary="Answers in a text that can be asked about")
-    async def answers(body: AnswersRequest, request: Request) -> AnswersResponse:
+    async def answers(body: messages.AnswersRequest, request: Request) -> messages.AnswersResponse:
         check_text(body.text, settings)
         check_number(body.number, "number", settings)
         work = service.answers(body.text, body.number, body.language)
         spans = await until_client_leaves(request, work, service)
-        answers = [AnswerOut.model_validate(span) for span in spans]
-        return AnswersResponse(answers=answers, model=service.name, warning=service.warning)
+        answers = [messages.AnswerOut.model_validate(span) for span in spans]
+        return messages.AnswersResponse(answers=answers, model=service.name, warning=service.warning)
 
     @router.post("/score", summary="Scores of questions that you have")
-    async def score(body: ScoreRequestBody, request: Request) -> ScoreResponse:
+    async def score(body: messages.ScoreRequestBody, request: Request) -> messages.ScoreResponse:
         check_text(body.text, settings)
         check_number(len(body.pairs), "pairs", settings)
         items = [ScoreRequest(pair.question, body.text, pair.answer) for pair in body.pairs]
         scores = await until_client_leaves(request, service.score(items, body.language), service)
-        return ScoreResponse(scores=scores, model=service.name, warning=service.warning)
+        return messages.ScoreResponse(scores=scores, model=service.name, warning=service.warning)
 
     if settings.explain:
 
         @router.post("/explain", summary="What in a text counts for a question")
-        async def explain(body: ExplainRequest, request: Request) -> ExplainResponse:
+        async def explain(body: messages.ExplainRequest, request: Request) -> messages.ExplainResponse:
             check_text(body.text, settings)
-            given = [GivenAnswer(text=body.answer, start=body.answer_start)]
+            given = [messages.GivenAnswer(text=body.answer, start=body.answer_start)]
             [answer] = given_answers(body.text, given, settings, field="answer")
             work = service.explain(body.question, body.text, answer)
             if (found := await until_client_leaves(request, work, service)) is None:
-                return ExplainResponse(tokens=shared_words(body.text, body.question, answer), metric=METRIC)
-            tokens = [WeighedToken.model_validate(one) for one in found]
-            return ExplainResponse(tokens=tokens, metric=service.explains or METRIC)
+                return messages.ExplainResponse(tokens=shared_words(body.text, body.question, answer), metric=METRIC)
+            tokens = [messages.WeighedToken.model_validate(one) for one in found]
+            return messages.ExplainResponse(tokens=tokens, metric=service.explains or METRIC)
 
     @router.get("/models", summary="The model of this server")
-    async def models() -> ModelsResponse:
-        model = ModelOut(name=service.name, ways=[*service.ways], warning=service.warning)
-        return ModelsResponse(models=[model] if service.ways else [])
+    async def models() -> messages.ModelsResponse:
+        model = messages.ModelOut(name=service.name, ways=[*service.ways], warning=service.warning)
+        return messages.ModelsResponse(models=[model] if service.ways else [])
 
     return router
 
@@ -148,13 +133,13 @@ def operation_routes(service: AskingService) -> APIRouter:
     router = APIRouter(tags=["operation"])
 
     @router.get("/healthz", summary="200 while the process lives")
-    async def healthz() -> HealthResponse:
-        return HealthResponse(status="ok")
+    async def healthz() -> messages.HealthResponse:
+        return messages.HealthResponse(status="ok")
 
     @router.get("/readyz", summary="200 when requests are taken, else 503", responses=problem_responses())
-    async def readyz() -> HealthResponse:
+    async def readyz() -> messages.HealthResponse:
         if service.is_ready:
-            return HealthResponse(status="ready")
+            return messages.HealthResponse(status="ready")
         if service.failure is not None:
             raise unavailable("the model could not be loaded; see the log", 60)
         raise unavailable("the server is shutting down" if service.is_draining else "the model is being loaded", 2)
@@ -191,9 +176,9 @@ async def _events(
         await rest.aclose()  # what still waits is cancelled
 
 
-def _response(pairs: QAPairs, service: AskingService) -> PairsResponse:
-    rows = [PairOut.model_validate(pair) for pair in pairs]
-    return PairsResponse(
+def _response(pairs: QAPairs, service: AskingService) -> messages.PairsResponse:
+    rows = [messages.PairOut.model_validate(pair) for pair in pairs]
+    return messages.PairsResponse(
         pairs=rows, reason=pairs.reason, dropped=pairs.dropped, model=service.name, warning=service.warning
     )
 

@@ -10,16 +10,7 @@ from typing import Any
 import numpy as np
 
 from rl_qg.judging.raters import OVERALL
-from rl_qg.rating.analysis.quality import (
-    RaterControl,
-    control_of_raters,
-    controlled,
-    counted_raters,
-    habits_of_raters,
-    rater_rows,
-    scales_of,
-    summary_rows,
-)
+from rl_qg.rating.analysis import quality
 from rl_qg.rating.analysis.ratings import COUNTED, RatedItems, Scale, read_ratings
 from rl_qg.rating.analysis.scores import (
     QuestionScores,
@@ -91,9 +82,9 @@ def read_study(source: str, settings: RateAnalyseSettings, *, key: str = "rating
     if not isinstance(plan, Mapping) or not isinstance(plan.get("protocol"), Mapping):
         raise InputError(f"{path / 'plan.json'}: field 'protocol' is missing; export the study anew")
     protocol = Protocol.from_dict(str(path / "plan.json"), plan["protocol"])
-    rated = read_ratings(file, scales_of(protocol), with_open=settings.with_open)
+    rated = read_ratings(file, quality.scales_of(protocol), with_open=settings.with_open)
     name = str(plan.get("study") or path.name)
-    study = _as_set(RatedStudy(name, file, rated, protocol.control, controlled(protocol)), settings)
+    study = _as_set(RatedStudy(name, file, rated, protocol.control, quality.controlled(protocol)), settings)
     minutes, states = _assignments(path / "assignments.jsonl")
     feedback = sum(1 for _ in _records(path / "feedback.jsonl"))
     questions = _questions(path / "items.jsonl")
@@ -391,7 +382,7 @@ class StudyScores:
     rows, and without a z there are no `systems`.
     """
 
-    controls: list[RaterControl]
+    controls: list[quality.RaterControl]
     counted: RatedItems
     z: ZScores
     questions: QuestionScores
@@ -399,8 +390,8 @@ class StudyScores:
 
 
 def scores_of_study(study: RatedStudy, settings: RateAnalyseSettings, *, seed: int) -> StudyScores:
-    controls = control_of_raters(study.rated, study.control, study.control_criteria)
-    counted = study.rated.of_raters(counted_raters(controls, settings.raters))
+    controls = quality.control_of_raters(study.rated, study.control, study.control_criteria)
+    counted = study.rated.of_raters(quality.counted_raters(controls, settings.raters))
     if settings.rater_filter != NO_FILTER:
         sides, threshold, most = settings.rater_filter, settings.filter_above, settings.filter_most
         counted = without_noisy(counted, sides=sides, threshold=threshold, most=most)
@@ -414,10 +405,10 @@ def scores_of_study(study: RatedStudy, settings: RateAnalyseSettings, *, seed: i
 
 def tables_of(study: RatedStudy, scores: StudyScores, settings: RateAnalyseSettings) -> dict[str, Rows]:
     """Every table but that of the replication; empty where there is nothing to say."""
-    habits = habits_of_raters(study.rated, seed=settings.seed)
+    habits = quality.habits_of_raters(study.rated, seed=settings.seed)
     tables: dict[str, Rows] = {
-        "summary": summary_rows(study.rated, scores.controls, study.minutes),
-        "raters": rater_rows(scores.controls, habits, study.minutes, study.rated),
+        "summary": quality.summary_rows(study.rated, scores.controls, study.minutes),
+        "raters": quality.rater_rows(scores.controls, habits, study.minutes, study.rated),
         **{name: [] for name in ("systems", "pairs", "pairs_by_criterion", "mixed_model")},
         "agreement": agreement_rows(scores.counted, resamples=settings.resamples, seed=settings.seed),
     }

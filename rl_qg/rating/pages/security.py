@@ -19,19 +19,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rl_qg.settings.web import RateServeSettings
-from rl_qg.web.requests import (
-    LOOPBACK,
-    SECURITY,
-    BodyTooLongError,
-    TokenBuckets,
-    address_of,
-    described,
-    is_answered,
-    name_in,
-    noted,
-    once,
-    whole_body,
-)
+from rl_qg.web import requests as web
 
 log = logging.getLogger(__name__)
 LONGEST_BODY = 64 * 1024  # bytes
@@ -48,9 +36,9 @@ class RequestGate:
         self._app, self._refusal = app, refusal
         self._hosts = hosts_of(settings)
         self._cookie = Cookies(settings).session
-        self._of_session = TokenBuckets(settings.rate, settings.burst)
-        self._of_address = TokenBuckets(settings.address_rate, settings.address_burst)
-        self._headers = SECURITY | {
+        self._of_session = web.TokenBuckets(settings.rate, settings.burst)
+        self._of_address = web.TokenBuckets(settings.address_rate, settings.address_burst)
+        self._headers = web.SECURITY | {
             "Content-Security-Policy": content_policy(settings),
             "Referrer-Policy": "same-origin",  # with no-referrer, browsers send `Origin: null` with a form
         }
@@ -61,11 +49,11 @@ class RequestGate:
             return
         begun = time.monotonic()
         entry: dict[str, Any] = {"method": scope["method"], "status": None}
-        send = noted(send, entry, self._headers)
+        send = web.noted(send, entry, self._headers)
         try:
             await self._answer(scope, receive, send)
         except Exception as error:
-            entry["error"] = described(error)
+            entry["error"] = web.described(error)
             if entry["status"] is None:
                 await self._refusal(scope, "failure", 500, {})(scope, receive, send)
         finally:
@@ -83,7 +71,7 @@ class RequestGate:
             return response
 
         answer: ASGIApp | None = None
-        if self._hosts is not None and not is_answered(scope, self._hosts):
+        if self._hosts is not None and not web.is_answered(scope, self._hosts):
             answer = refused("missing_page", 421)
         elif len(scope["path"]) > LONGEST_PATH:
             answer = refused("missing_page", 404)
@@ -91,14 +79,14 @@ class RequestGate:
             answer = refused("busy", 429, {"Retry-After": str(seconds)}, seconds=seconds)
         else:
             try:
-                body = await whole_body(scope, receive, LONGEST_BODY, LONGEST_WAIT)
-            except BodyTooLongError:
+                body = await web.whole_body(scope, receive, LONGEST_BODY, LONGEST_WAIT)
+            except web.BodyTooLongError:
                 answer = refused("large", 413)
             except TimeoutError:
                 answer = refused("failure", 400, {"Connection": "close"})
             else:
                 if body is not None:
-                    answer, receive = self._app, once(body, receive)
+                    answer, receive = self._app, web.once(body, receive)
         if answer is not None:
             await answer(scope, receive, send)
 
@@ -106,7 +94,7 @@ class RequestGate:
         """Seconds until the address or the session may ask again."""
         if scope["path"].startswith(UNLIMITED):
             return 0.0
-        wait = self._of_address.wait(address_of(scope))
+        wait = self._of_address.wait(web.address_of(scope))
         token = cookie_parser(Headers(scope=scope).get("cookie", "")).get(self._cookie)
         return self._of_session.wait(token) if token and not wait else wait
 
@@ -183,7 +171,7 @@ def hosts_of(settings: RateServeSettings) -> frozenset[str] | None:
     """The names in the header `Host` that are answered: those of this machine where the server listens on it alone
     and behind no proxy, and that of public_url; None: all.
     """
-    if settings.host not in LOOPBACK or settings.trusted_proxies:
+    if settings.host not in web.LOOPBACK or settings.trusted_proxies:
         return None
-    public = name_in(urlsplit(settings.public_url).netloc) if settings.public_url else ""
-    return LOOPBACK | ({public} if public else set())
+    public = web.name_in(urlsplit(settings.public_url).netloc) if settings.public_url else ""
+    return web.LOOPBACK | ({public} if public else set())

@@ -16,20 +16,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rl_qg.data.examples import report_limit, seeded_rank
+from rl_qg.rating import protocol
 from rl_qg.rating.plan_files import Hit, Item
 from rl_qg.rating.planning.questions import HUMAN, Degrader, StudyQuestions, Subject
-from rl_qg.rating.protocol import (
-    BLOCK,
-    BLOCKS,
-    DEGRADED,
-    ITEMS,
-    KINDS,
-    ONE_PASSAGE,
-    ORDINARY,
-    REFERENCE,
-    REPEAT,
-    TaskRecipe,
-)
 from rl_qg.runtime.errors import InputError
 
 # --- The order of the items of a task: drawn at random, with a least distance between the forms of one question ---
@@ -100,7 +89,10 @@ def _spread(forms: Sequence[int], numbers: Sequence[int]) -> list[int]:
 NOT_DRAWN = "passages with their answer that were not drawn"
 INCOMPLETE = "passages with their answer that lack a question of a system"
 NOT_FULL = "questions too few for one more task"
-NOT_MADE = {DEGRADED: "degraded questions that could not be made", REFERENCE: "human questions that a task lacks"}
+NOT_MADE = {
+    protocol.DEGRADED: "degraded questions that could not be made",
+    protocol.REFERENCE: "human questions that a task lacks",
+}
 
 
 class Asked(NamedTuple):
@@ -131,41 +123,43 @@ class Tasks:
 
 
 def make_tasks(
-    study: StudyQuestions, recipe: TaskRecipe, *, language: str, seed: int, items: int | None = None
+    study: StudyQuestions, recipe: protocol.TaskRecipe, *, language: str, seed: int, items: int | None = None
 ) -> Tasks:
     """The tasks of a study. `items`: so many passages with their answer are drawn; None: all."""
     check_distance(recipe)
     maker = _Maker(study, recipe, language, seed)
     subjects = sorted(study.subjects, key=lambda subject: seeded_rank(seed, subject.item))
-    if recipe.kind == ONE_PASSAGE:
+    if recipe.kind == protocol.ONE_PASSAGE:
         subjects = maker.complete(subjects)
     every, subjects = len(subjects), subjects[:items]
     maker.tasks.left_out[NOT_DRAWN] += every - len(subjects)
     report_limit("rate_plan.items", items, len(subjects), every, "passages with their answer are drawn")
-    make = {ONE_PASSAGE: maker.one_passage, BLOCKS: maker.blocks, ITEMS: maker.items}[recipe.kind]
+    make = {protocol.ONE_PASSAGE: maker.one_passage, protocol.BLOCKS: maker.blocks, protocol.ITEMS: maker.items}[
+        recipe.kind
+    ]
     make(subjects)
     return maker.tasks
 
 
-def check_distance(recipe: TaskRecipe) -> None:
+def check_distance(recipe: protocol.TaskRecipe) -> None:
     """Raise `InputError` where the least distance of a recipe cannot be kept in a task of its own length.
 
     Tasks of fewer systems have the greatest distance that is possible for them.
     """
     others = recipe.repeats + recipe.degraded + recipe.references
     ordinary = recipe.items - others
-    if recipe.kind == ONE_PASSAGE:
+    if recipe.kind == protocol.ONE_PASSAGE:
         forms = [1 + len(of_system) for of_system in roles(ordinary, recipe)]
     else:
         forms = [1 + (place + others) // ordinary for place in range(ordinary)]
-    if recipe.kind != BLOCKS and (most := longest_distance(forms)) < recipe.distance:
+    if recipe.kind != protocol.BLOCKS and (most := longest_distance(forms)) < recipe.distance:
         raise InputError(
             f"protocol: recipe.distance={recipe.distance} cannot be kept with items={recipe.items}, "
             f"repeats={recipe.repeats} and degraded={recipe.degraded}; give {most} or less"
         )
 
 
-def repeats_and_degraded(systems: int, recipe: TaskRecipe) -> tuple[int, int]:
+def repeats_and_degraded(systems: int, recipe: protocol.TaskRecipe) -> tuple[int, int]:
     """How many systems of a task of `one_passage` are repeated and degraded: in all as large a share as in the recipe,
     divided by the largest remainder.
 
@@ -181,7 +175,7 @@ def repeats_and_degraded(systems: int, recipe: TaskRecipe) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
-def roles(systems: int, recipe: TaskRecipe) -> list[tuple[str, ...]]:
+def roles(systems: int, recipe: protocol.TaskRecipe) -> list[tuple[str, ...]]:
     """What is made of the question at each place of a circle of systems, beside the ordinary one. Repeated ones are
     spread evenly over the circle, and degraded ones too: among any neighbours each kind is as often as among as many
     others, give or take one. One system in eleven is both, as in the paper, or as near to that as this allows.
@@ -193,18 +187,24 @@ def roles(systems: int, recipe: TaskRecipe) -> list[tuple[str, ...]]:
     )
     both = [sum(again[place - shift] and worse[place] for place in range(systems)) for shift in range(systems)]
     shift = min(range(systems), key=lambda shift: abs(both[shift] - systems / 11))
-    return [(REPEAT,) * again[place - shift] + (DEGRADED,) * worse[place] for place in range(systems)]
+    return [
+        (protocol.REPEAT,) * again[place - shift] + (protocol.DEGRADED,) * worse[place] for place in range(systems)
+    ]
 
 
 class _Maker:
     """Makes the tasks of one study."""
 
-    def __init__(self, study: StudyQuestions, recipe: TaskRecipe, language: str, seed: int) -> None:
+    def __init__(self, study: StudyQuestions, recipe: protocol.TaskRecipe, language: str, seed: int) -> None:
         self.study, self.recipe, self.language, self.seed = study, recipe, language, seed
         passages = {subject.passage.passage: subject.passage.context for subject in study.subjects}
         self.degrader = Degrader(passages, recipe.lengths)
         self.tasks = Tasks([])
-        self.counts = {DEGRADED: recipe.degraded, REPEAT: recipe.repeats, REFERENCE: recipe.references}
+        self.counts = {
+            protocol.DEGRADED: recipe.degraded,
+            protocol.REPEAT: recipe.repeats,
+            protocol.REFERENCE: recipe.references,
+        }
         self.used = {kind: Counter[str]() for kind in self.counts}  # by system
 
     def complete(self, subjects: Sequence[Subject]) -> list[Subject]:
@@ -238,7 +238,7 @@ class _Maker:
             for of, (question, names) in enumerate(subject.asked()):
                 asked = Asked(subject, question, names)
                 wanted = {kind for name in names for kind in role[name]}
-                drafts.append(ItemDraft(ORDINARY, of, asked))
+                drafts.append(ItemDraft(protocol.ORDINARY, of, asked))
                 drafts += [draft for kind in sorted(wanted) if (draft := self._form(kind, of, asked, rng))]
             self._add(drafts, rng)
 
@@ -249,7 +249,7 @@ class _Maker:
         for number in range(count):
             rng = random.Random(f"{self.seed} task {number}")
             part = pool[number * len(pool) // count : (number + 1) * len(pool) // count]
-            drafts = [ItemDraft(ORDINARY, of, asked) for of, asked in enumerate(part)]
+            drafts = [ItemDraft(protocol.ORDINARY, of, asked) for of, asked in enumerate(part)]
             taken = Counter[int]()
             for kind, wanted in self.counts.items():
                 drafts += self._chosen(kind, min(wanted, len(part)), [*enumerate(part)], taken, rng)
@@ -259,8 +259,8 @@ class _Maker:
         """Direct assessment: blocks of ten items, whose repeats, degraded and human questions belong to questions of
         the opposite block, so that forms of a question are at least half of the task less nine items apart.
         """
-        pool, number = self._pool(subjects), self.recipe.items // BLOCK
-        size = BLOCK - sum(self.counts.values()) // number
+        pool, number = self._pool(subjects), self.recipe.items // protocol.BLOCK
+        size = protocol.BLOCK - sum(self.counts.values()) // number
         full = number * size
         if len(pool) < full:
             raise InputError(f"questions: {len(pool)} different ones; a task of this protocol needs {full}")
@@ -272,7 +272,7 @@ class _Maker:
             of_blocks = [part[block * size : (block + 1) * size] for block in range(number)]
             order: list[ItemDraft] = []
             for block in range(number):
-                drafts = [ItemDraft(ORDINARY, of, asked) for of, asked in of_blocks[block]]
+                drafts = [ItemDraft(protocol.ORDINARY, of, asked) for of, asked in of_blocks[block]]
                 opposite, taken = of_blocks[(block + number // 2) % number], Counter[int]()
                 for kind, total in self.counts.items():
                     drafts += self._chosen(kind, total // number, opposite, taken, rng)
@@ -322,10 +322,10 @@ class _Maker:
 
     def _form(self, kind: str, of: int, asked: Asked, rng: random.Random, *, counted: bool = True) -> ItemDraft | None:
         """A question again, made worse, or the human one in its place; None where there is none."""
-        if kind == REPEAT:
+        if kind == protocol.REPEAT:
             return ItemDraft(kind, of, asked)
         subject, systems = asked.subject, asked.systems
-        if kind == REFERENCE:
+        if kind == protocol.REFERENCE:
             text = subject.questions.get(HUMAN)
             text, systems = (None if text == asked.question else text), (HUMAN,)
         else:
@@ -348,7 +348,7 @@ class _Maker:
         self._add_ordered(_repeats_last([by_question[of].pop() for of in arranged(forms, distance, rng)]))
 
     def _add_ordered(self, drafts: Sequence[ItemDraft]) -> None:
-        places = {draft.of: place for place, draft in enumerate(drafts, 1) if draft.kind == ORDINARY}
+        places = {draft.of: place for place, draft in enumerate(drafts, 1) if draft.kind == protocol.ORDINARY}
         passages = {draft.asked.subject.passage.passage: draft.asked.subject.passage for draft in drafts}
         numbers = {name: number for number, name in enumerate(passages)}
         items = [
@@ -361,7 +361,7 @@ class _Maker:
                 answer_start=subject.answer_start,
                 systems=systems,
                 item=subject.item,
-                original=None if kind == ORDINARY else places[of],
+                original=None if kind == protocol.ORDINARY else places[of],
             )
             for place, (kind, of, (subject, question, systems)) in enumerate(drafts, 1)
         ]
@@ -374,7 +374,7 @@ def _repeats_last(drafts: Sequence[ItemDraft]) -> list[ItemDraft]:
     places: dict[tuple[str, int], int] = {(draft.kind, draft.of): place for place, draft in enumerate(drafts)}
     ordered = [*drafts]
     for (kind, of), place in places.items():
-        if kind == REPEAT and place < (ordinary := places[ORDINARY, of]):
+        if kind == protocol.REPEAT and place < (ordinary := places[protocol.ORDINARY, of]):
             ordered[place], ordered[ordinary] = ordered[ordinary], ordered[place]
     return ordered
 
@@ -382,4 +382,4 @@ def _repeats_last(drafts: Sequence[ItemDraft]) -> list[ItemDraft]:
 def counts_of(hits: Sequence[Hit], systems: Sequence[str]) -> dict[str, Mapping[str, int]]:
     """The items of each system by kind; a shared question counts for each system that asked it."""
     counts = Counter((name, item.kind) for hit in hits for item in hit.items for name in item.systems)
-    return {system: {kind: counts[system, kind] for kind in KINDS} for system in systems}
+    return {system: {kind: counts[system, kind] for kind in protocol.KINDS} for system in systems}

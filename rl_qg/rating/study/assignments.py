@@ -15,20 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rl_qg.rating.protocol import Criterion
+from rl_qg.rating.study import records
 from rl_qg.rating.study.database import Database, Transaction
-from rl_qg.rating.study.records import (
-    CODE_KINDS,
-    EXPIRED,
-    OPEN,
-    RETURNED,
-    SUBMITTED,
-    SURPLUS,
-    Assignment,
-    Closed,
-    NotAllowed,
-    NotYours,
-    Submitted,
-)
 from rl_qg.rating.study.tables import StudyTables, assignment_name, assignment_number, rater_name, storable
 from rl_qg.runtime.errors import InputError
 
@@ -68,19 +56,19 @@ class AssignmentTables(StudyTables):
 
     # --- Giving out ---
 
-    def assignment(self, assignment_id: str, rater: str) -> Assignment:
+    def assignment(self, assignment_id: str, rater: str) -> records.Assignment:
         """An assignment of a rater, in whatever state."""
         with self._database.read() as sql:
             return self._record(sql, self._own(sql, assignment_id, rater))
 
-    def assignments_of(self, rater: str) -> list[Assignment]:
+    def assignments_of(self, rater: str) -> list[records.Assignment]:
         """All assignments that a rater ever had, in the order in which they were given out."""
         with self._database.read() as sql:
             number, _ = self._rater(sql, rater)
             rows = sql.rows(f"SELECT {COLUMNS} FROM assignment WHERE rater = ? ORDER BY id", number)
             return [self._record(sql, row) for row in rows]
 
-    def claim(self, rater: str) -> Assignment | None:
+    def claim(self, rater: str) -> records.Assignment | None:
         """The open assignment of a rater, else one that expired and that nobody else has taken, else a new one.
 
         None: nothing is left for this rater, or the study is paused.
@@ -88,7 +76,7 @@ class AssignmentTables(StudyTables):
         with self._database.write() as sql:
             number, record = self._rater(sql, rater)
             if record.state != "consented":
-                raise NotAllowed(f"{rater}: may not rate ({record.state})")
+                raise records.NotAllowed(f"{rater}: may not rate ({record.state})")
             now = self._clock()
             self._expire_leases(sql, now)
             if found := self._open(sql, number):
@@ -105,7 +93,7 @@ class AssignmentTables(StudyTables):
         row = sql.row("SELECT paused FROM study")
         return row is not None and bool(row[0])
 
-    def _open(self, sql: Transaction, rater: int) -> Assignment | None:
+    def _open(self, sql: Transaction, rater: int) -> records.Assignment | None:
         row = sql.row(f"SELECT {COLUMNS} FROM assignment WHERE rater = ? AND state = 'open'", rater)
         return self._record(sql, row) if row else None
 
@@ -118,7 +106,7 @@ class AssignmentTables(StudyTables):
         ):
             self._note(sql, "expired", rater, number)
 
-    def _reopened(self, sql: Transaction, rater: int, now: float) -> Assignment | None:
+    def _reopened(self, sql: Transaction, rater: int, now: float) -> records.Assignment | None:
         """The last expired assignment of the rater whose task still lacks somebody, open again."""
         row = sql.row(
             "SELECT assignment.id FROM assignment JOIN hit ON hit.id = assignment.hit "
@@ -131,7 +119,7 @@ class AssignmentTables(StudyTables):
         self._note(sql, "reopened", rater, row[0])
         return self._open(sql, rater)
 
-    def _given(self, sql: Transaction, rater: int, now: float) -> Assignment | None:
+    def _given(self, sql: Transaction, rater: int, now: float) -> records.Assignment | None:
         hit = sql.row(
             "SELECT hit.id FROM hit LEFT JOIN (SELECT hit, count(*) AS live FROM assignment "
             "WHERE state IN ('open', 'submitted') GROUP BY hit) AS counted ON counted.hit = hit.id "
@@ -158,7 +146,7 @@ class AssignmentTables(StudyTables):
         with self._database.write() as sql:
             row = self._own(sql, assignment_id, rater)
             self._check_position(row, position)
-            if row.state in (OPEN, EXPIRED):
+            if row.state in (records.OPEN, records.EXPIRED):
                 self._show(sql, row.id, position, self._clock())
 
     def ratings_of(self, assignment_id: str, rater: str) -> dict[tuple[int, str], int]:
@@ -173,8 +161,8 @@ class AssignmentTables(StudyTables):
         self.check_values(values)
         with self._database.write() as sql:
             row = self._own(sql, assignment_id, rater)
-            if row.state not in (OPEN, EXPIRED):
-                raise Closed(f"{assignment_id}: was {row.state}")
+            if row.state not in (records.OPEN, records.EXPIRED):
+                raise records.Closed(f"{assignment_id}: was {row.state}")
             self._check_position(row, position)
             now = self._clock()
             self._show(sql, row.id, position, now)
@@ -220,7 +208,7 @@ class AssignmentTables(StudyTables):
 
     # --- Ending ---
 
-    def submit(self, assignment_id: str, rater: str) -> Submitted:
+    def submit(self, assignment_id: str, rater: str) -> records.Submitted:
         """End an assignment; again, it says the same. Nothing happens while a rating is missing.
 
         The state is `submitted` while the task lacks a finished rater, also after the lease has expired; else
@@ -228,21 +216,21 @@ class AssignmentTables(StudyTables):
         """
         with self._database.write() as sql:
             row = self._own(sql, assignment_id, rater)
-            if row.state in (SUBMITTED, SURPLUS):
-                return Submitted(row.state)
-            if row.state == RETURNED:
-                raise Closed(f"{assignment_id}: was given back")
+            if row.state in (records.SUBMITTED, records.SURPLUS):
+                return records.Submitted(row.state)
+            if row.state == records.RETURNED:
+                raise records.Closed(f"{assignment_id}: was given back")
             if missing := self._missing(sql, row):
-                return Submitted(row.state, missing)
+                return records.Submitted(row.state, missing)
             lacking = sql.row(
                 "SELECT need - (SELECT count(*) FROM assignment WHERE assignment.hit = hit.id "
                 "AND state = 'submitted') FROM hit WHERE id = ?",
                 row.hit,
             )
-            state = SUBMITTED if lacking is not None and lacking[0] > 0 else SURPLUS
+            state = records.SUBMITTED if lacking is not None and lacking[0] > 0 else records.SURPLUS
             sql.run("UPDATE assignment SET state = ?, submitted = ? WHERE id = ?", state, self._clock(), row.id)
             self._note(sql, state, row.rater, row.id)
-            return Submitted(state)
+            return records.Submitted(state)
 
     def _missing(self, sql: Transaction, row: _AssignmentRow) -> tuple[tuple[int, str], ...]:
         rated = set(sql.rows("SELECT position, criterion FROM rating WHERE assignment = ?", row.id))
@@ -253,10 +241,10 @@ class AssignmentTables(StudyTables):
         """The rater stops here: the task goes to somebody else, and never again to this rater."""
         with self._database.write() as sql:
             row = self._own(sql, assignment_id, rater)
-            if row.state in (SUBMITTED, SURPLUS):
-                raise Closed(f"{assignment_id}: was submitted")
+            if row.state in (records.SUBMITTED, records.SURPLUS):
+                raise records.Closed(f"{assignment_id}: was submitted")
             sql.run("UPDATE assignment SET state = 'returned' WHERE id = ?", row.id)
-            self._note(sql, RETURNED, row.rater, row.id)
+            self._note(sql, records.RETURNED, row.rater, row.id)
 
     def expire(self, assignment_id: str) -> bool:
         """End a lease now, so that the task is given out again; False: no assignment of this name is open."""
@@ -264,7 +252,7 @@ class AssignmentTables(StudyTables):
             number = assignment_number(assignment_id)
             changed = sql.run("UPDATE assignment SET state = 'expired' WHERE id = ? AND state = 'open'", number)
             if changed:
-                self._note(sql, EXPIRED, None, number, detail="by hand")
+                self._note(sql, records.EXPIRED, None, number, detail="by hand")
             return bool(changed)
 
     def add_feedback(self, assignment_id: str, rater: str, text: str) -> None:
@@ -287,8 +275,8 @@ class AssignmentTables(StudyTables):
         """The code that a rater shows to be paid, the same each time. Of an assignment, or where it is None of the
         whole study, as a panel asks for.
         """
-        if kind not in CODE_KINDS:
-            raise ValueError(f"{kind}: not one of {', '.join(CODE_KINDS)}")
+        if kind not in records.CODE_KINDS:
+            raise ValueError(f"{kind}: not one of {', '.join(records.CODE_KINDS)}")
         number = None if assignment_id is None else assignment_number(assignment_id)
         where, values = ("assignment IS NULL", ()) if number is None else ("assignment = ?", (number,))
         with self._database.write() as sql:
@@ -305,11 +293,11 @@ class AssignmentTables(StudyTables):
         """The row of an assignment, if it is this rater's."""
         found = sql.row(f"SELECT {COLUMNS} FROM assignment WHERE id = ?", assignment_number(assignment_id))
         if found is None or rater_name((row := _AssignmentRow(*found)).rater) != rater:
-            raise NotYours(f"{assignment_id[:20]!r}: no assignment of yours")
+            raise records.NotYours(f"{assignment_id[:20]!r}: no assignment of yours")
         return row
 
-    def _record(self, sql: Transaction, row: Sequence[Any]) -> Assignment:
+    def _record(self, sql: Transaction, row: Sequence[Any]) -> records.Assignment:
         one = _AssignmentRow(*row)
         shown: dict[int, float] = dict(sql.rows("SELECT position, at FROM shown WHERE assignment = ?", one.id))
         names = assignment_name(one.id) or "", self._hits[one.hit], rater_name(one.rater) or ""
-        return Assignment(*names, one.state, one.lease_until, one.started, one.submitted, shown)
+        return records.Assignment(*names, one.state, one.lease_until, one.started, one.submitted, shown)

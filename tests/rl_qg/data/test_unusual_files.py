@@ -11,7 +11,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from rl_qg.data import formats, passages
+from rl_qg.data import formats
 from rl_qg.data.passages import Passages
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.data.reading import read_examples
@@ -136,7 +136,6 @@ def test_no_column_at_all() -> None:
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(formats, "LARGEST_DOCUMENT", 1 << 20)
     monkeypatch.setattr(formats, "LONGEST_LINE", 1 << 20)
-    monkeypatch.setattr(passages, "LONGEST_LINE", 1 << 20)
 
 
 def bomb(path: Path, part: bytes, megabytes: int = 24) -> Path:
