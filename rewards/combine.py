@@ -115,12 +115,10 @@ class Combined(Metric):
 class Weighted(Combined):
     """Weighted sum of metrics: sum over parts of weight * scale * clip(raw score).
 
-        Weighted({
-            "qrelscore": {"weight": 0.7},
-            "qa": {"metric": "qascore", "weight": 0.3, "clip": [-20, 0], "scale": 0.05, "model": "roberta-base"},
-        })
-
-    Arguments and parts as `Combined`.
+    Weighted({
+        "qrelscore": {"weight": 0.7},
+        "qa": {"metric": "qascore", "weight": 0.3, "clip": [-20, 0], "scale": 0.05, "model": "roberta-base"},
+    })
     """
 
     name = "weighted"
@@ -139,8 +137,6 @@ class Product(Combined):
     Keep the factors positive with ``clip`` and ``scale``: a negative one reverses the direction of all the others. A
     power that does not exist (of a negative value with a fractional weight, of 0 with a negative weight) raises when
     the metric is built if a part's bounds allow it, rather than in the middle of a run.
-
-    Arguments and parts as `Combined`.
     """
 
     name = "product"

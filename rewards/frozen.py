@@ -274,11 +274,11 @@ def batches_by_length(lengths: Sequence[int], batch_size: int, max_tokens: int) 
 def target_logprobs(
     head: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, *, vocabulary: int, exact: bool = False
 ) -> Tensor:
-    """Return log p(target) of token ids [positions] from hidden states [positions, width], [positions], applying the
-    vocabulary head in chunks.
+    """Return log p(target) of token ids [positions] from hidden states [positions, width], applying the head in
+    chunks.
 
-    ``exact`` normalises in float64, which the difference of two close probabilities needs. It takes several times as
-    long as float32, whose logarithms are off by up to 1e-6.
+    ``exact`` normalises in float64, which the difference of two close probabilities needs, and takes several times as
+    long; logarithms in float32 are off by up to 1e-6.
     """
     parts = []
     size = max(1, LOGITS_AT_ONCE.get(hidden.device.type, 1 << 24) // vocabulary)

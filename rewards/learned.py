@@ -205,8 +205,7 @@ class CTC(Metric):
     Checked: the calls are those of its source (``SummarizationScorer(align, device).score(doc, refs, hypo, aspect,
     remove_stopwords)``), with a stub. Not run against its checkpoints, which it downloads from Google Drive.
 
-    Args:
-        align: the package's alignment model, such as ``D-cnndm``, ``E-roberta``.
+    ``align`` is the package's alignment model, such as ``D-cnndm``, ``E-roberta``.
     """
 
     name = "ctc"

@@ -37,8 +37,7 @@ class SetResult:
 
     scores: list[float]
     parts: dict[str, list[float]]
-    """Numbers from which the scores were computed, and two of every reward: `written`, the number of questions, and
-    `valid`, the share of them that are neither empty nor repeated (NaN without questions)."""
+    """What scores come from, and `written` and `valid`: questions, and the share not empty or repeated (or NaN)."""
     credits: list[list[float]]
     """One number for each question of each set, see `SetReward.result`; empty lists with ``credit="whole"``."""
 
@@ -70,7 +69,6 @@ class SetReward(BaseReward):
         """Return R(Q) of each set Q, and for each of its questions R(Q) − R(Q without it).
 
         Source: difference rewards (Wolpert and Tumer, "Optimal Payoff Functions for Members of Collectives", 2001).
-        Arguments as `result`.
         """
         result = self.result(predictions, *given, **options, credit="marginal")
         return list(zip(result.scores, result.credits, strict=True))

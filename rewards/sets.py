@@ -68,8 +68,7 @@ class SetScores(_Columns):
     f1: list[float]
     """Harmonic mean of the two, 0 where both are 0."""
     averaged: list[float]
-    """Mean over the predictions of the score against all references at once, as usual for single questions. A set that
-    asks one good question five times has the best ``averaged`` there is; ``recall`` is a fifth of that."""
+    """Mean over the predictions of the score against all references at once: best if one good question is repeated."""
     signature: str
 
 
@@ -249,11 +248,10 @@ def distinct(sets: Sets, *, tokenize: str = "ptb", placeholder: str | None = Non
 
 
 def self_bleu(predictions: Sets, order: int = 2, *, tokenize: str = "ptb") -> list[float]:
-    """Return Self-BLEU of each set: the mean BLEU of its questions against its other questions. Lower is more
-    varied.
+    """Return Self-BLEU of each set: the mean BLEU (the captioning scripts') of its questions against its other
+    questions. Lower is more varied. Repetitions count once; a set of fewer than two questions has 0.
 
-    Source: Zhu et al., "Texygen: A Benchmarking Platform for Text Generation Models", SIGIR 2018. BLEU is the
-    captioning scripts'. Repetitions count once; a set of fewer than two questions has 0.
+    Source: Zhu et al., "Texygen: A Benchmarking Platform for Text Generation Models", SIGIR 2018.
     """
     questions = distinct(predictions, tokenize=tokenize)
     rows = [

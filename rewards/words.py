@@ -62,9 +62,8 @@ _TURKIC_CASE = str.maketrans({"I": "ı", "İ": "i"})
 
 
 def lower(text: str, language: str = "") -> str:
-    """Return a text in lower case by the rules of a language: I becomes ı and İ i in Turkish and Azerbaijani.
-
-    In others İ becomes i without the second dot that Python leaves over it.
+    """Return a text in lower case by the rules of a language: I becomes ı and İ i in Turkish and Azerbaijani; in
+    others İ becomes i without the second dot that Python leaves over it.
 
     >>> lower("ISPARTA, İzmir", "tr"), lower("ISPARTA, İzmir")
     ('ısparta, izmir', 'isparta, izmir')
@@ -77,20 +76,15 @@ def lower(text: str, language: str = "") -> str:
 def tokenizer(name: str) -> Callable[[str], Words]:
     """Return a function that splits a text into words, by name.
 
-    - ``13a+char``: mteval-v13a's rules (sacreBLEU's default), each character of a script without spaces alone. On text
-      in other scripts the same as ``13a``.
+    - ``13a+char``: mteval-v13a's rules (sacreBLEU's default), each character of a script without spaces alone.
+    - ``intl+char``: the same with sacreBLEU's ``intl``, which splits off the punctuation of every script (¿ « ؟ ।).
     - ``ptb``: `ptb`, what the captioning scripts and most QG papers use.
     - ``words``: `words`, lower-cased letters and digits of any script. On ASCII the same as ``rouge_score``.
     - ``rouge_score``: lower-cased runs of a-z and 0-9, as in the package rouge-score; **drops every other letter**.
     - ``space``: split at each single space and nothing else (two spaces enclose an empty word).
-    - ``ascii_space``: split at runs of ASCII white space (a no-break space is part of a word), as programs do that
-      split bytes.
-    - ``intl+char``: sacreBLEU's ``intl``, which splits off the punctuation of every script (¿ « ؟ ।) where 13a splits
-      ASCII signs alone, each character of a script without spaces alone.
+    - ``ascii_space``: split at runs of ASCII white space, as programs do that split bytes.
     - any tokeniser of sacreBLEU: ``13a``, ``intl``, ``zh``, ``ja-mecab``, ``ko-mecab``, ``char``, ``none``, ...
-
-    A name with ``+tr`` at its end, such as ``words+tr``, puts the text in lower case by the rules of Turkish first
-    (`lower`).
+    - any of these with ``+tr`` at its end: of the text in lower case by the rules of Turkish (`lower`).
     """
     plain, plus, language = name.rpartition("+")
     if plus and language in TURKIC:
@@ -104,9 +98,6 @@ def tokenizer(name: str) -> Callable[[str], Words]:
 
 def tokenizer_for(name: str, language: str) -> str:
     """Return the name of the tokeniser that does for a language what the tokeniser `name` does for English.
-
-    ``13a+char`` becomes ``intl+char`` in every other language, and a tokeniser that lower-cases does so by the rules
-    of Turkish in Turkish. Any other name stays.
 
     >>> tokenizer_for("13a+char", "ar"), tokenizer_for("words", "tr"), tokenizer_for("ptb", "de")
     ('intl+char', 'words+tr', 'ptb')
@@ -307,10 +298,9 @@ _GERMAN_DATE = re.compile(  # the full stop after a day, and the month
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Return start and end of each sentence; they cover the text. Abbreviations and initials end no sentence.
-
-    A full stop before a small letter ends none, unless the text has no capital, as that of Du et al.'s files. There
-    words are tokens, so that only a full stop which stands alone ends a sentence.
+    """Return start and end of each sentence; they cover the text. Abbreviations and initials end no sentence, nor does
+    a full stop before a small letter, unless the text has no capital, as Du et al.'s files: there words are tokens,
+    and only a full stop which stands alone ends a sentence.
     """
     lower_cased = text.lower() == text
     tokens = lower_cased and (" . " in text or text.endswith(" ."))

@@ -150,7 +150,7 @@ def _padded(texts: Sequence[Embedded], weights: Sequence[Tensor]) -> tuple[Tenso
 
 
 def _mean(values: Tensor, weights: Tensor) -> Tensor:
-    """Return weighted means over the last dimension, [rows] (float64, on the CPU); 0 where the weights add up to 0."""
+    """Return weighted means over the last dimension, [rows] (float64, on the CPU); 0 where weights add up to 0."""
     total = weights.double().sum(1)
     mean = (values.double() * weights.double()).sum(1) / total
     return torch.where(total > 0, mean, 0.0).cpu()

@@ -125,13 +125,10 @@ class KPQA(Metric):
     """A metric of overlap or similarity in which a token counts as much as it is likely to be part of an answer.
 
     A predictor gives each token a weight in [0, 1] from the text and a *condition* (`KeyphraseWeights`). The texts
-    that are scored go into ``questions``, whatever they are:
-
-    - Answers to a question, for which the metric was made and validated against human ratings: ``questions`` = the
-      system's answers, ``contexts`` = the questions they answer, ``references`` = gold answers.
-    - Generated questions: ``questions`` and ``references`` are questions; the condition is the passage
-      (``condition="context"``) or the answer (``condition="answer"``). No published predictor was trained for this:
-      weights are then those of words that look like an answer in a question.
+    that are scored go into ``questions``: answers to a question, for which the metric was made and validated against
+    human ratings (``contexts`` = the questions they answer, ``references`` = gold answers), or generated questions
+    (``references`` = gold questions; the condition is the passage, ``context``, or the ``answer``), for which no
+    published predictor was trained.
 
     ``condition="none"`` is the paper's ablation -KP: weights from the text alone, by a predictor trained without
     questions (`rl-qg train-kpqa question=false`). Let w be weights, h the scored text, r a reference, c_x(t) how often

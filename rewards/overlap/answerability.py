@@ -56,11 +56,10 @@ def opens_question(text: str) -> bool:
     """Return whether a question word or an inverted auxiliary verb opens a clause of a text, and more words follow.
 
     True for "Who built it?", "Did she?", "In what year did ...", "At the end of which war ...", "In 1204, who ...",
-    "If so, was it ...". Elsewhere a question word opens a relative clause or stands for a missing phrase: false for
-    "The town, which ...?", "The man who ...?", "It was built by whom?", and for "Who?" alone. So the first clause, or
-    any other if the text begins with an introducing word ("in", "after", "according", "based", "using", ...), must
-    begin with a question word or an auxiliary verb, or with an introducing word and have a question word before any
-    auxiliary verb.
+    "If so, was it ..."; false for "The town, which ...?", "The man who ...?", "It was built by whom?", and for "Who?"
+    alone. The first clause, or any other if the text begins with an introducing word ("in", "after", "according",
+    "based", "using", ...), must begin with a question word or an auxiliary verb, or with an introducing word and have
+    a question word before any auxiliary verb.
     """
     clauses = [words for clause in _CLAUSES.split(text) if (words := ptb(clause))]
     if not clauses:
@@ -95,24 +94,20 @@ def looks_english(text: str) -> bool:
     """Return whether a text has a question word or at least two function words.
 
     All but 0.3 % of English questions do (SQuAD, XQuAD), and at most 6 % of those in German, Spanish, French, Russian,
-    Arabic, Chinese and Japanese. One function word is weaker evidence: "in", "am" and "was" are German too, "a" and
-    "no" Spanish.
+    Arabic, Chinese and Japanese. One function word is weaker evidence: "in", "am" and "was" are German too.
     """
     return has_question_word(text) or len(FUNCTION_WORDS.intersection(ptb(text))) > 1
 
 
 def sort_words(question: str, data_type: str = "squad") -> tuple[list[str], list[str], list[str], list[str]]:
-    """Return the words of each of `CLASSES` as they are between white space.
+    """Return the words of each of `CLASSES` as they are between white space; a word may fall into several, or into
+    none.
 
     - type: question words wherever they are; the word after "what" and "which" belongs to them.
-    - entity: words that begin with a capital letter, except a question word at the very beginning. So "In" or "Is"
-      at the beginning is one.
+    - entity: words that begin with a capital letter ("In" at the beginning too), except a question word there.
     - content: words that are not of the type (by value), do not begin with a capital letter and are not function words
-      with their punctuation ("it?" and "was," are content). For ``wikimovies``: words that contain one of
-      `RELATION_WORDS`.
+      with their punctuation ("it?" is content). For ``wikimovies``: words that contain one of `RELATION_WORDS`.
     - function: words of a fixed list, compared in lower case.
-
-    A word may fall into several classes, or into none.
     """
     words = question.split()
     kind: list[str] = []

@@ -125,11 +125,9 @@ def _largest(keys: Counts, counts: Counts) -> tuple[Counts, Counts]:
 
 
 def lcs_length(first: Tokens, second: Tokens) -> int:
-    """Return the length of the longest common subsequence, by bit-parallel dynamic programming.
-
-    Source: Hyyrö, "Bit-parallel LCS-length computation revisited", 2004. One addition and a few logical operations on
-    integers of ``len(first)`` bits for each token of ``second``; the table of ``first`` is cached unless it is long;
-    then the table of the shorter of the two is built.
+    """Return the length of the longest common subsequence, by bit-parallel dynamic programming (Source: Hyyrö,
+    "Bit-parallel LCS-length computation revisited", 2004): one addition and a few logical operations on integers of
+    ``len(first)`` bits for each token of ``second``. The table of ``first`` is cached unless it is long.
     """
     if len(first) > CACHED_WORDS and len(second) < len(first):
         first, second = second, first

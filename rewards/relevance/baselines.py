@@ -22,10 +22,7 @@ from rewards.words import words
 
 @dataclass(frozen=True)
 class MaxMin:
-    """The smallest and the largest score of a set, which become 0 and 1.
-
-    Source: Wang et al., appendix F, for BARTScore, whose logarithms are negative, and the caption of figure 4.
-    """
+    """The smallest and the largest score of a set, which become 0 and 1 (Wang et al., appendix F, figure 4)."""
 
     low: float
     high: float

@@ -26,28 +26,20 @@ Scored = tuple[Part, int, float]  # a token of the decoder in one of its two seq
 
 
 @dataclass(frozen=True)
-class ExplainedToken:
-    """A token and its position: ``text[start:end]`` of its text, None where the tokenizer does not report it."""
+class EncoderToken:
+    """A token of question or context as the encoder reads it; ``text[start:end]`` of its text, None if not known."""
 
     text: str
     start: int | None
     end: int | None
-
-
-@dataclass(frozen=True)
-class EncoderToken(ExplainedToken):
-    """A token of question or context as the encoder reads it."""
-
     left_out: str | None = None  # why it is not compared; None if it is compared
     piece: int | None = None  # of the context; None in a question and where the context is cut
 
 
 @dataclass(frozen=True)
 class Match:
-    """A question token, the context token that contributes most to its value, and how much.
-
-    The contribution is ``weight * cosine`` (or what another formula makes of it, see `LocalRelevance.contributions`);
-    the mean over question tokens is the layer's value.
+    """A question token, the context token that contributes most to its value, and how much: ``weight * cosine``, or
+    what `LocalRelevance.contributions` says. The mean over question tokens is the layer's value.
     """
 
     piece: int
@@ -68,14 +60,15 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Gain(ExplainedToken):
+class Gain:
     """A token of the decoder that counts for a confidence: log p(token | context before it), log p(token | question,
-    context before it), and the difference of both or of the probabilities, whichever the confidence takes.
-
-    None where only one of the sequences has the token. ``part`` is "question" (or the space after it), "context", or
-    "end" for the token after both.
+    context before it), and the difference of both or of the probabilities, whichever the confidence takes; None where
+    only one of the sequences has the token. ``part`` is "question", "context", or "end" for the token after both.
     """
 
+    text: str
+    start: int | None
+    end: int | None
     piece: int
     part: str
     base: float | None
@@ -109,8 +102,7 @@ class Explanation:
     context_tokens: list[EncoderToken]
     layers: list[Layer]
     matched: list[float]
-    """The contribution of each context token to the mean over layers and question tokens; the sum is
-    ``measured["lrm"]`` if ``power`` is 1."""
+    """The contribution of each context token to the mean over layers and question tokens."""
     gains: list[Gain]  # every token that counts for a confidence, in reading order, piece by piece
     confidences: list[Confidence]
     """One for each piece that the decoder reads; the mean of their gains is ``measured["grg"]``."""

@@ -30,9 +30,8 @@ class LocalRelevance(CountsCuts):
     """LRM of pairs of question and context.
 
     ``attention`` decides the weight of a context token: ``"hard"`` (1 for the one with the highest attention, 0 for
-    the others) or ``"weighted"`` (the attention normalised over the context). ``last_tokens`` of question and context
-    are compared (``"keep"``) or not (``"skip"``). ``long_context``, longer than the encoder, is cut (``"truncate"``)
-    or read in pieces (``"chunk"``).
+    the others) or ``"weighted"`` (normalised over the context); ``last_tokens`` of question and context are compared
+    (``"keep"``) or not (``"skip"``); a ``long_context`` is cut (``"truncate"``) or read in pieces (``"chunk"``).
     """
 
     notes: tuple[str, ...] = ()  # sentences for an explanation about a formula that is that of neither variant

@@ -69,9 +69,8 @@ class PairFormat:
     before: list[int]
     between: list[int]
     after: list[int]
+    # Of the tokens before, in the question, between, in the passage and after; None where the model has none.
     token_types: tuple[list[int], int, list[int], int, list[int]] | None
-    """Types of the tokens before, in the question, between, in the passage and after; None where the model has no
-    token types."""
     class_position: int | None  # of the class token, which stands for "no answer"; None where there is none in front
 
     @classmethod
@@ -166,10 +165,10 @@ class WindowLogits:
     def spans(self, rows: Tensor, count: int) -> SpanLogprobs:
         """Return the probabilities of spans, given the row of each of the N tokens and the number of rows, R.
 
-        One softmax for starts and one for ends over all windows of a row. A token that was read in several windows
-        has the sum of their probabilities, so that where windows overlap does not matter. Where the reader may
-        abstain, the class token of the window that abstains least takes part, once: a window without the answer
-        rightly abstains, so only if all windows do is there no answer; and a long passage must not get more of it.
+        One softmax for starts and one for ends over all windows of a row. A token that was read in several windows has
+        the sum of their probabilities, so that where windows overlap does not matter. Where the reader may abstain,
+        the class token of the window that abstains least takes part, once: a window without the answer rightly
+        abstains.
         """
         tokens = [segment_logsumexp(values, self.tokens, len(rows)) for values in self.values]
         totals = [segment_logsumexp(values, rows, count) for values in tokens]

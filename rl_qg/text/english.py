@@ -155,5 +155,4 @@ def _is_verb(word: str, question_word: str, before: str, after: str) -> bool:
 
 
 def is_noun(word: str) -> bool:
-    """Return whether a word after `what` may be a noun according to these lists."""
     return not (word in CLOSED or word in VERBS or word.endswith(("ed", "ly")))

@@ -135,7 +135,6 @@ def _common_words(code: str) -> frozenset[str]:
 
 
 def words_of(text: str, language: str = "") -> list[str]:
-    """Return the words of a text for comparison (`normalised_words`), in lower case by the rules of a language."""
     return normalised_words(lower(text, language))
 
 
@@ -223,7 +222,7 @@ def scripts(text: str) -> Counter[str]:
 
 
 def script_runs(text: str) -> Iterator[tuple[str, str]]:
-    """Script and letters of each run of letters of one script: the words, in languages that separate words."""
+    """Script and letters of each run of letters of one script: words, where a language separates them."""
     for script, letters in groupby(unicodedata.normalize("NFC", text).casefold(), _script):
         if script:
             yield script, "".join(letters)

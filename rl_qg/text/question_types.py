@@ -102,7 +102,6 @@ def asks(question: str, language: str) -> bool:
 
 
 def question_words(question: str) -> list[str]:
-    """Return the words of a question in lower case, with apostrophes inside them as `'`."""
     return _TOKEN.findall(_plain(question))
 
 

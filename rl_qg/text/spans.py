@@ -62,9 +62,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
 
 def sentence_at(spans: Sequence[tuple[int, int]], place: int) -> int:
-    """The number of the sentence of `sentence_spans` that holds a character; of white space between two sentences it
-    is that of the second, of all after the last sentence that of the last.
-    """
+    """The number of the sentence that holds a character, or follows it; of all after the last sentence the last."""
     return next((number for number, (_, end) in enumerate(spans) if place < end), len(spans) - 1)
 
 
@@ -98,7 +96,6 @@ def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _is_unpaired(part: str, end: int) -> bool:
-    """Return whether the bracket at an end (0 or -1) of `part` has no partner in it, or one around everything."""
     sign = part[end]
     if sign in _PAIRS:
         return end == 0 or _PAIRS[sign] not in part or part[0] == _PAIRS[sign]
