@@ -57,10 +57,6 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
 OWN_CODE_ONLY = "RL_QG_OWN_CODE_ONLY"  # where it is set, dotted paths to other code are refused
 
 
-def _entry(entry: str | tuple[str, Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
-    return (entry, {}) if isinstance(entry, str) else entry
-
-
 SET_REWARDS = {
     "multi_set": "rewards.set_rewards:MultiSetReward",
     "question_set": "rewards.set_rewards:CoverageSetReward",
@@ -68,16 +64,18 @@ SET_REWARDS = {
 
 _COMBINED = {"weighted": "rewards.combine:Weighted", "product": "rewards.combine:Product"}
 
+_TARGETS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    name: (entry, {}) if isinstance(entry, str) else entry
+    for name, entry in {**METRICS, **_COMBINED, **SET_REWARDS}.items()
+}
+_OF_SETS = ("Multi", "match_sets", "self_bleu", "cardinality_difference", "QAAligned", "published_base")
+
 EXPORTS = {
-    **{
-        target.split(":")[1]: target
-        for target, _ in map(_entry, [*METRICS.values(), *_COMBINED.values(), *SET_REWARDS.values()])
-    },
+    **{target.split(":")[1]: target for target, _ in _TARGETS.values()},
     "Metric": "rewards.base:Metric",
     "MetricResult": "rewards.base:MetricResult",
     "SetReward": "rewards.set_rewards:SetReward",
-    **{name: f"rewards.sets:{name}" for name in ("Multi", "match_sets", "self_bleu", "cardinality_difference")},
-    **{name: f"rewards.sets:{name}" for name in ("QAAligned", "published_base")},
+    **{name: f"rewards.sets:{name}" for name in _OF_SETS},
 }
 
 
@@ -86,19 +84,16 @@ def known_name(name: str, /) -> str:
 
     Neither case nor ``-`` and ``_`` matter: "Q-BLEU1" is ``q_bleu1``, "ROUGE-L" is ``rouge_l``.
     """
-    known = [*METRICS, *_COMBINED, *SET_REWARDS]
-    folded = {other.casefold().replace("_", ""): other for other in reversed(known)}
-    return name if name in known else folded.get(name.casefold().replace("-", "").replace("_", ""), name)
+    folded = {other.casefold().replace("_", ""): other for other in reversed(_TARGETS)}
+    return name if name in _TARGETS else folded.get(name.casefold().replace("-", "").replace("_", ""), name)
 
 
 def load(name: str, /, **options: Any) -> Any:
-    """Build a metric from its short name or a dotted path, as the configurations do.
+    """Build a metric from its short name, in any spelling that `known_name` knows, or the dotted path of any class or
+    function that returns a reward (``"my_package.MyReward"``), as the configurations do. ``"weighted"`` and
+    ``"product"`` combine several; ``"multi_set"`` and ``"question_set"`` are rewards of sets.
 
-    Args:
-        name: ``"qrelscore"``, in any spelling that `known_name` knows, or the path of any class or function that
-            returns a reward: ``"my_package.MyReward"``; ``"weighted"`` and ``"product"`` combine several;
-            ``"multi_set"`` and ``"question_set"`` are rewards of sets.
-        options: passed on to it; they override those that a short name implies (``"bleu4"`` is ``order=4``).
+    ``options`` are passed on to it, and override those that a short name implies (``"bleu4"`` is ``order=4``).
     """
     module, attribute, implied = _place(name)
     if not module:
@@ -143,9 +138,8 @@ def has_models(name: str, /) -> bool:
 
 def _place(name: str) -> tuple[str, str, Mapping[str, Any]]:
     """Module, attribute and implied options of a short name or a dotted path; "" as module where it is neither."""
-    known = {**METRICS, **_COMBINED, **SET_REWARDS}
-    if (short := known_name(name)) in known:
-        path, implied = _entry(known[short])
+    if (short := known_name(name)) in _TARGETS:
+        path, implied = _TARGETS[short]
         module, attribute = path.split(":")
         return module, attribute, implied
     module, _, attribute = name.rpartition(".")

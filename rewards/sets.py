@@ -61,12 +61,9 @@ class _Columns:
 class SetScores(_Columns):
     """What `Multi` returns. ``f1`` is the conservative score: a reference counts once."""
 
-    precision: list[float]
-    """Sum of the scores of the pairs over the number of predictions."""
-    recall: list[float]
-    """The same sum over the number of references."""
-    f1: list[float]
-    """Harmonic mean of the two, 0 where both are 0."""
+    precision: list[float]  # sum of the scores of the pairs over the number of predictions
+    recall: list[float]  # the same sum over the number of references
+    f1: list[float]  # harmonic mean of the two, 0 where both are 0
     averaged: list[float]
     """Mean over the predictions of the score against all references at once: best if one good question is repeated."""
     signature: str
@@ -326,15 +323,12 @@ OTHER_LANGUAGES = ("bert-base-multilingual-cased", 9)
 class PairScores(_Columns):
     """What `QAAligned` returns: its own three parts, then those of the one-to-one assignment."""
 
-    precision: list[float]
-    """The mean over the predicted pairs of the best score with any human pair."""
-    recall: list[float]
-    """The mean over the human pairs of the best score with any predicted pair."""
+    precision: list[float]  # the mean over the predicted pairs of the best score with any human pair
+    recall: list[float]  # the mean over the human pairs of the best score with any predicted pair
     f1: list[float]
+    # The largest sum of scores of which each pair is part of one at most, over the number of predicted, of human pairs.
     one_to_one_precision: list[float]
-    """The largest sum of scores of which each pair is part of one at most, over the number of predicted pairs."""
     one_to_one_recall: list[float]
-    """The same sum over the number of human pairs."""
     one_to_one_f1: list[float]
     signature: str
 

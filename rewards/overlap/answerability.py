@@ -14,7 +14,7 @@ import numpy as np
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError, number
-from rewards.overlap.base import Floats, OverlapMetric, f_score, ngram_overlap
+from rewards.overlap.base import Floats, OverlapMetric, best_of_groups, f_score, ngram_overlap
 from rewards.overlap.bleu import Bleu, coco_bleu
 from rewards.overlap.meteor import Meteor
 from rewards.overlap.rouge import RougeL
@@ -287,9 +287,7 @@ class Answerability(Metric):
         values = f_score(precision, recall)
         if self.variant == "paper":
             values = np.column_stack([values, precision @ self._class_weights, recall @ self._class_weights])
-        row = np.array(owners)
-        order = np.lexsort((-self._score(values), row))
-        return values[order[np.flatnonzero(np.diff(row, prepend=-1))]]
+        return values[best_of_groups(self._score(values), np.flatnonzero(np.diff(owners, prepend=-1)))]
 
     def _gold(self, inputs: Inputs) -> list[tuple[str, ...]]:
         return inputs.references if self.against == "references" else [(text,) for text in inputs.contexts]
@@ -410,10 +408,10 @@ def _bleu_agreement(candidates: list[Words | None], references: list[Words | Non
 def _set_agreement(candidates: list[Words | None], references: list[Words | None]) -> tuple[Floats, Floats]:
     """Return the fractions of both lists that common words make, counted in the candidate only, in lower case."""
     rows = []
-    for given, gold in zip(candidates, references, strict=True):
-        available = {word.lower() for word in gold or ()}
-        common = sum(word.lower() in available for word in given or ())
-        neither = not given and not gold
-        rows.append((1.0, 1.0) if neither else (common / max(len(given or ()), 1), common / max(len(gold or ()), 1)))
+    for candidate, reference in zip(candidates, references, strict=True):
+        given, gold = candidate or (), {word.lower() for word in reference or ()}
+        common = sum(word.lower() in gold for word in given)
+        both = (common / max(len(given), 1), common / max(len(reference or ()), 1))
+        rows.append(both if given or gold else (1.0, 1.0))
     precision, recall = (np.array(column) for column in zip(*rows, strict=True))
     return precision, recall

@@ -101,11 +101,9 @@ class Explanation:
     question_tokens: list[EncoderToken]
     context_tokens: list[EncoderToken]
     layers: list[Layer]
-    matched: list[float]
-    """The contribution of each context token to the mean over layers and question tokens."""
+    matched: list[float]  # contribution of each context token to the mean over layers and question tokens
     gains: list[Gain]  # every token that counts for a confidence, in reading order, piece by piece
-    confidences: list[Confidence]
-    """One for each piece that the decoder reads; the mean of their gains is ``measured["grg"]``."""
+    confidences: list[Confidence]  # one for each piece that the decoder reads; `grg` is the mean of their gains
     notes: list[str]  # sentences about what was cut, left out or rescaled
 
     @property

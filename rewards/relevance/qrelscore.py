@@ -20,25 +20,13 @@ from rewards.relevance.local_relevance import LocalRelevance
 
 logger = logging.getLogger(__name__)
 
+# The formula of each variant, as the signature has it; `experiments/qrelscore-ablation` has a class with others.
 _BOTH = {"aggregation": "max", "layers": "all", "power": "1", "gain": "relative", "clip_gain": "yes"}
+_DIFFERENT = ("attention", "last_tokens", "long_context", "confidence", "scope")
 _VARIANTS: dict[str, dict[str, str]] = {
-    "official": {
-        "attention": "hard",
-        "last_tokens": "skip",
-        "long_context": "truncate",
-        "confidence": "probability",
-        "scope": "sequence",
-        **_BOTH,
-    },
-    "paper": {
-        "attention": "weighted",
-        "last_tokens": "keep",
-        "long_context": "chunk",
-        "confidence": "log_likelihood",
-        "scope": "context",
-        **_BOTH,
-    },
-}  # the formula of each variant, as the signature has it; `experiments/qrelscore-ablation` has a class with others
+    "official": dict(zip(_DIFFERENT, ("hard", "skip", "truncate", "probability", "sequence"), strict=True)) | _BOTH,
+    "paper": dict(zip(_DIFFERENT, ("weighted", "keep", "chunk", "log_likelihood", "context"), strict=True)) | _BOTH,
+}
 
 
 class QRelScore(Metric):

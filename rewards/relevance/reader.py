@@ -130,7 +130,7 @@ class ReaderScore(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        passages = self._passages(inputs.contexts)
+        passages = tokenized_passages(self.model, inputs.contexts)
         spans = self._spans(self._questions(inputs.questions), passages)
         logprobs = _answer_logprobs(spans, passages, inputs.answers)
         values, first, last = spans.best(self.max_answer_length)
@@ -162,14 +162,9 @@ class ReaderScore(Metric):
                 f"reader: {self.model.name!r} has not learned to abstain, and does not know what is impossible; "
                 "train a reader with rl-qg qa qa.unanswerable=0.5, or give abstain=true for one of SQuAD 2"
             )
-        passages = self._passages(contexts)
+        passages = tokenized_passages(self.model, contexts)
         values = self._spans(self._questions(questions), passages).no_answer.exp().tolist()
         return [value if passage.ids else 1.0 for value, passage in zip(values, passages, strict=True)]
-
-    def _passages(self, texts: Sequence[str]) -> list[TokenizedPassage]:
-        distinct = list(dict.fromkeys(texts))
-        known = dict(zip(distinct, tokenized_passages(self.model, distinct), strict=True))
-        return [known[text] for text in texts]
 
     def _questions(self, texts: Sequence[str]) -> list[list[int]]:
         questions = self.model.ids(texts)

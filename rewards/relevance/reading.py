@@ -51,15 +51,17 @@ class TokenizedPassage:
 
 
 def tokenized_passages(model: FrozenModel, texts: Sequence[str]) -> list[TokenizedPassage]:
+    """Return the tokens of each text; equal texts are one object."""
     if not texts:
         return []
+    distinct = list(dict.fromkeys(texts))
     options = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
-    encoded = model.tokenizer(list(texts), **options, return_offsets_mapping=True, verbose=False)
-    passages = []
-    for text, ids, offsets in zip(texts, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+    encoded = model.tokenizer(distinct, **options, return_offsets_mapping=True, verbose=False)
+    passages = {}
+    for text, ids, offsets in zip(distinct, encoded["input_ids"], encoded["offset_mapping"], strict=True):
         characters = np.array(offsets, dtype=np.int64).reshape(-1, 2)
-        passages.append(TokenizedPassage(text, ids, characters[:, 0], characters[:, 1]))
-    return passages
+        passages[text] = TokenizedPassage(text, ids, characters[:, 0], characters[:, 1])
+    return [passages[text] for text in texts]
 
 
 @dataclass(frozen=True)

@@ -46,25 +46,19 @@ def base_form(word: str) -> str:
     word = word.casefold()
     if word in _BASES:
         return _BASES[word]
-    if word.endswith("ies") and len(word) > 4:
+    if word.endswith(("ies", "ied")) and len(word) > 4:
         return word[:-3] + "y"
     if re.search(r"(?:ss|sh|ch|x|zz|[^aeiou]o)es$", word):
         return word[:-2]
     if re.search(r"[^s]s$", word):
         return word[:-1]
-    if word.endswith("ied") and len(word) > 4:
-        return word[:-3] + "y"
     if word.endswith("eed"):
         return word if word in ("exceed", "proceed", "succeed", "need", "feed", "bleed", "breed") else word[:-1]
-    if word.endswith("ed") and len(word) > 3:
-        return _base_of(word[:-2])
-    if word.endswith("ing") and re.search("[aeiouy]", word[:-3]):
-        return _base_of(word[:-3])
-    return word
-
-
-def _base_of(stem: str) -> str:
-    """The base form of what is left of a regular form without -ed or -ing: `limit`, `argu`, `plann`."""
+    stem = word[:-2] if word.endswith("ed") and len(word) > 3 else word
+    stem = word[:-3] if word.endswith("ing") and re.search("[aeiouy]", word[:-3]) else stem
+    if stem == word:
+        return word
+    # What is left of a regular form without -ed or -ing: `limit`, `argu`, `plann`.
     if _DOUBLED.search(stem) and not _NOT_DOUBLED.search(stem):
         return stem[:-1]
     return stem + "e" if _LACKS_E.search(stem) and not _COMPLETE.search(stem) else stem

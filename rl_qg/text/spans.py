@@ -14,8 +14,7 @@ from rewards.words import sentence_texts as sentence_texts
 from rewards.words import sentences as sentences
 
 MAX_WORDS = 10  # 97 % of the answers of SQuAD are not longer
-MAX_CHARACTERS = 120  # in scripts without spaces
-MAX_UNSPACED = 20  # characters of such a script
+MAX_CHARACTERS, MAX_UNSPACED = 120, 20  # the second of a script without spaces
 
 _LETTERS = rf"(?:(?![{UNSPACED_LETTERS}])[^\W_][{combining_marks()}]*)+"  # and digits
 _TOKEN = re.compile(
