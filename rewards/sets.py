@@ -326,7 +326,7 @@ class PairScores(_Columns):
     precision: list[float]  # the mean over the predicted pairs of the best score with any human pair
     recall: list[float]  # the mean over the human pairs of the best score with any predicted pair
     f1: list[float]
-    # The largest sum of scores of which each pair is part of one at most, over the number of predicted, of human pairs.
+    # The largest sum of scores of which each pair is part of one at most, over the number of predicted or human pairs.
     one_to_one_precision: list[float]
     one_to_one_recall: list[float]
     one_to_one_f1: list[float]
