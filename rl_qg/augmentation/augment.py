@@ -41,7 +41,7 @@ from rl_qg.augmentation.funnel import (
     Funnel,
     MeasuredValues,
     RowFilter,
-    Rule,
+    Rules,
     measure_candidates,
     no_metric,
 )
@@ -111,14 +111,14 @@ class CustomFilter(RowFilter):
     def __init__(self, keeps: Callable[[Record], Any]) -> None:
         self.keeps = keeps
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> Rules:
         def rejects(record: Record) -> bool:
             try:
                 return not self.keeps(record)
             except Exception as error:  # the user's code may raise anything
                 raise InputError(f"augment.filters.{self.name}: {type(error).__name__}: {error}") from error
 
-        return [Rule(self.name, rejects)]
+        return {self.name: rejects}
 
 
 def build_filters(options: Mapping[str, Any]) -> list[Filter]:

@@ -139,12 +139,8 @@ def _lines_of(function: MeasureFunction, rows: Sequence[tuple[int, Mapping[str, 
     return lines
 
 
-@dataclass(frozen=True)
-class Rule:
-    """One reason to drop a record, and the test for it."""
-
-    reason: str
-    rejects: Callable[[Record], bool]
+Rules = Mapping[str, Callable[[Record], bool]]
+"""Reasons to drop a record, each with the test for it."""
 
 
 def no_metric(options: Mapping[str, Any]) -> Reward:
@@ -195,12 +191,12 @@ class Filter:
 class RowFilter(Filter):
     """Decides about each candidate by itself."""
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> Rules:
         """The rules, called once, after `prepare`; the first rule that rejects a candidate gives the reason."""
         raise NotImplementedError
 
     def active_reasons(self) -> tuple[str, ...]:
-        return tuple(rule.reason for rule in self.rules())
+        return tuple(self.rules())
 
 
 class SetFilter(Filter):
@@ -254,7 +250,9 @@ class Funnel:
         """Read the remaining candidates, drop those that pending row filters reject, and `observe` the others."""
         if observe is None and not self._pending and self.seen:
             return
-        rules = [(filter_.prefix + rule.reason, rule.rejects) for filter_ in self._pending for rule in filter_.rules()]
+        rules = [
+            (filter_.prefix + key, rejects) for filter_ in self._pending for key, rejects in filter_.rules().items()
+        ]
         self._pending = []
         for index, where, record in self.candidates.read("filter"):
             try:

@@ -5,13 +5,14 @@ A new filter of this kind is a `RowFilter` in this file, registered in `rl_qg.au
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
 from rewards.faithfulness import EntityFaithfulness
 from rewards.words import ends_as_question
 from rl_qg.augmentation.candidates import Record, question_key
-from rl_qg.augmentation.funnel import FilterResources, RowFilter, Rule
+from rl_qg.augmentation.funnel import FilterResources, RowFilter, Rules
 from rl_qg.text.languages import (
     AUTO,
     LANGUAGES,
@@ -38,8 +39,8 @@ LEFTOVER = re.compile(
 class Empty(RowFilter):
     """Drops questions without words; always applied, before every other filter."""
 
-    def rules(self) -> list[Rule]:
-        return [Rule("empty", lambda record: not normalised_words(record["question"]))]
+    def rules(self) -> Rules:
+        return {"empty": lambda record: not normalised_words(record["question"])}
 
 
 class LanguageFilter(RowFilter):
@@ -81,14 +82,14 @@ class Length(LanguageFilter):
         wrong = (self.min_words > self.max_words, f"min_words={self.min_words} is above max_words={self.max_words}")
         return [wrong, *super().option_errors()]
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> Rules:
         def length(record: Record) -> int:
             return round(length_in_words(record["question"], self.language_of(record)))
 
-        return [
-            Rule("too short", lambda record: length(record) < self.min_words),
-            Rule("too long", lambda record: length(record) > self.max_words),
-        ]
+        return {
+            "too short": lambda record: length(record) < self.min_words,
+            "too long": lambda record: length(record) > self.max_words,
+        }
 
 
 @dataclass
@@ -100,8 +101,8 @@ class AnswerInQuestion(LanguageFilter):
 
     language: str = AUTO
 
-    def rules(self) -> list[Rule]:
-        return [Rule("answer in question", lambda r: contains_text(r["answer"], r["question"], self.language_of(r)))]
+    def rules(self) -> Rules:
+        return {"answer in question": lambda r: contains_text(r["answer"], r["question"], self.language_of(r))}
 
 
 @dataclass
@@ -111,14 +112,14 @@ class Faithful(LanguageFilter):
     language: str = AUTO
     titles: bool = False  # whether the title counts as a part of the passage
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> Rules:
         def has_unsupported(record: Record) -> bool:
             code = self.language_of(record)
             metric = EntityFaithfulness(language=code if code.isalpha() else OTHER, titles=self.titles)
             texts = record["question"], record["context"], record.get("title") or ""
             return not all(entity.supported for entity in metric.entities(*texts))
 
-        return [Rule("name or number not in the passage", has_unsupported)]
+        return {"name or number not in the passage": has_unsupported}
 
 
 @dataclass
@@ -128,8 +129,8 @@ class GoldDuplicates(RowFilter):
     def prepare(self, resources: FilterResources) -> None:
         self._keys = {question_key(example.context, example.question) for example in resources.gold}
 
-    def rules(self) -> list[Rule]:
-        return [Rule("duplicate of gold", lambda record: _key(record) in self._keys)]
+    def rules(self) -> Rules:
+        return {"duplicate of gold": lambda record: _key(record) in self._keys}
 
 
 @dataclass
@@ -139,7 +140,7 @@ class Duplicates(RowFilter):
     It compares with the candidates that it has kept, so it belongs after the other row filters.
     """
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> Rules:
         passed: set[bytes] = set()
 
         def repeats(record: Record) -> bool:
@@ -147,7 +148,7 @@ class Duplicates(RowFilter):
             passed.add(_key(record))
             return len(passed) == size
 
-        return [Rule("duplicate of candidate", repeats)]
+        return {"duplicate of candidate": repeats}
 
 
 def _key(record: Record) -> bytes:
@@ -191,7 +192,7 @@ class WellFormed(LanguageFilter):
             for code, count in sorted(self._skipped.items())
         ]
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> Rules:
         def has_leftover(record: Record) -> bool:  # not in the passage: "Ġ" is also Maltese
             return any(match.group() not in record["context"] for match in LEFTOVER.finditer(record["question"]))
 
@@ -208,14 +209,14 @@ class WellFormed(LanguageFilter):
         def repeats(record: Record) -> bool:
             return repeats_itself(record["question"], record["context"], self.repeated_ngram)
 
-        tests = [
-            (self.special_tokens, Rule("special tokens", has_leftover)),
-            (self.question_mark, Rule("no question mark", lacks_mark)),
-            (self.question_word, Rule("no question word", lacks_question_word)),
-            (self.balanced, Rule("unbalanced brackets or quotes", lambda record: not is_balanced(record["question"]))),
-            (self.repeated_ngram > 0, Rule("repeated words", repeats)),
+        tests: list[tuple[bool, str, Callable[[Record], bool]]] = [
+            (self.special_tokens, "special tokens", has_leftover),
+            (self.question_mark, "no question mark", lacks_mark),
+            (self.question_word, "no question word", lacks_question_word),
+            (self.balanced, "unbalanced brackets or quotes", lambda record: not is_balanced(record["question"])),
+            (self.repeated_ngram > 0, "repeated words", repeats),
         ]
-        return [rule for on, rule in tests if on]
+        return {reason: rejects for on, reason, rejects in tests if on}
 
 
 def is_balanced(text: str) -> bool:
@@ -262,10 +263,10 @@ class PassageScript(RowFilter):
         fractions = {"min_share": self.min_share, "passage_share": self.passage_share}
         return [(not 0 <= value <= 1, f"{name}={value} is not in [0, 1]") for name, value in fractions.items()]
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> Rules:
         def has_other_script(record: Record) -> bool:
             passage = scripts(record["context"])
             allowed = {name for name, count in passage.items() if count >= self.passage_share * passage.total()}
             return bool(passage) and share_in(record["question"], allowed, record["context"]) < self.min_share
 
-        return [Rule("other script than the passage", has_other_script)]
+        return {"other script than the passage": has_other_script}

@@ -18,7 +18,7 @@ from rl_qg.augmentation.funnel import (
     MeasureFunction,
     Record,
     RowFilter,
-    Rule,
+    Rules,
     SetFilter,
     model_identity,
 )
@@ -312,9 +312,9 @@ class RoundTrip(RowFilter):
         batch_size = BATCHES_AT_ONCE * self.batch_size
         return CandidateMeasure("round_trip", {"round_trip": model_identity(options)}, load, batch_size)
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> Rules:
         # NaN is not given back either
-        return [Rule("answer not given back", lambda record: not record[MEASURES][self.name] >= self.min_f1)]
+        return {"answer not given back": lambda record: not record[MEASURES][self.name] >= self.min_f1}
 
 
 def _answered(reader: AnswerReader, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

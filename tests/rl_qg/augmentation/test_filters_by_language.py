@@ -19,8 +19,8 @@ from tests.toy_metrics import write_lines
 def dropped(filters: list[RowFilter], rows: list[dict[str, Any]]) -> int:
     for filter_ in filters:
         filter_.prepare(FilterResources())
-    rules = [rule for filter_ in filters for rule in filter_.rules()]
-    return sum(any(rule.rejects(row) for rule in rules) for row in rows)
+    rules = [rejects for filter_ in filters for rejects in filter_.rules().values()]
+    return sum(any(rejects(row) for rejects in rules) for row in rows)
 
 
 @pytest.mark.parametrize("code", FILES)
@@ -101,5 +101,5 @@ def test_names_that_the_passage_does_not_support() -> None:
         record("Was tat Ida Esk?", "x", german),
         record("What did she build?", "mill", "") | {"language": "x-1"},
     ]
-    rule = Faithful().rules()[0]
-    assert [rule.rejects(row) for row in rows] == [False, True, False, True, False]
+    (rejects,) = Faithful().rules().values()
+    assert [rejects(row) for row in rows] == [False, True, False, True, False]

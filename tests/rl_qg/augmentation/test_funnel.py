@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rl_qg.augmentation.candidates import Candidates, question_key
-from rl_qg.augmentation.funnel import FilterResources, Funnel, Record, RowFilter, Rule, SetFilter
+from rl_qg.augmentation.funnel import FilterResources, Funnel, Record, RowFilter, Rules, SetFilter
 from rl_qg.runtime.errors import InputError
 from tests.questions import record, write_questions
 
@@ -26,12 +26,12 @@ class Long(RowFilter):
         self.limit = limit
         self.tested: list[str] = []
 
-    def rules(self) -> list[Rule]:
+    def rules(self) -> Rules:
         def rejects(record: Record) -> bool:
             self.tested.append(record["question"])
             return len(record["question"].split()) > self.limit
 
-        return [Rule(f"over {self.limit}", rejects)]
+        return {f"over {self.limit}": rejects}
 
 
 class AllButFirst(SetFilter):
@@ -97,11 +97,11 @@ def test_the_prefix_of_a_filter_is_in_the_counts(tmp_path: Path) -> None:
 
 def test_an_error_of_a_filter_names_the_line(tmp_path: Path) -> None:
     class Picky(RowFilter):
-        def rules(self) -> list[Rule]:
+        def rules(self) -> Rules:
             def rejects(record: Record) -> bool:
                 raise InputError("no number under 'score'")
 
-            return [Rule("picky", rejects)]
+            return {"picky": rejects}
 
     steps = funnel(tmp_path, ["a"], [Picky()])
     steps.apply(steps.filters[0])

@@ -52,18 +52,18 @@ class NotCallable:
 @pytest.mark.parametrize("name", ["keep", "Keeper"])
 def test_a_custom_filter_is_a_function_or_an_object(name: str) -> None:
     (custom,) = build_filters({"mine": {"_target_": f"tests.rl_qg.augmentation.test_registry.{name}", "limit": 3}})
-    (rule,) = custom.rules()  # type: ignore[attr-defined]
-    assert custom.active_reasons() == (rule.reason,) == ("mine",)
-    assert [rule.rejects({"question": text}) for text in ("Who", "Whom")] == [True, False]
+    rejects = custom.rules()["mine"]  # type: ignore[attr-defined]
+    assert custom.active_reasons() == ("mine",)
+    assert [rejects({"question": text}) for text in ("Who", "Whom")] == [True, False]
 
 
 def test_an_exception_in_a_custom_filter_is_one_error_line() -> None:
     (custom,) = build_filters(
         {"mine": {"_target_": "json.dumps", "limitt": 3}}
     )  # takes any option, and fails on this one
-    (rule,) = custom.rules()  # type: ignore[attr-defined]
+    rejects = custom.rules()["mine"]  # type: ignore[attr-defined]
     with pytest.raises(InputError, match=r"augment\.filters\.mine: TypeError: .*'limitt'"):
-        rule.rejects({"question": "Who?"})
+        rejects({"question": "Who?"})
 
 
 @pytest.mark.parametrize(

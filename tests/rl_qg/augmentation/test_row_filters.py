@@ -26,11 +26,11 @@ GOLD = [QAExample("g", "", PASSAGE, "Who met Charles Babbage?", (Answer("Ada", 0
 
 def first_reason(filters: list[RowFilter], *candidates: dict[str, Any]) -> list[str]:
     """For each candidate, the reason of the first rule that rejects it, or ""."""
-    rules = []
+    rules: list[tuple[str, Any]] = []
     for filter_ in filters:
         filter_.prepare(FilterResources(gold=GOLD))
-        rules += filter_.rules()
-    return [next((rule.reason for rule in rules if rule.rejects(one)), "") for one in candidates]
+        rules += filter_.rules().items()
+    return [next((reason for reason, rejects in rules if rejects(one)), "") for one in candidates]
 
 
 def paper(min_words: int = 3) -> list[RowFilter]:
