@@ -18,9 +18,9 @@ from rl_qg.miniatures.in_settings import pretraining_text
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import locked
 from rl_qg.settings.yaml_files import CONFIGS
-from rl_qg.studies.run_search import run_search
 from rl_qg.studies.run_study import run_study
-from rl_qg.studies.search import read_search
+from rl_qg.studies.search import run_search
+from rl_qg.studies.search_space import read_search
 from rl_qg.studies.transfer import run_transfer
 
 log = logging.getLogger(__name__)

@@ -61,6 +61,15 @@ class Plan:
     seeds: tuple[int, ...] = (1,)
     higher: bool = True
 
+    def stops(self) -> list[list[int]]:
+        """For each rung the epochs after which runs are measured on the way to it, it included."""
+        found, before = list[list[int]](), 0
+        for epochs, _ in self.rungs:
+            step = (self.every or epochs) if before else epochs
+            found.append([*range(before + step, epochs, step), epochs])
+            before = epochs
+        return found
+
 
 @dataclass(frozen=True)
 class Tie:
@@ -134,22 +143,23 @@ class Halving:
     winner: int | None = None
 
     def start(self, configurations: Iterable[Configuration]) -> None:
-        new = list(configurations)
-        self.configurations |= {item.number: item for item in new}
-        self._train([item.number for item in new], [self.plan.rungs[0][0]])
+        new = {one.number: one for one in configurations}
+        self.configurations |= new
+        self._train([*new], self.plan.stops()[0])
 
     def finish(self) -> None:
-        numbers, before = [*self.configurations], 0
-        for epochs, keep in self.plan.rungs:
-            if before:
-                step = self.plan.every or epochs - before
-                self._train(numbers, [*range(before + step, epochs, step), epochs])
+        """From the end of the first rung on. The winner goes on while its last epoch is its best, and not an equal."""
+        numbers = [*self.configurations]
+        for place, ((epochs, keep), stops) in enumerate(zip(self.plan.rungs, self.plan.stops(), strict=True)):
+            if place:
+                self._train(numbers, stops)
             numbers = self._end_rung(epochs, numbers, keep)
             self.after_rung(self)
-            before = epochs
-        if numbers:
-            self.winner = numbers[0]
-            self._go_on(self.winner)
+        for winner in numbers[:1]:
+            self.winner, last = winner, self.plan.rungs[-1][0]
+            while last < (self.plan.go_on_to or 0) and winner not in self.failed and self.score(winner)[1] == last:
+                last += 1
+                self._train([winner], [last])
 
     def without_effect(self) -> list[NoEffect]:
         """Pairs of different configurations with equal models at the first rung: what they differ in did nothing."""
@@ -162,75 +172,48 @@ class Halving:
                 found.append(NoEffect(first, number, keys, seed))
         return found
 
+    @property
+    def _sign(self) -> float:
+        return 1.0 if self.plan.higher else -1.0
+
     def score(self, number: int) -> tuple[float, int]:
         """The best mean over seeds of a configuration, and the epochs after which it was reached first."""
         means = {epochs: fmean(values) for epochs, values in sorted(self.values[number].items())}
-        best = next(iter(means))
-        for epochs, mean in means.items():
-            if self._better(mean, means[best]):
-                best = epochs
+        best = max(means, key=lambda epochs: self._sign * means[epochs])
         return means[best], best
 
     def leaders(self) -> list[int]:
         """The winner, then all configurations that have not failed: those of the highest rung first, by rank."""
-        order: list[int] = [] if self.winner is None else [self.winner]
-        for rung in reversed(self.rungs):
-            order += [number for number in rung.ranking if number not in order and number not in self.failed]
-        return order
+        ranked = [number for rung in reversed(self.rungs) for number in rung.ranking if number not in self.failed]
+        return list(dict.fromkeys([*([] if self.winner is None else [self.winner]), *ranked]))
 
     def _train(self, numbers: Sequence[int], stops: Sequence[int]) -> None:
-        trials = [
-            Trial(self.configurations[number], seed, epochs)
-            for number in numbers
-            for seed in self.plan.seeds
-            for epochs in stops
-        ]
+        configurations = [self.configurations[number] for number in numbers]
+        trials = [Trial(one, seed, epochs) for one in configurations for seed in self.plan.seeds for epochs in stops]
         results = self.run(trials)
         for trial in trials:
             number, result = trial.configuration.number, results[trial.key]
             if number in self.failed:
                 continue
-            if fault := _fault(result):
+            if result.fault is not None or result.value is None or not math.isfinite(result.value):
+                fault = f"measured {result.value}" if result.fault is None else result.fault
                 self.failed[number] = FailedTrial(trial.seed, trial.epochs, fault)
                 continue
-            assert result.value is not None
             self.values.setdefault(number, {}).setdefault(trial.epochs, []).append(result.value)
             if trial.epochs == self.plan.rungs[0][0] and result.weights is not None:
                 self.weights[number, trial.seed] = result.weights
-        for number in numbers:  # of a configuration that failed with one of its seeds
-            complete = {
-                epochs: values
-                for epochs, values in self.values.get(number, {}).items()
-                if len(values) == len(self.plan.seeds)
-            }
-            self.values[number] = complete
+        for number in numbers:  # without the epochs of one that failed with some of its seeds
+            by_epochs = self.values.get(number, {}).items()
+            self.values[number] = {key: values for key, values in by_epochs if len(values) == len(self.plan.seeds)}
 
     def _end_rung(self, epochs: int, numbers: Sequence[int], keep: int) -> list[int]:
         """Rank what has not failed by its score so far, note ties, and return those that are kept."""
         scores = {number: self.score(number)[0] for number in numbers if number not in self.failed}
-        sign = -1.0 if self.plan.higher else 1.0
-        ranking = sorted(scores, key=lambda number: (sign * scores[number], number))
+        ranking = sorted(scores, key=lambda number: (-self._sign * scores[number], number))
         kept = ranking[:keep]
         for value in dict.fromkeys(scores[number] for number in ranking):
             equal = tuple(number for number in ranking if scores[number] == value)
             if len(equal) > 1:
-                decided = len({number in kept for number in equal}) > 1
-                self.ties.append(Tie(epochs, value, equal, decided))
+                self.ties.append(Tie(epochs, value, equal, len({number in kept for number in equal}) > 1))
         self.rungs.append(Rung(epochs, tuple(ranking), tuple(kept)))
         return kept
-
-    def _go_on(self, winner: int) -> None:
-        """Train the winner one epoch at a time, while its last epoch is its best; an equal one ends it."""
-        last = self.plan.rungs[-1][0]
-        while winner not in self.failed and last < (self.plan.go_on_to or 0) and self.score(winner)[1] == last:
-            last += 1
-            self._train([winner], [last])
-
-    def _better(self, value: float, best: float) -> bool:
-        return value > best if self.plan.higher else value < best
-
-
-def _fault(result: TrialResult) -> str | None:
-    if result.fault is not None:
-        return result.fault
-    return None if result.value is not None and math.isfinite(result.value) else f"measured {result.value}"

@@ -25,6 +25,7 @@ from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_json, write_json
 from rl_qg.settings import Settings
+from rl_qg.studies.job_files import key_of
 
 GRACE = 60.0  # seconds that an interrupted job has to write a checkpoint
 CPU = "cpu"
@@ -77,8 +78,9 @@ class Job:
         return shlex.join(["rl-qg", self.command, *self.arguments])
 
 
-def section_of_key(text: str) -> str:
-    return text.lstrip("+~").partition("=")[0].partition(".")[0]
+def settings_of(command: str, overrides: Iterable[str], read_by: Mapping[str, Sequence[str]] = READ_BY) -> list[str]:
+    """The overrides that concern a command."""
+    return [text for text in overrides if command in read_by.get(key_of(text).partition(".")[0], (command,))]
 
 
 def command_hash(command: str, arguments: Sequence[str], root: Path) -> str:
@@ -91,10 +93,40 @@ def is_done(job: Job) -> bool:
     return (job.folder / "job.json").exists()
 
 
-def job_record(job: Job) -> dict[str, Any]:
-    """What is recorded of a job when it is done: command, kind, seconds, device, threads."""
-    record: dict[str, Any] = read_json(job.folder / "job.json")
-    return record
+def seconds_of(job: Job) -> float:
+    """How long a job took that is done."""
+    seconds: float = read_json(job.folder / "job.json")["seconds"]
+    return seconds
+
+
+@dataclass
+class JobList:
+    """The jobs of a folder so far, by name, each after those it needs; equal commands are one job."""
+
+    root: Path
+    jobs: dict[str, Job] = field(default_factory=dict)
+
+    def add(
+        self,
+        kind: str,
+        label: str,
+        seed: int,
+        command: str,
+        arguments: Sequence[str],
+        needs: Sequence[Job] = (),
+        exclusive: str = "",
+        hashes: Iterable[str] = (),
+    ) -> Job:
+        """The job of this command.
+
+        `{out}` in its arguments stands for the folder of its results. Its name is also that of the contents of what it
+        reads, by their `hashes`.
+        """
+        name = f"{kind}-{label}-s{seed}-{command_hash(command, [*arguments, *hashes], self.root)}"
+        folder = self.root / "jobs" / name
+        filled = tuple(text.replace("{out}", str(folder / RESULTS)) for text in arguments)
+        names = tuple(dict.fromkeys(need.name for need in needs))
+        return self.jobs.setdefault(name, Job(name, kind, seed, command, filled, folder, names, exclusive))
 
 
 def check_keys(jobs: Sequence[Job], compose: Compose) -> None:
@@ -171,7 +203,7 @@ def run_jobs(
     """
     done = {job.name for job in jobs if is_done(job)}
     waiting = [job for job in jobs if job.name not in done]
-    seconds = {job.name: job_record(job)["seconds"] for job in jobs if job.name in done}
+    seconds = {job.name: seconds_of(job) for job in jobs if job.name in done}
     idle, running = [*devices], dict[Future[int], _RunningJob]()
     with (
         ThreadPoolExecutor(len(devices)) as waiters,
@@ -191,7 +223,7 @@ def run_jobs(
                     idle.append(finished.device)
                     if _record(finished, future.result(), on_done):
                         done.add(finished.job.name)
-                        seconds[finished.job.name] = job_record(finished.job)["seconds"]
+                        seconds[finished.job.name] = seconds_of(finished.job)
                     bar.update()
         finally:
             _stop(running)
@@ -291,12 +323,6 @@ def _stop(running: Mapping[Future[int], _RunningJob]) -> None:
             item.process.kill()
 
 
-# Jobs on a cluster by its scheduler, with submitit: the jobs of one run are one job of the cluster, in their order.
-#
-# The results are in the same folders as on one machine, which all nodes must see. A search that was killed waits for
-# the jobs that its scheduler still runs.
-
-
 MINUTES = 24 * 60  # of a job, where the parameters say nothing
 
 
@@ -311,7 +337,9 @@ def run_on_cluster(
     threads: int | None = None,
     program: str = "rl_qg",
 ) -> JobOutcomes:
-    """Submit what is not done, wait, and return what the folders of the jobs say.
+    """Submit what is not done with submitit, wait, and return what the folders of the jobs say.
+
+    All nodes must see these folders. A search that was killed waits for the jobs that its scheduler still runs.
 
     Args:
         jobs: each after those it needs; those with the same `exclusive` are one job of the cluster.

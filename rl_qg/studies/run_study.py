@@ -8,7 +8,6 @@ file and the statistics.
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from rl_qg.data.examples import QAExample
@@ -57,13 +56,29 @@ def run_study(
     with locked([("output_dir", study.output_dir)]):
         examples, grid = plan(study, compose, pretraining_text)
         check_keys(grid.jobs, compose)
+        counts = f"{len(grid.cells)} readers in the grid; {count_jobs(grid.jobs, KINDS)}"
         if dry_run:
             print_jobs(grid.jobs)
-            print(_counts(grid))
+            print(counts)
             return study.output_dir
-        _write_jobs(study, grid)
-        _log_study(study, examples, grid)
-        outcomes = run_jobs(grid.jobs, study.devices, partial(_delete_unneeded, study, grid))
+        path = study.output_dir / "jobs.jsonl"
+        path.unlink(missing_ok=True)
+        for job in grid.jobs:
+            append_json_line(path, {"name": job.name, "needs": list(job.needs), "command": job.line()})
+        for name, data in examples.resources.items():
+            what = "resource %s: %d gold questions, questions generated for %d answers"
+            log.info(what, name, len(data.gold), len(data.spans))
+        log.info("%s; %d at a time: %s", counts, len(study.devices), ", ".join(study.devices))
+        baselines = {cell.reader.name for cell in grid.cells if cell.amount == 0}
+
+        def delete_unneeded(job: Job) -> None:
+            """What no other job reads: checkpoints, and the weights of readers that no filter may use."""
+            delete_checkpoints(job)
+            if job.kind == "reader" and not study.keep_readers and job.name not in baselines:
+                for weights in job.results.rglob("*.safetensors"):
+                    weights.unlink()
+
+        outcomes = run_jobs(grid.jobs, study.devices, delete_unneeded)
         page = write_results(study, examples, grid, outcomes)
     if outcomes.failed:
         first = next(iter(outcomes.failed))
@@ -75,10 +90,19 @@ def run_study(
 
 
 def plan(study: Study, compose: Compose, pretraining_text: PretrainingText) -> tuple[StudyExamples, Grid]:
-    examples = load_examples(study, _composed(study, compose).data.world)
+    data = [f"data.train={WORLD}", f"data.validation={WORLD}"] if study.data.train == WORLD else []
+
+    def composed(specific: Sequence[str] = ()) -> Settings:
+        """The settings of the study's trainings, with those of a resource."""
+        return compose("train", [f"preset={study.preset}", *study.settings, *specific, *data, "output_dir=unused"])
+
+    examples = load_examples(study, composed().data.world)
     write_examples(examples)
-    settings = {name: _composed(study, compose, item.settings) for name, item in study.resources.items()}
-    miniatures = {name: _miniatures(study, examples, name, own, pretraining_text) for name, own in settings.items()}
+    settings = {name: composed(resource.settings) for name, resource in study.resources.items()}
+    miniatures = {
+        name: _miniatures(study, examples.resources[name].text, own, pretraining_text)
+        for name, own in settings.items()
+    }
     return examples, make_grid(study, examples, miniatures, updates_of_readers(study, examples, settings))
 
 
@@ -90,12 +114,6 @@ def write_results(study: Study, examples: StudyExamples, grid: Grid, outcomes: J
     page = study.output_dir / "study.html"
     write_report([study.output_dir], page)
     return page
-
-
-def _composed(study: Study, compose: Compose, specific: Sequence[str] = ()) -> Settings:
-    """The settings of the study's trainings, with those of a resource."""
-    data = [f"data.train={WORLD}", f"data.validation={WORLD}"] if study.data.train == WORLD else []
-    return compose("train", [f"preset={study.preset}", *study.settings, *specific, *data, "output_dir=unused"])
 
 
 def updates_of_readers(study: Study, examples: StudyExamples, settings: Mapping[str, Settings]) -> dict[str, int]:
@@ -113,11 +131,11 @@ def updates_of_readers(study: Study, examples: StudyExamples, settings: Mapping[
 
 
 def _miniatures(
-    study: Study, examples: StudyExamples, resource: str, settings: Settings, pretraining_text: PretrainingText
+    study: Study, text: Sequence[QAExample], settings: Settings, pretraining_text: PretrainingText
 ) -> list[str]:
     """Overrides that name the folder of each miniature model in a resource's settings.
 
-    They are pretrained once, on the texts of the resource; each job would pretrain others, on its own data.
+    They are pretrained once, on the `text` of the resource; each job would pretrain others, on its own data.
     """
     models = {"model.path": settings.model.path, "qa.model.path": settings.qa.model.path}
     models |= {f"reward_models.{key}": path for key, path in settings.reward_models.items()}
@@ -125,34 +143,6 @@ def _miniatures(
     wanted = {key: path for key, path in models.items() if is_miniature(path)}
     if not wanted:
         return []
-    text = pretraining_text(replace(settings.data, train=study.data.train), examples.resources[resource].text)
-    folders = ensure_miniatures(list(wanted.values()), text, settings.miniature)
+    passages = pretraining_text(replace(settings.data, train=study.data.train), text)
+    folders = ensure_miniatures(list(wanted.values()), passages, settings.miniature)
     return [f"{key}={folders[path]}" for key, path in wanted.items()]
-
-
-def _delete_unneeded(study: Study, grid: Grid, job: Job) -> None:
-    """Delete what no other job reads: checkpoints, and the weights of readers on augmented data."""
-    delete_checkpoints(job)
-    baselines = {cell.reader.name for cell in grid.cells if cell.amount == 0}  # filters may use these
-    if job.kind == "reader" and not study.keep_readers and job.name not in baselines:
-        for weights in job.results.rglob("*.safetensors"):
-            weights.unlink()
-
-
-def _write_jobs(study: Study, grid: Grid) -> None:
-    path = study.output_dir / "jobs.jsonl"
-    path.unlink(missing_ok=True)
-    for job in grid.jobs:
-        append_json_line(path, {"name": job.name, "needs": list(job.needs), "command": job.line()})
-
-
-def _log_study(study: Study, examples: StudyExamples, grid: Grid) -> None:
-    for name, data in examples.resources.items():
-        log.info(
-            "resource %s: %d gold questions, questions generated for %d answers", name, len(data.gold), len(data.spans)
-        )
-    log.info("%s; %d at a time: %s", _counts(grid), len(study.devices), ", ".join(study.devices))
-
-
-def _counts(grid: Grid) -> str:
-    return f"{len(grid.cells)} readers in the grid; {count_jobs(grid.jobs, KINDS)}"

@@ -1,283 +1,220 @@
-"""What a search writes: `search.json` with everything, `leaderboard.csv` and `.html`, and the winner in `best/`."""
+"""A search for the best settings of a training: the best of many configurations after little training go on.
+
+Every run is a plain `rl-qg train`, and after an interruption the same command goes on. A run's folder, `runs/<name>`,
+is named by its configuration, its seed and a hash of its command and data; all stops of the run are in it. Each stop
+is a job of its own in `jobs/<name>-e<epochs>`, so that what is measured is not run again.
+
+`search.json` has everything, `leaderboard.csv` and `.html` the ranking, and `best/` the winner. See
+`docs/how-to/search.md`.
+"""
 
 import hashlib
 import logging
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
+from functools import partial
 from importlib import metadata
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from omegaconf import MISSING
-
+from rl_qg.data.formats import existing_file, is_hub_name
 from rl_qg.pages.results import NONE, Page, Table, as_csv, estimate_text, write_page
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, file_hash, read_json, write_json
 from rl_qg.runtime.run_folder import MEASURES, git_state, hardware, package_versions, stop_folder
-from rl_qg.scoring.held_out import DIRECTION, measure_signatures
-from rl_qg.settings.yaml_files import as_overrides, listed_values, override, read_content, typed
+from rl_qg.scoring.held_out import measure_signatures
+from rl_qg.settings import Settings
 from rl_qg.stats.intervals import mean_of_seeds
-from rl_qg.studies.halving import Configuration, Halving, Plan, Trial, TrialResult
-from rl_qg.studies.jobs import Job, JobOutcomes, command_hash, is_done, job_record
-from rl_qg.studies.search_space import METHODS, Choice, Space, read_space
-
-# The search file: what is searched, on which data, and how long, read from YAML and checked whole.
-#
-# `docs/how-to/search.md` explains the keys. A file may begin from one that comes with the package (`base`).
-
-
-MANUAL = "docs/how-to/search.md"
-KIND = "search"
-BETTER = ("higher", "lower")
-CLUSTERS = ("slurm", "local")
-SET_BY_THE_SEARCH = ("seed", "output_dir", "stages", "data.train", "data.validation", "training.stop_after")
-
-
-@dataclass
-class SearchData:
-    """What is learned from, and what is measured on: files or Hub data sets, as in `rl-qg train`."""
-
-    train: str = MISSING
-    validation: str = MISSING
-
-
-@dataclass
-class Measure:
-    """The criterion.
-
-    Args:
-        name: of a measure of training's own evaluation (`rl_qg.scoring.held_out`), or of what the commands
-            measure.
-        better: higher or lower; None: as known for the name.
-        commands: further commands of `rl-qg` after each training, with `{model}`, `{train}`, `{validation}`, `{seed}`
-            and `{out}`, a folder for their results.
-        file: the JSON file, below `{out}`, with their result.
-        value: where the number is in it: keys, positions in lists, and `key=text` for the first item of a list with
-            that value.
-    """
-
-    name: str = "bleu4"
-    better: str | None = None
-    commands: list[str] = field(default_factory=list)
-    file: str | None = None
-    value: list[str] = field(default_factory=list)
-
-    @property
-    def higher(self) -> bool:
-        return DIRECTION[self.name] > 0 if self.better is None else self.better == "higher"
-
-
-@dataclass
-class Cluster:
-    """The scheduler that runs the jobs (submitit), and its parameters, such as `timeout_min` and `slurm_partition`."""
-
-    kind: str = "slurm"
-    parameters: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class SearchFile:
-    """A search file. Overrides are written as on the command line, `key=value`."""
-
-    output_dir: Path = MISSING
-    data: SearchData = field(default_factory=SearchData)
-    space: dict[str, Any] = MISSING
-    stages: str = "ce"
-    preset: str = "paper"
-    settings: list[str] = field(default_factory=list)
-    method: str = "grid"
-    configurations: int | None = None
-    batch: int = 8
-    seed: int = 0
-    rungs: list[list[int]] = field(default_factory=lambda: [[2, 5], [8, 1]])
-    every: int | None = 1
-    go_on_to: int | None = None
-    seeds: list[int] = field(default_factory=lambda: [1])
-    measure: Measure = field(default_factory=Measure)
-    allow_equal: bool = False
-    devices: list[str] = field(default_factory=lambda: ["cpu"])
-    threads: int = 1
-    cluster: Cluster | None = None
-    keep_models: bool = False
-
-    file = ""  # where it was read from; without a type, and so not a key
-
-    @property
-    def plan(self) -> Plan:
-        rungs = tuple((epochs, keep) for epochs, keep in self.rungs)
-        return Plan(rungs, self.every, self.go_on_to, tuple(self.seeds), self.measure.higher)
-
-    @property
-    def planned_epochs(self) -> int:
-        """The passes over the data that every run plans: the last rung, or as far as the winner may go on."""
-        return max(self.rungs[-1][0], self.go_on_to or 0)
-
-    def dimensions(self) -> Space:
-        return read_space(self.space, self.file)
-
-
-def read_search(
-    name: str, overrides: Sequence[str], shipped: Mapping[str, Path], *, allow_imports: bool = False
-) -> SearchFile:
-    """Read a search file, or one that comes with the package by its name; `overrides` (`key=value`, nested keys with
-    dots, values in YAML) replace its values.
-    """
-    content = _with_base(name, shipped, allow_imports)
-    for text in overrides:
-        override(content, text, KIND, whole=("space", "settings"))
-    search = typed(_written_out(content, name), SearchFile, name, MANUAL)
-    search.file = name
-    search.seeds = list(dict.fromkeys(search.seeds))
-    search.dimensions()
-    if errors := [*_wrong_plan(search), *_wrong_measure(search), *_wrong_rest(search)]:
-        raise InputError(f"{name}: " + "; ".join(errors))
-    return search
-
-
-def _with_base(name: str, shipped: Mapping[str, Path], allow_imports: bool, depth: int = 0) -> dict[str, Any]:
-    path = Path(name)
-    if not path.exists():
-        if not path.suffix and name not in shipped:
-            raise InputError(f"{name}: no such file, and no search of this name; those are {', '.join(shipped)}")
-        path = shipped.get(name, path)
-    content = read_content(path, KIND, keys="data, space, rungs", page=MANUAL, allow_imports=allow_imports)
-    base = content.pop("base", None)
-    if base is None:
-        return content
-    if depth or base not in shipped:
-        raise InputError(f"{name}: base: {base!r} is not one of {', '.join(shipped)}")
-    below = _with_base(base, shipped, allow_imports, depth + 1)
-    settings, of_base = content.get("settings"), below.get("settings", {})
-    if isinstance(settings, dict):
-        content["settings"] = {**of_base, **settings}
-    elif settings is None:
-        content["settings"] = of_base
-    else:
-        content["settings"] = [*as_overrides(of_base, base), *as_overrides(settings, f"{name}: settings")]
-    return {**below, **content}
-
-
-def _written_out(content: Mapping[str, Any], file: str) -> dict[str, Any]:
-    full = dict(content)
-    for key in full.keys() & {"seeds", "devices"}:
-        full[key] = listed_values(full[key], f"{file}: {key}")
-    if "settings" in full:
-        full["settings"] = as_overrides(full["settings"], f"{file}: settings")
-    if isinstance(full.get("measure"), str):
-        full["measure"] = {"name": full["measure"]}
-    return full
-
-
-def _wrong_plan(search: SearchFile) -> Iterator[str]:
-    rungs = search.rungs
-    if not rungs or any(len(rung) != 2 or min(rung) < 1 for rung in rungs):
-        yield "rungs: expected pairs of epochs and configurations kept, such as [[2, 5], [8, 1]]"
-        return
-    if any(later[0] <= rung[0] or later[1] > rung[1] for rung, later in pairwise(rungs)):
-        yield f"rungs: {rungs}: the epochs must rise, and no rung may keep more than the one before"
-    if search.every is not None and search.every < 1:
-        yield f"every: {search.every} is less than 1"
-    if search.go_on_to is not None and search.go_on_to <= rungs[-1][0]:
-        yield f"go_on_to: {search.go_on_to} is not above the last rung, {rungs[-1][0]}"
-    if not search.seeds or min(search.seeds) < 0:
-        yield "seeds: give at least one, none below 0"
-
-
-def _wrong_measure(search: SearchFile) -> Iterator[str]:
-    measure = search.measure
-    known = [name for name, direction in DIRECTION.items() if direction]
-    if measure.better is not None and measure.better not in BETTER:
-        yield f"measure.better: {measure.better!r} is not one of {', '.join(BETTER)}"
-    if not measure.commands:
-        if measure.name not in known:
-            yield f"measure: {measure.name!r} is not one of {', '.join(known)}; another one needs measure.commands"
-        if measure.file or measure.value:
-            yield "measure: file and value are for the result of commands"
-        return
-    if measure.name not in known and measure.better is None:
-        yield f"measure.better: say of {measure.name} which is better, higher or lower"
-    if not measure.file or not measure.value:
-        yield "measure: name the file of the commands' result, and where its value is"
-    for text in measure.commands:
-        try:
-            words = shlex.split(text)
-            text.format(model="", train="", validation="", seed=1, out="")
-        except (ValueError, KeyError, IndexError) as error:
-            yield f"measure.commands: {text!r} cannot be read ({error})"
-            continue
-        if not words or words[0] == "rl-qg":
-            yield f"measure.commands: {text!r}: begin with the command, such as generate model.path={{model}}"
-
-
-def _wrong_rest(search: SearchFile) -> Iterator[str]:
-    if search.method not in METHODS:
-        yield f"method: {search.method!r} is not one of {', '.join(METHODS)}"
-    if search.stages not in ("ce", "scst", "both"):
-        yield f"stages: {search.stages!r} is not one of ce, scst, both"
-    if (search.method == "grid") != (search.configurations is None):
-        yield "configurations: how many random or optuna proposes; a grid takes all"
-    if search.configurations is not None and search.configurations < 1:
-        yield f"configurations: {search.configurations} is less than 1"
-    for key in ("batch", "threads"):
-        if getattr(search, key) < 1:
-            yield f"{key}: {getattr(search, key)} is less than 1"
-    if not search.devices:
-        yield "devices: give at least one"
-    for name in search.devices:
-        if name != "cpu" and not name.isdecimal():
-            yield f"devices: {name} is neither cpu nor the number of a GPU"
-    if search.cluster is not None and search.cluster.kind not in CLUSTERS:
-        yield f"cluster.kind: {search.cluster.kind!r} is not one of {', '.join(CLUSTERS)}"
-    choices = [dimension for dimension in search.dimensions().values() if isinstance(dimension, Choice)]
-    varied = [text for choice in choices for _, overrides in choice.values for text in overrides]
-    ours = {*SET_BY_THE_SEARCH, "ce.epochs" if search.stages == "ce" else "scst.epochs"}
-    keys = [text.lstrip("+~").partition("=")[0] for text in (*search.settings, *varied)]
-    for key in dict.fromkeys([*keys, *search.space]):
-        if key in ours:
-            yield f"{key} is set by the search itself (data, stages, rungs, seeds, output_dir)"
-
-
-# The runs of a search as jobs: `rl-qg train` up to each stop, the commands of the measure, and their results.
-#
-# A run's folder, `runs/<name>`, is named by its configuration, its seed and a hash of its command and data; all stops
-# of the run are in it. Each stop is a job of its own in `jobs/<name>-e<epochs>`, so that what is measured is not run
-# again.
-
+from rl_qg.studies.halving import Configuration, Halving, Trial, TrialResult
+from rl_qg.studies.jobs import Compose, Job, JobOutcomes, command_hash, is_done, run_jobs, run_on_cluster, seconds_of
+from rl_qg.studies.search_space import SearchFile, proposals
 
 WEIGHTS = "weights.json"  # in the folder of a training's job: the hash of the model at its stop
+FILE, PAGE, BEST = "search.json", "leaderboard", "best"
+OF_RUN = ("config.yaml", "run.json", "metrics.jsonl")  # copied beside the winner's model
 log = logging.getLogger(__name__)
 RunJobs = Callable[..., JobOutcomes]  # of jobs, and `on_done`
 
 
-@dataclass(frozen=True)
-class RunPlan:
-    """How a configuration is trained: the overrides that plan its epochs, and for an algorithm that cannot stop in
-    between the folder of its final model.
+def run_search(search: SearchFile, compose: Compose, *, dry_run: bool = False, run: RunJobs | None = None) -> None:
+    """Run what is not done and write the results.
+
+    Args:
+        search: the search file.
+        compose: makes the settings of a configuration.
+        dry_run: only print what the first rung would run.
+        run: runs jobs; None: as the file says, on this machine or on a cluster.
     """
+    runs, propose = SearchRuns(search, compose, run or _runner(search)), proposals(search)
+    if dry_run:
+        return _print_first_rung(search, runs, propose({}))
+    optuna = {"optuna": metadata.version("optuna")} if search.method == "optuna" else {}
+    versions = {**package_versions(), **optuna}
+    origin = {"code": git_state(Path(__file__)), "versions": versions, "hardware": hardware()}
 
-    overrides: tuple[str, ...]
-    final: str | None = None
+    def after_rung(halving: Halving) -> None:
+        write_search(runs, halving, origin)
+        if not search.keep_models:
+            runs.tidy(halving, kept=halving.rungs[-1].kept)
+
+    halving = Halving(search.plan, runs, after_rung)
+    scores: dict[int, float | None] = {}
+    while new := propose(scores):  # batch by batch, where proposals depend on scores
+        halving.start(new)
+        for one in new:
+            values = halving.values[one.number].get(search.rungs[0][0])
+            scores[one.number] = None if values is None else sum(values) / len(values)
+    if (equal := halving.without_effect()) and not search.allow_equal:
+        write_search(runs, halving, origin)
+        keys = ", ".join(dict.fromkeys(key for pair in equal for key in pair.keys))
+        raise InputError(
+            f"{keys} had no effect: after epoch {search.rungs[0][0]} the models of {len(equal)} pairs of "
+            f"configurations are equal bit for bit, such as {equal[0].first} and {equal[0].second}; take the key out "
+            f"of the space, or give allow_equal: true (see {search.output_dir / PAGE}.html)"
+        )
+    halving.finish()
+    if best := best_trial(search, halving):
+        runs.restore(best, halving)
+        write_search(runs, halving, origin)
+        if not search.keep_models:
+            runs.tidy(halving, kept=[best.configuration.number])
+        _log_winner(search, halving, best, write_best(runs, best))
+    if halving.failed:
+        number, failed = min(halving.failed.items())
+        rest = "the others are ranked" if best else "none is left"
+        raise InputError(
+            f"{len(halving.failed)} of {len(halving.configurations)} configurations failed and {rest}, see "
+            f"{search.output_dir / PAGE}.html; configuration {number}: {failed.fault}"
+        )
 
 
-@dataclass(frozen=True)
+def _runner(search: SearchFile) -> RunJobs:
+    if search.cluster is None:
+        return partial(run_jobs, devices=search.devices, title="search", threads=search.threads)
+    cluster: dict[str, Any] = asdict(search.cluster) | {"folder": search.output_dir / "cluster"}
+    return partial(run_on_cluster, **cluster, device=search.devices[0], threads=search.threads)
+
+
+def _print_first_rung(search: SearchFile, runs: "SearchRuns", configurations: Sequence[Configuration]) -> None:
+    for one in configurations:
+        for seed in search.seeds:
+            print(f"{one.number}  " + ", ".join(f"{key}={value}" for key, value in one.values.items()))
+            for job in runs.chain(Trial(one, seed, search.rungs[0][0])):
+                print(f"   {job.line()}")
+    print(f"{len(configurations)} configurations, {len(search.seeds)} runs of each; rungs {search.rungs}")
+
+
+def _log_winner(search: SearchFile, halving: Halving, trial: Trial, best: Path) -> None:
+    number, values = trial.configuration.number, trial.configuration.values.items()
+    log.info(
+        "best of %d: configuration %d (%s), %s %.4f after epoch %d: the model is in %s",
+        *(len(halving.configurations), number, ", ".join(f"{key}={shown}" for key, shown in values)),
+        *(search.measure.name, *halving.score(number), best),
+    )
+    if decided := [tie for tie in halving.ties if tie.decided]:
+        log.info("%d ties decided who was kept, by the order of the configurations", len(decided))
+    log.info("done: open %s", search.output_dir / f"{PAGE}.html")
+
+
+def best_trial(search: SearchFile, halving: Halving) -> Trial | None:
+    """The winner after its best epoch, with the first seed."""
+    if halving.winner is None:
+        return None
+    return Trial(halving.configurations[halving.winner], search.seeds[0], halving.score(halving.winner)[1])
+
+
+# --- How a configuration is trained ---
+
+
+def _plan(search: SearchFile, configuration: Configuration, compose: Compose) -> tuple[list[str], str | None]:
+    """The arguments of a configuration's training but for its seed; for an algorithm that cannot stop in between, the
+    folder of its final model.
+    """
+    arguments = [
+        f"preset={search.preset}",
+        *search.settings,
+        *configuration.overrides,
+        f"data.train={search.data.train}",
+        f"data.validation={search.data.validation}",
+        f"stages={search.stages}",
+    ]
+    settings = compose("train", arguments)
+    where, planned = f"{search.file}: configuration {configuration.number}", search.planned_epochs
+    if not search.measure.commands and search.measure.name == "held_out" and not settings.held_out:
+        raise InputError(
+            f"{where}: measure: held_out is not measured: give held_out in settings, such as held_out=bartscore"
+        )
+    if not search.measure.commands and search.measure.name == "reward_greedy" and search.stages == "ce":
+        raise InputError(
+            f"{where}: measure: reward_greedy is not measured: stages: ce has no reward; give stages: scst or both, "
+            "or measure: held_out"
+        )
+    if search.stages == "ce":
+        arguments.append(f"ce.epochs={planned}")
+    else:
+        first = settings.ce.epochs if search.stages == "both" else 0
+        if planned <= first:
+            raise InputError(
+                f"{where}: rungs: ce.epochs={first:g} leaves none of {planned} epochs to scst; raise the last rung"
+            )
+        arguments.append(f"scst.epochs={planned - first:g}")
+    if search.go_on_to is not None and (changing := _depend_on_plan(settings, search.stages)):
+        raise InputError(
+            f"{where}: go_on_to: {search.go_on_to}: to go on beyond the last rung, schedules must not depend on the "
+            f"planned epochs; set {', '.join(changing)}, or go_on_to: null"
+        )
+    if settings.algorithm == "scst" or (search.stages == "ce" and settings.algorithm == "best_of_n"):
+        return arguments, None
+    if len(search.rungs) > 1 or search.go_on_to is not None or not search.measure.commands:
+        raise InputError(
+            f"{where}: algorithm={settings.algorithm} does not stop and go on: give a single rung, go_on_to: null and "
+            "measure.commands"
+        )
+    return arguments, "ce" if search.stages == "ce" else "scst"
+
+
+def _depend_on_plan(settings: Settings, stages: str) -> list[str]:
+    """What to set so that the first epochs of a longer plan are those of a shorter one."""
+    wanted: list[tuple[str, Any, Any]] = [("training.rate_schedule", settings.training.rate_schedule, "constant")]
+    if stages != "scst":
+        wanted.append(("ce.warmup_fraction", settings.ce.warmup_fraction, 0))
+    if stages != "ce":
+        wanted.append(("scst.warmup_fraction", settings.scst.warmup_fraction, 0))
+        wanted.append(("scst.schedule", settings.scst.schedule, "constant"))
+    return [f"{key}={needed}" for key, value, needed in wanted if value != needed]
+
+
+def _sources(search: SearchFile) -> dict[str, str]:
+    """SHA-256 of the data files; a data set of the Hub or the embedded corpus is named by itself."""
+    hashes = {}
+    for name, value in asdict(search.data).items():
+        several = value[1:-1].split(",") if value.startswith("[") and value.endswith("]") else [value]
+        for number, source in enumerate(map(str.strip, several), 1):
+            if not is_hub_name(source):
+                hashes[name if number == 1 else f"{name}-{number}"] = file_hash(existing_file(source))
+    return hashes
+
+
+def stops(search: SearchFile) -> list[int]:
+    """The epochs after which runs may stop, in their order."""
+    on_the_way = [epochs for part in search.plan.stops() for epochs in part]
+    return [*on_the_way, *range(search.rungs[-1][0] + 1, (search.go_on_to or 0) + 1)]
+
+
 class SearchRuns:
     """Makes the jobs of trials and reads what they measured.
 
     Args:
         search: the search file.
-        run_jobs: runs jobs that are not done, and calls `on_done` with each that ended well, before it is recorded as
-            done.
-        plan_of: how a configuration is trained.
-        sources: SHA-256 of the data files.
+        compose: makes the settings of a configuration.
+        run: runs jobs that are not done, and calls `on_done` with each that ended well, before it is recorded as done.
     """
 
-    search: SearchFile
-    run_jobs: RunJobs
-    plan_of: Callable[[Configuration], RunPlan]
-    sources: Mapping[str, str]
+    def __init__(self, search: SearchFile, compose: Compose, run: RunJobs) -> None:
+        self.search, self.compose, self.run_jobs, self.sources = search, compose, run, _sources(search)
+        self._plans: dict[int, tuple[list[str], str | None]] = {}
 
     def __call__(self, trials: Sequence[Trial]) -> dict[tuple[int, int, int], TrialResult]:
         """Run trials; what is done is read again."""
@@ -289,49 +226,47 @@ class SearchRuns:
         outcomes = self.run_jobs(jobs, on_done=note_weights)
         return {trial.key: self._result(trial, chains[trial.key], outcomes) for trial in trials}
 
-    def command(self, configuration: Configuration, seed: int) -> list[str]:
-        search = self.search
-        return [
-            f"preset={search.preset}",
-            *search.settings,
-            *configuration.overrides,
-            f"data.train={search.data.train}",
-            f"data.validation={search.data.validation}",
-            f"stages={search.stages}",
-            *self.plan_of(configuration).overrides,
-            f"seed={seed}",
-        ]
+    def plan(self, configuration: Configuration) -> tuple[list[str], str | None]:
+        """`_plan`, composed once."""
+        if configuration.number not in self._plans:
+            self._plans[configuration.number] = _plan(self.search, configuration, self.compose)
+        return self._plans[configuration.number]
 
-    def name(self, configuration: Configuration, seed: int) -> str:
-        arguments = [*self.command(configuration, seed), *(f"{key}={value}" for key, value in self.sources.items())]
-        return f"{configuration.number}-s{seed}-{command_hash('train', arguments, self.search.output_dir)}"
+    def name(self, trial: Trial) -> str:
+        sources = (f"{key}={value}" for key, value in self.sources.items())
+        arguments = [*self.plan(trial.configuration)[0], f"seed={trial.seed}", *sources]
+        digest = command_hash("train", arguments, self.search.output_dir)
+        return f"{trial.configuration.number}-s{trial.seed}-{digest}"
 
-    def folder(self, configuration: Configuration, seed: int) -> Path:
-        return self.search.output_dir / "runs" / self.name(configuration, seed)
+    def folder(self, trial: Trial) -> Path:
+        return self.search.output_dir / "runs" / self.name(trial)
 
     def model(self, trial: Trial) -> Path:
-        run, final = self.folder(trial.configuration, trial.seed), self.plan_of(trial.configuration).final
-        return run / final if final else stop_folder(run, trial.epochs)
+        final = self.plan(trial.configuration)[1]
+        return self.folder(trial) / final if final else stop_folder(self.folder(trial), trial.epochs)
+
+    def measured(self, trial: Trial) -> Path:
+        """The folder of what the commands of the measure write."""
+        return self.search.output_dir / "measured" / f"{self.name(trial)}-e{trial.epochs}"
 
     def chain(self, trial: Trial) -> list[Job]:
         """The jobs of a trial, in their order: training, then the commands of the measure."""
-        name = self.name(trial.configuration, trial.seed)
-        label, out, model = f"{name}-e{trial.epochs}", self._out(trial), self.model(trial)
+        name, root = self.name(trial), self.search.output_dir
+        label, (arguments, final) = f"{name}-e{trial.epochs}", self.plan(trial.configuration)
 
-        def job(kind: str, label: str, words: Sequence[str], needs: Sequence[str]) -> Job:
-            folder = self.search.output_dir / "jobs" / label
-            return Job(label, kind, trial.seed, kind, tuple(words), folder, tuple(needs), exclusive=name)
+        def job(label: str, command: str, words: Sequence[str], needs: Sequence[str]) -> Job:
+            where = root / "jobs" / label
+            return Job(label, command, trial.seed, command, tuple(words), where, tuple(needs), exclusive=name)
 
-        stop = [] if self.plan_of(trial.configuration).final else [f"training.stop_after={trial.epochs}"]
-        folder = self.folder(trial.configuration, trial.seed)
-        train = [*self.command(trial.configuration, trial.seed), *stop, f"output_dir={folder}"]
+        stop = [] if final else [f"training.stop_after={trial.epochs}"]
+        train = [*arguments, f"seed={trial.seed}", *stop, f"output_dir={self.folder(trial)}"]
         earlier = [f"{name}-e{epochs}" for epochs in stops(self.search) if epochs < trial.epochs]
-        jobs = [job("train", label, train, earlier[-1:])]
-        data = {"train": self.search.data.train, "validation": self.search.data.validation}
+        jobs = [job(label, "train", train, earlier[-1:])]
+        names = {"model": self.model(trial), "seed": trial.seed, "out": self.measured(trial)}
         for text in self.search.measure.commands:
-            words = [word.format(model=model, seed=trial.seed, out=out, **data) for word in shlex.split(text)]
-            digest = command_hash(words[0], words[1:], self.search.output_dir)
-            jobs.append(job(words[0], f"{label}-{words[0]}-{digest}", words[1:], [jobs[-1].name]))
+            words = [word.format(**names, **asdict(self.search.data)) for word in shlex.split(text)]
+            digest = command_hash(words[0], words[1:], root)
+            jobs.append(job(f"{label}-{words[0]}-{digest}", words[0], words[1:], [jobs[-1].name]))
         return jobs
 
     def measures(self, trial: Trial) -> dict[str, float]:
@@ -343,42 +278,36 @@ class SearchRuns:
         path = self.chain(trial)[0].folder / WEIGHTS
         return str(read_json(path)["weights"]) if path.exists() else None
 
-    def tidy(self, halving: Halving, left: Sequence[int]) -> None:
-        """Delete checkpoints of the configurations that have `left` the race, and the weights of every measured model
-        but the best one of each configuration.
+    def tidy(self, halving: Halving, kept: Sequence[int]) -> None:
+        """Delete checkpoints of the configurations that are not `kept`, and the weights of every measured model but
+        the best one of each configuration.
         """
         for number, by_epochs in halving.values.items():
-            configuration = halving.configurations[number]
+            best = halving.score(number)[1] if by_epochs else 0
             for seed in self.search.seeds:
-                run = self.folder(configuration, seed)
-                for checkpoint in run.glob("checkpoint-*") if number in left else ():
+                run = self.folder(Trial(halving.configurations[number], seed, best))
+                for checkpoint in run.glob("checkpoint-*") if number not in kept else ():
                     shutil.rmtree(checkpoint, ignore_errors=True)
-                best = halving.score(number)[1] if by_epochs else None
-                for epochs in by_epochs:
-                    if epochs != best:
-                        for weights in stop_folder(run, epochs).glob("*.safetensors"):
-                            weights.unlink()
+                for stop in (stop_folder(run, epochs) for epochs in by_epochs if epochs != best):
+                    for weights in stop.glob("*.safetensors"):
+                        weights.unlink()
 
     def restore(self, trial: Trial, halving: Halving) -> None:
         """Train a run again where the weights of this stop were deleted: a search with another measure preferred other
         epochs. The run is the same bit for bit; all its measured stops are made again.
         """
-        run, noted = self.folder(trial.configuration, trial.seed), self.weights(trial) is not None
-        if not noted or any(self.model(trial).glob("*.safetensors")):
+        run = self.folder(trial)
+        if self.weights(trial) is None or any(self.model(trial).glob("*.safetensors")):
             return
         log.info("%s: the weights after epoch %d were deleted; training it again", run, trial.epochs)
         trials = [replace(trial, epochs=epochs) for epochs in sorted(halving.values[trial.configuration.number])]
         for one in trials:  # before the run, so that an interruption leaves nothing that seems done
-            for folder in (*(job.folder for job in self.chain(one)), self._out(one)):
+            for folder in (*(job.folder for job in self.chain(one)), self.measured(one)):
                 shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(run, ignore_errors=True)
         result = self(trials)[trial.key]
         if result.fault is not None:
             raise InputError(f"{run}: cannot be trained again: {result.fault}; give the same command again")
-
-    def _out(self, trial: Trial) -> Path:
-        name = self.name(trial.configuration, trial.seed)
-        return self.search.output_dir / "measured" / f"{name}-e{trial.epochs}"
 
     def _result(self, trial: Trial, chain: Sequence[Job], outcomes: JobOutcomes) -> TrialResult:
         for job in chain:
@@ -386,32 +315,14 @@ class SearchRuns:
                 return TrialResult(None, fault=f"{outcomes.failed[job.name]} (log: {job.folder / 'log.txt'})")
             if not is_done(job):
                 return TrialResult(None, fault="not run: an earlier part of the run failed, or its worker was killed")
+        measure = self.search.measure
+        path, at = self.model(trial) / MEASURES, ["measures", measure.name]
+        if measure.commands:
+            path, at = self.measured(trial) / str(measure.file), measure.value
         try:
-            return TrialResult(self._value(trial), self.weights(trial))
+            return TrialResult(_number_at(path, at), self.weights(trial))
         except InputError as error:
             return TrialResult(None, fault=str(error))
-
-    def _value(self, trial: Trial) -> float:
-        measure = self.search.measure
-        if not measure.commands:
-            path, at = self.model(trial) / MEASURES, ["measures", measure.name]
-        else:
-            assert measure.file is not None
-            path, at = self._out(trial) / measure.file, measure.value
-        value = _at(read_json(path), at, path)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputError(f"{path}: {' '.join(at)} is no number, but {value!r}")
-        return float(value)
-
-
-def stops(search: SearchFile) -> list[int]:
-    """The epochs after which runs may stop, in their order."""
-    found, before = list[int](), 0
-    for epochs, _ in search.rungs:
-        step = (search.every or epochs) if before else epochs
-        found += [*range(before + step, epochs, step), epochs]
-        before = epochs
-    return [*found, *range(before + 1, (search.go_on_to or 0) + 1)]
 
 
 def note_weights(job: Job) -> None:
@@ -427,9 +338,9 @@ def note_weights(job: Job) -> None:
         write_json(job.folder / WEIGHTS, {"weights": hashlib.sha256("".join(hashes).encode()).hexdigest()})
 
 
-def _at(content: Any, keys: Sequence[str], path: Path) -> Any:
-    """The value in nested JSON; `key=text` takes the first item of a list whose key has this value."""
-    value = content
+def _number_at(path: Path, keys: Sequence[str]) -> float:
+    """The number in nested JSON; `key=text` takes the first item of a list whose key has this value."""
+    value = read_json(path)
     for key in keys:
         name, equals, text = key.partition("=")
         try:
@@ -439,122 +350,106 @@ def _at(content: Any, keys: Sequence[str], path: Path) -> Any:
                 value = value[int(key)] if isinstance(value, list) else value[key]
         except (KeyError, IndexError, ValueError, TypeError, StopIteration, AttributeError):
             raise InputError(f"{path}: there is no {key!r} of {' '.join(keys)}; see measure") from None
-    return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{path}: {' '.join(keys)} is no number, but {value!r}")
+    return float(value)
 
 
-FILE, PAGE, BEST = "search.json", "leaderboard", "best"
-OF_RUN = ("config.yaml", "run.json", "metrics.jsonl")  # copied beside the winner's model
+# --- What is written ---
 
 
-def origin_of(search: SearchFile) -> dict[str, Any]:
-    """With what the search is made: code, versions, hardware."""
-    optuna = {"optuna": metadata.version("optuna")} if search.method == "optuna" else {}
-    return {"code": git_state(Path(__file__)), "versions": {**package_versions(), **optuna}, "hardware": hardware()}
-
-
-def write_search(search: SearchFile, runs: SearchRuns, halving: Halving, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """Write record and leaderboard of what is done so far; return the record. `origin` is that of `origin_of`."""
-    rows = [*_configurations(search, runs, halving)]
-    plan = asdict(halving.plan) | {"planned_epochs": search.planned_epochs}
+def write_search(runs: SearchRuns, halving: Halving, origin: Mapping[str, Any]) -> None:
+    """Write record and leaderboard of what is done so far; `origin`: code, versions and hardware that made it."""
+    search, measure = runs.search, runs.search.measure
+    rows = [*_configurations(runs, halving)]
     record: dict[str, Any] = {
         "search": {"file": search.file, **asdict(search), "output_dir": str(search.output_dir)},
         **origin,
         "data": {**asdict(search.data), "sha256": dict(runs.sources)},
         "measure": {
-            "name": search.measure.name,
-            "better": "higher" if search.measure.higher else "lower",
-            "signature": None if search.measure.commands else measure_signatures().get(search.measure.name),
+            "name": measure.name,
+            "better": "higher" if measure.higher else "lower",
+            "signature": None if measure.commands else measure_signatures().get(measure.name),
         },
-        "plan": plan,
-        "winner": _winner(search, runs, halving),
+        "plan": asdict(halving.plan) | {"planned_epochs": search.planned_epochs},
+        "winner": _winner(runs, halving),
         "configurations": rows,
         "rungs": [asdict(rung) for rung in halving.rungs],
         "ties": [asdict(tie) for tie in halving.ties],
         "without_effect": [asdict(pair) for pair in halving.without_effect()],
-        "failed": [{"configuration": number, **asdict(item)} for number, item in sorted(halving.failed.items())],
+        "failed": [{"configuration": number, **asdict(failed)} for number, failed in sorted(halving.failed.items())],
     }
     write_json(search.output_dir / FILE, record)
     with atomic_writer(search.output_dir / f"{PAGE}.csv") as stream:
         stream.write(as_csv([_csv_row(row) for row in rows]))
     write_page(search.output_dir, PAGE, _page(search, record))
-    return record
 
 
-def write_best(search: SearchFile, runs: SearchRuns, halving: Halving) -> Path:
+def write_best(runs: SearchRuns, trial: Trial) -> Path:
     """Copy the winner's model of the first seed to `best/`, with the files of its run and the record of the search."""
-    assert halving.winner is not None
-    trial = best_trial(search, halving)
-    best, run = search.output_dir / BEST, runs.folder(trial.configuration, trial.seed)
-    partial = best.with_name(f"{BEST}.part")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(runs.model(trial), partial)
-    for path in (*(run / name for name in OF_RUN), search.output_dir / FILE):
+    root = runs.search.output_dir
+    best, part = root / BEST, root / f"{BEST}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    shutil.copytree(runs.model(trial), part)
+    for path in (*(runs.folder(trial) / name for name in OF_RUN), root / FILE):
         if path.exists():
-            shutil.copy2(path, partial)
+            shutil.copy2(path, part)
     shutil.rmtree(best, ignore_errors=True)
-    partial.rename(best)
+    part.rename(best)
     return best
 
 
-def best_trial(search: SearchFile, halving: Halving) -> Trial:
-    """The winner after its best epoch, with the first seed."""
-    assert halving.winner is not None
-    return Trial(halving.configurations[halving.winner], search.seeds[0], halving.score(halving.winner)[1])
-
-
-def _winner(search: SearchFile, runs: SearchRuns, halving: Halving) -> dict[str, Any] | None:
-    if halving.winner is None:
+def _winner(runs: SearchRuns, halving: Halving) -> dict[str, Any] | None:
+    if not (trial := best_trial(runs.search, halving)):
         return None
-    trial = best_trial(search, halving)
     return {
         "configuration": trial.configuration.number,
         "epochs": trial.epochs,
         "seed": trial.seed,
-        "value": halving.score(halving.winner)[0],
+        "value": halving.score(trial.configuration.number)[0],
         "settings": list(trial.configuration.overrides),
         "model": str(runs.model(trial)),
     }
 
 
-def _configurations(search: SearchFile, runs: SearchRuns, halving: Halving) -> Iterator[dict[str, Any]]:
+def _configurations(runs: SearchRuns, halving: Halving) -> Iterator[dict[str, Any]]:
     """One record for each configuration: the ranked ones in their order, then those that are not ranked."""
     ranked = halving.leaders()
-    rest = [number for number in halving.configurations if number not in ranked]
-    for rank, number in enumerate([*ranked, *rest], 1):
+    for rank, number in enumerate(dict.fromkeys([*ranked, *halving.configurations]), 1):
         by_epochs = halving.values.get(number, {})
+        ties = [tie.configurations for tie in halving.ties if number in tie.configurations]
         row: dict[str, Any] = {
             "rank": rank if number in ranked else None,
             "configuration": number,
             "values": dict(halving.configurations[number].values),
             "outcome": _outcome(halving, number),
-            "tied_with": sorted({other for tie in halving.ties if number in tie.configurations
-                                 for other in tie.configurations} - {number}),
-        }  # fmt: skip
+            "tied_with": sorted({other for tie in ties for other in tie} - {number}),
+        }
         if by_epochs:
             _, best = halving.score(number)
             mean, low, high = mean_of_seeds(by_epochs[best])
             row |= {"value": mean, "low": low, "high": high, "by_seed": by_epochs[best], "epochs": best}
             row["trained"] = max(by_epochs)
-        row["runs"] = [*_runs(search, runs, halving, number)]
+        row["runs"] = [
+            _run_record(runs, Trial(halving.configurations[number], seed, epochs), values[place])
+            for place, seed in enumerate(runs.search.seeds)
+            for epochs, values in sorted(by_epochs.items())
+        ]
         yield row
 
 
-def _runs(search: SearchFile, runs: SearchRuns, halving: Halving, number: int) -> Iterator[dict[str, Any]]:
-    configuration = halving.configurations[number]
-    for seed in search.seeds:
-        for epochs, values in sorted(halving.values.get(number, {}).items()):
-            trial = Trial(configuration, seed, epochs)
-            chain = runs.chain(trial)
-            yield {
-                "seed": seed,
-                "epochs": epochs,
-                "value": values[search.seeds.index(seed)],
-                "measures": runs.measures(trial),
-                "weights": runs.weights(trial),
-                "commands": [job.line() for job in chain],
-                "seconds": [job_record(job)["seconds"] for job in chain if is_done(job)],
-                "folder": str(runs.folder(configuration, seed)),
-            }
+def _run_record(runs: SearchRuns, trial: Trial, value: float) -> dict[str, Any]:
+    chain = runs.chain(trial)
+    return {
+        "seed": trial.seed,
+        "epochs": trial.epochs,
+        "value": value,
+        "measures": runs.measures(trial),
+        "weights": runs.weights(trial),
+        "commands": [job.line() for job in chain],
+        "seconds": [seconds_of(job) for job in chain if is_done(job)],
+        "folder": str(runs.folder(trial)),
+    }
 
 
 def _outcome(halving: Halving, number: int) -> str:
@@ -580,14 +475,11 @@ def _csv_row(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# --- The page ---
-
-
 def _page(search: SearchFile, record: Mapping[str, Any]) -> Page:
-    plan, measure, winner = record["plan"], record["measure"], record["winner"]
+    plan, measure, winner, rows = (record[key] for key in ("plan", "measure", "winner", "configurations"))
     rungs = ", ".join(f"after epoch {epochs} the best {keep} are kept" for epochs, keep in plan["rungs"])
     facts = [
-        f"{len(record['configurations'])} configurations ({search.method}), {len(record['failed'])} failed; seeds "
+        f"{len(rows)} configurations ({search.method}), {len(record['failed'])} failed; seeds "
         f"{', '.join(map(str, plan['seeds']))}; {rungs}; {plan['planned_epochs']} planned",
         f"Ranked by {measure['name']} on {search.data.validation} ({measure['better']} is better)",
     ]
@@ -599,52 +491,45 @@ def _page(search: SearchFile, record: Mapping[str, Any]) -> Page:
     )
     if len(plan["seeds"]) < 2:
         note += " With one seed there are no intervals: small differences may be chance."
-    tables = [Table("Leaderboard", [_shown(row) for row in record["configurations"]], note)]
-    if record["ties"]:
-        ties = [_shown_tie(tie) for tie in record["ties"]]
-        tables.append(Table("Ties", ties, "Equal values are ranked by the order of the configurations."))
-    if record["without_effect"]:
-        equal = [
-            {"configurations": f"{pair['first']}, {pair['second']}", "keys": ", ".join(pair["keys"]),
-             "seed": str(pair["seed"])}
-            for pair in record["without_effect"]
-        ]  # fmt: skip
-        tables.append(Table("Settings without effect", equal, "Their models are equal bit for bit at the first rung."))
-    tables.append(Table("Runs", [*_shown_runs(record)], f"Their commands are in {FILE}."))
-    signature = measure["signature"]
-    return Page("search", Path(search.file).stem, facts, tables, {measure["name"]: signature} if signature else {})
-
-
-def _shown(row: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "rank": NONE if row["rank"] is None else str(row["rank"]),
-        "configuration": str(row["configuration"]),
-        **row["values"],
-        "value": estimate_text(row, 4),
-        "epochs": str(row.get("epochs", NONE)),
-        "trained": str(row.get("trained", NONE)),
-        "tied with": ", ".join(map(str, row["tied_with"])),
-        "outcome": row["outcome"],
-    }
-
-
-def _shown_tie(tie: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "after epoch": str(tie["epochs"]),
-        "value": f"{tie['value']:.4f}",
-        "configurations": ", ".join(map(str, tie["configurations"])),
-        "who was kept": "decided by their order" if tie["decided"] else "not affected",
-    }
-
-
-def _shown_runs(record: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    for row in record["configurations"]:
-        for run in row["runs"]:
-            measured = {name: f"{value:.4f}" for name, value in run["measures"].items()}
-            yield {
-                "configuration": str(row["configuration"]),
-                "seed": str(run["seed"]),
-                "epochs": str(run["epochs"]),
-                **measured,
-                **{record["measure"]["name"]: f"{run['value']:.4f}"},
-            }
+    leaders = [
+        {
+            "rank": NONE if row["rank"] is None else str(row["rank"]),
+            "configuration": str(row["configuration"]),
+            **row["values"],
+            "value": estimate_text(row, 4),
+            "epochs": str(row.get("epochs", NONE)),
+            "trained": str(row.get("trained", NONE)),
+            "tied with": ", ".join(map(str, row["tied_with"])),
+            "outcome": row["outcome"],
+        }
+        for row in rows
+    ]
+    ties = [
+        {
+            "after epoch": str(tie["epochs"]),
+            "value": f"{tie['value']:.4f}",
+            "configurations": ", ".join(map(str, tie["configurations"])),
+            "who was kept": "decided by their order" if tie["decided"] else "not affected",
+        }
+        for tie in record["ties"]
+    ]
+    equal = [
+        {"configurations": f"{pair['first']}, {pair['second']}", "keys": ", ".join(pair["keys"])}
+        | {"seed": str(pair["seed"])}
+        for pair in record["without_effect"]
+    ]
+    measured = [
+        {"configuration": str(row["configuration"]), "seed": str(run["seed"]), "epochs": str(run["epochs"])}
+        | {name: f"{value:.4f}" for name, value in (run["measures"] | {measure["name"]: run["value"]}).items()}
+        for row in rows
+        for run in row["runs"]
+    ]
+    tables = [
+        Table("Leaderboard", leaders, note),
+        Table("Ties", ties, "Equal values are ranked by the order of the configurations."),
+        Table("Settings without effect", equal, "Their models are equal bit for bit at the first rung."),
+        Table("Runs", measured, f"Their commands are in {FILE}."),
+    ]
+    shown = [table for table in tables if table.rows or table.title in ("Leaderboard", "Runs")]
+    signatures = {measure["name"]: measure["signature"]} if measure["signature"] else {}
+    return Page("search", Path(search.file).stem, facts, shown, signatures)

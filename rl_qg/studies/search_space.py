@@ -1,47 +1,72 @@
-"""The space of a search and the configurations that are taken from it: all of a grid, some at random, or as Optuna
-proposes.
+"""The file of a search, its space, and the configurations that are taken from it: all of a grid, some at random, or as
+Optuna proposes.
 
-A key has a list of values, or a range `{low, high}` with `log: true` or `integer: true`. A value may be a mapping of
-several keys that change together. Values are kept as they are typed after `key=`.
+A key of the space has a list of values, or a range `{low, high}` with `log: true` or `integer: true`. A value may be a
+mapping of several keys that change together. Values are kept as they are typed after `key=`.
 """
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from typing import Any, Protocol
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.settings.yaml_files import as_overrides, command_line_text
-from rl_qg.studies.halving import Configuration
+from rl_qg.scoring.held_out import DIRECTION
+from rl_qg.settings.keys import MISSING
+from rl_qg.settings.yaml_files import as_overrides, command_line_text, listed_values
+from rl_qg.studies.halving import Configuration, Plan
+from rl_qg.studies.job_files import JobFile, device_fault, file_content, item, read_job_file
 
-METHODS = ("grid", "random", "optuna")
-DIGITS = 3  # of numbers that are drawn
 DRAWS = 100  # in vain, before a space counts as exhausted
+Point = tuple[str, tuple[str, ...]]  # a value as it is shown, and its overrides
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from low to high, uniform in their value or in their logarithm."""
+    """Numbers of a key from low to high, uniform in their value or in their logarithm."""
 
+    key: str
     low: float
     high: float
     log: bool = False
     integer: bool = False
 
-    def text(self, value: float) -> str:
+    def point(self, value: float) -> Point:
         """A number as it is typed, with three digits."""
+        near = min(self.high, max(self.low, float(f"{value:.3g}")))
+        text = str(round(value)) if self.integer else f"{near:g}"
+        return text, (f"{self.key}={text}",)
+
+    def draw(self, rng: random.Random) -> Point:
+        if self.integer and not self.log:
+            return self.point(rng.randint(int(self.low), int(self.high)))
+        if not self.log:
+            return self.point(rng.uniform(self.low, self.high))
+        return self.point(math.exp(rng.uniform(math.log(self.low), math.log(self.high))))
+
+    def suggest(self, trial: Any) -> Point:
         if self.integer:
-            return str(round(value))
-        return f"{min(self.high, max(self.low, float(f'{value:.{DIGITS}g}'))):g}"
+            return self.point(trial.suggest_int(self.key, int(self.low), int(self.high), log=self.log))
+        return self.point(trial.suggest_float(self.key, self.low, self.high, log=self.log))
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several values: as it is shown, and its overrides."""
+    """One of several values of a key: the overrides of each, by what is shown."""
 
-    values: tuple[tuple[str, tuple[str, ...]], ...]
+    key: str
+    values: Mapping[str, tuple[str, ...]]
+
+    def draw(self, rng: random.Random) -> Point:
+        return rng.choice([*self.values.items()])
+
+    def suggest(self, trial: Any) -> Point:
+        shown = trial.suggest_categorical(self.key, [*self.values])
+        return shown, self.values[shown]
 
 
 Space = Mapping[str, Range | Choice]
@@ -58,102 +83,238 @@ def _dimension(key: str, value: Any, where: str) -> Range | Choice:
     if key == "seed":
         raise InputError(f"{where}: seeds are repetitions of every configuration and not a choice; give seeds: [1, 2]")
     if isinstance(value, dict):
-        return _range(value, where)
-    items = value if isinstance(value, list) else [value]
-    if not items:
-        raise InputError(f"{where}: give at least one value")
-    choices = {}
-    for item in items:
-        together = isinstance(item, dict)
-        overrides = tuple(as_overrides(item, where)) if together else (f"{key}={command_line_text(item)}",)
-        shown = ", ".join(overrides) if together else command_line_text(item)
+        return _range(key, value, where)
+    choices: dict[str, tuple[str, ...]] = {}
+    for one in value if isinstance(value, list) else [value]:
+        overrides = as_overrides(one, where) if isinstance(one, dict) else [f"{key}={command_line_text(one)}"]
+        shown = ", ".join(overrides) if isinstance(one, dict) else command_line_text(one)
         if shown in choices:
             raise InputError(f"{where}: {shown} is given twice")
-        choices[shown] = overrides
-    return Choice(tuple(choices.items()))
+        choices[shown] = tuple(overrides)
+    if not choices:
+        raise InputError(f"{where}: give at least one value")
+    return Choice(key, choices)
 
 
-def _range(value: Mapping[str, Any], where: str) -> Range:
-    known = {"low", "high", "log", "integer"}
-    if not {"low", "high"} <= value.keys() <= known:
+def _range(key: str, value: Mapping[str, Any], where: str) -> Range:
+    if not {"low", "high"} <= value.keys() <= {"low", "high", "log", "integer"}:
         raise InputError(f"{where}: expected a list of values, or a range with low, high, and log or integer")
     try:
         low, high = float(value["low"]), float(value["high"])
     except (TypeError, ValueError):
         raise InputError(f"{where}: low and high are not numbers") from None
     log, integer = (value.get(name, False) for name in ("log", "integer"))
-    if not (isinstance(log, bool) and isinstance(integer, bool)):
-        raise InputError(f"{where}: log and integer are true or false")
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise InputError(f"{where}: low={low:g} is not below high={high:g}")
-    if integer and not (low.is_integer() and high.is_integer()):
-        raise InputError(f"{where}: integer: true needs whole numbers, not low={low:g} and high={high:g}")
-    if log and low <= 0:
-        raise InputError(f"{where}: log: true needs low above 0")
-    return Range(low, high, log, integer)
-
-
-# --- Proposals ---
-
-
-class Proposals(Protocol):
-    """Where the configurations of the first rung come from."""
-
-    def next(self, scores: Mapping[int, float | None]) -> list[Configuration]:
-        """The next configurations to measure; none at the end.
-
-        Args:
-            scores: of all earlier ones by number; None for those that failed.
-        """
+    faults = {
+        "log and integer are true or false": not (isinstance(log, bool) and isinstance(integer, bool)),
+        f"low={low:g} is not below high={high:g}": not -math.inf < low < high < math.inf,
+        f"integer: true needs whole numbers, not low={low:g} and high={high:g}": (
+            integer and not (low.is_integer() and high.is_integer())
+        ),
+        "log: true needs low above 0": log and low <= 0,
+    }
+    for fault, holds in faults.items():
+        if holds:
+            raise InputError(f"{where}: {fault}")
+    return Range(key, low, high, log, integer)
 
 
 @dataclass
-class Fixed:
-    """Configurations that do not depend on scores."""
+class SearchData:
+    """What is learned from, and what is measured on: files or Hub data sets, as in `rl-qg train`."""
 
-    configurations: Sequence[Configuration]
-
-    def next(self, scores: Mapping[int, float | None]) -> list[Configuration]:
-        return [item for item in self.configurations if item.number not in scores]
+    train: str = MISSING
+    validation: str = MISSING
 
 
-def grid(space: Space, file: str) -> Fixed:
+@dataclass
+class Measure:
+    """The criterion.
+
+    Args:
+        name: of a measure of training's own evaluation (`rl_qg.scoring.held_out`), or of what the commands
+            measure.
+        better: higher or lower; None: as known for the name.
+        commands: further commands of `rl-qg` after each training, with `{model}`, `{train}`, `{validation}`, `{seed}`
+            and `{out}`, a folder for their results.
+        file: the JSON file, below `{out}`, with their result.
+        value: where the number is in it: keys, positions in lists, and `key=text` for the first item of a list with
+            that value.
+    """
+
+    name: str = "bleu4"
+    better: str | None = item(None, choices=("higher", "lower"))
+    commands: list[str] = item([])
+    file: str | None = None
+    value: list[str] = item([])
+
+    @property
+    def higher(self) -> bool:
+        return DIRECTION[self.name] > 0 if self.better is None else self.better == "higher"
+
+
+@dataclass
+class Cluster:
+    """The scheduler that runs the jobs (submitit), and its parameters, such as `timeout_min` and `slurm_partition`."""
+
+    kind: str = item("slurm", choices=("slurm", "local"))
+    parameters: dict[str, Any] = item({})
+
+
+@dataclass
+class SearchFile(JobFile):
+    """A search file, which may begin from one that comes with the package (`base`). Overrides are written as on the
+    command line, `key=value`. `docs/how-to/search.md` explains the keys.
+    """
+
+    output_dir: Path = MISSING
+    data: SearchData = item(SearchData)
+    space: dict[str, Any] = MISSING
+    stages: str = item("ce", choices=("ce", "scst", "both"))
+    preset: str = "paper"
+    settings: list[str] = item([], form=as_overrides)
+    method: str = item("grid", choices=("grid", "random", "optuna"))
+    configurations: int | None = item(None, least=1)
+    batch: int = item(8, least=1)
+    seed: int = 0
+    rungs: list[list[int]] = item([[2, 5], [8, 1]])
+    every: int | None = item(1, least=1)
+    go_on_to: int | None = None
+    seeds: list[int] = item([1], required=True, least=0, form=listed_values)
+    measure: Measure = item(Measure, form=lambda value, where: {"name": value} if isinstance(value, str) else value)
+    allow_equal: bool = False
+    devices: list[str] = item(["cpu"], required=True, form=listed_values, fault=device_fault)
+    threads: int = item(1, least=1)
+    cluster: Cluster | None = None
+    keep_models: bool = False
+
+    kind, page, shown_keys = "search", "docs/how-to/search.md", "data, space, rungs"
+    whole = ("space", "settings")
+    set_itself = "{} is set by the search itself (data, stages, rungs, seeds, output_dir)"
+
+    @property
+    def plan(self) -> Plan:
+        rungs = tuple((epochs, keep) for epochs, keep in self.rungs)
+        return Plan(rungs, self.every, self.go_on_to, tuple(self.seeds), self.measure.higher)
+
+    @property
+    def planned_epochs(self) -> int:
+        """The passes over the data that every run plans: the last rung, or as far as the winner may go on."""
+        return max(self.rungs[-1][0], self.go_on_to or 0)
+
+    def dimensions(self) -> Space:
+        return read_space(self.space, self.file)
+
+    def own_keys(self) -> Sequence[str]:
+        of_stage = "ce.epochs" if self.stages == "ce" else "scst.epochs"
+        return ("seed", "output_dir", "stages", "data.train", "data.validation", "training.stop_after", of_stage)
+
+    def overrides(self) -> Sequence[str]:
+        choices = [one.values for one in self.dimensions().values() if isinstance(one, Choice)]
+        return [*self.settings, *(text for one in choices for texts in one.values() for text in texts), *self.space]
+
+    def complete(self) -> None:
+        self.seeds = list(dict.fromkeys(self.seeds))
+        self.dimensions()
+
+    def conflicts(self) -> Iterator[str]:
+        if not self.rungs or any(len(rung) != 2 or min(rung) < 1 for rung in self.rungs):
+            yield "rungs: expected pairs of epochs and configurations kept, such as [[2, 5], [8, 1]]"
+        else:
+            if any(later[0] <= rung[0] or later[1] > rung[1] for rung, later in pairwise(self.rungs)):
+                yield f"rungs: {self.rungs}: the epochs must rise, and no rung may keep more than the one before"
+            if self.go_on_to is not None and self.go_on_to <= self.rungs[-1][0]:
+                yield f"go_on_to: {self.go_on_to} is not above the last rung, {self.rungs[-1][0]}"
+        if (self.method == "grid") != (self.configurations is None):
+            yield "configurations: how many random or optuna proposes; a grid takes all"
+        yield from self._wrong_measure()
+
+    def _wrong_measure(self) -> Iterator[str]:
+        measure = self.measure
+        known = [name for name, direction in DIRECTION.items() if direction]
+        if not measure.commands:
+            if measure.name not in known:
+                yield f"measure: {measure.name!r} is not one of {', '.join(known)}; another one needs measure.commands"
+            if measure.file or measure.value:
+                yield "measure: file and value are for the result of commands"
+            return
+        if measure.name not in known and measure.better is None:
+            yield f"measure.better: say of {measure.name} which is better, higher or lower"
+        if not measure.file or not measure.value:
+            yield "measure: name the file of the commands' result, and where its value is"
+        for text in measure.commands:
+            try:
+                words = shlex.split(text)
+                text.format(model="", train="", validation="", seed=1, out="")
+            except (ValueError, KeyError, IndexError) as error:
+                yield f"measure.commands: {text!r} cannot be read ({error})"
+                continue
+            if not words or words[0] == "rl-qg":
+                yield f"measure.commands: {text!r}: begin with the command, such as generate model.path={{model}}"
+
+
+def read_search(
+    name: str, overrides: Sequence[str], shipped: Mapping[str, Path], *, allow_imports: bool = False
+) -> SearchFile:
+    """Read a search file, or one that comes with the package by its name."""
+    return read_job_file(SearchFile, name, overrides, _with_base(name, shipped, allow_imports))
+
+
+def _with_base(name: str, shipped: Mapping[str, Path], allow_imports: bool, depth: int = 0) -> dict[str, Any]:
+    path = Path(name)
+    if not path.exists():
+        if not path.suffix and name not in shipped:
+            raise InputError(f"{name}: no such file, and no search of this name; those are {', '.join(shipped)}")
+        path = shipped.get(name, path)
+    content = file_content(SearchFile, path, allow_imports)
+    base = content.pop("base", None)
+    if base is None:
+        return content
+    if depth or base not in shipped:
+        raise InputError(f"{name}: base: {base!r} is not one of {', '.join(shipped)}")
+    below = _with_base(base, shipped, allow_imports, depth + 1)
+    settings, of_base = content.get("settings") or {}, below.get("settings", {})
+    if isinstance(settings, dict):
+        content["settings"] = {**of_base, **settings}
+    else:
+        content["settings"] = [*as_overrides(of_base, base), *as_overrides(settings, f"{name}: settings")]
+    return {**below, **content}
+
+
+# --- Proposals: the next configurations to measure, of the scores of all earlier ones by number (None: it failed) ---
+
+Scores = Mapping[int, float | None]
+
+
+def proposals(search: SearchFile) -> Callable[[Scores], list[Configuration]]:
+    """Where the configurations of the first rung come from; none at the end."""
+    space, count = search.dimensions(), search.configurations
+    if count is not None and search.method == "optuna":
+        return OptunaProposals(space, count, search.batch, search.seed, higher=search.measure.higher)
+    fixed = grid(space, search.file) if count is None else randomly(space, count, search.seed)
+    return lambda scores: [one for one in fixed if one.number not in scores]
+
+
+def grid(space: Space, file: str) -> list[Configuration]:
     """Every combination; the last key changes first."""
     for key, dimension in space.items():
         if isinstance(dimension, Range):
             raise InputError(f"{file}: space.{key}: a grid needs a list of values; or give method: random")
-    choices = [dimension.values for dimension in space.values() if isinstance(dimension, Choice)]
-    return Fixed([_configuration(number, space, points) for number, points in enumerate(product(*choices), 1)])
+    choices = [[*one.values.items()] for one in space.values() if isinstance(one, Choice)]
+    return [_configuration(number, space, points) for number, points in enumerate(product(*choices), 1)]
 
 
-def randomly(space: Space, count: int, seed: int) -> Fixed:
+def randomly(space: Space, count: int, seed: int) -> list[Configuration]:
     """Different points, drawn uniformly; fewer than `count` where the space seems to have no more."""
     rng, found = random.Random(seed), dict[tuple[str, ...], Configuration]()
     in_vain = 0
     while len(found) < count and in_vain < DRAWS:
-        points = [_draw(rng, key, dimension) for key, dimension in space.items()]
-        drawn = _configuration(len(found) + 1, space, points)
+        drawn = _configuration(len(found) + 1, space, [one.draw(rng) for one in space.values()])
         in_vain = in_vain + 1 if drawn.overrides in found else 0
         found.setdefault(drawn.overrides, drawn)
-    return Fixed([*found.values()])
+    return [*found.values()]
 
 
-def _draw(rng: random.Random, key: str, dimension: Range | Choice) -> tuple[str, tuple[str, ...]]:
-    if isinstance(dimension, Choice):
-        return dimension.values[rng.randrange(len(dimension.values))]
-    if dimension.integer and not dimension.log:
-        return _number(key, dimension, rng.randint(math.ceil(dimension.low), math.floor(dimension.high)))
-    low, high = (math.log(end) if dimension.log else end for end in (dimension.low, dimension.high))
-    value = rng.uniform(low, high)
-    return _number(key, dimension, math.exp(value) if dimension.log else value)
-
-
-def _number(key: str, dimension: Range, value: float) -> tuple[str, tuple[str, ...]]:
-    text = dimension.text(value)
-    return text, (f"{key}={text}",)
-
-
-def _configuration(number: int, space: Space, points: Sequence[tuple[str, tuple[str, ...]]]) -> Configuration:
+def _configuration(number: int, space: Space, points: Sequence[Point]) -> Configuration:
     values = {key: shown for key, (shown, _) in zip(space, points, strict=True)}
     return Configuration(number, values, tuple(text for _, overrides in points for text in overrides))
 
@@ -188,40 +349,24 @@ class OptunaProposals:
         self._asked: list[tuple[Any, int]] = []  # Optuna's trials of the current batch, and their configurations
         self._numbers: dict[tuple[str, ...], int] = {}
 
-    def next(self, scores: Mapping[int, float | None]) -> list[Configuration]:
+    def __call__(self, scores: Scores) -> list[Configuration]:
         proposed: list[Configuration] = []
         for _ in range(DRAWS):
-            self._tell(scores)
+            for trial, number in self._asked:
+                score = scores[number]
+                self._study.tell(trial, score, state=self._failed if score is None else None)
+            self._asked = []
             wanted = min(self.batch, self.count - len(self._numbers))
-            proposed = [item for item in self._ask(wanted) if item is not None]
+            proposed = [one for one in (self._ask() for _ in range(wanted)) if one is not None]
             if proposed or not wanted:
                 break
         return proposed
 
-    def _tell(self, scores: Mapping[int, float | None]) -> None:
-        for trial, number in self._asked:
-            score = scores[number]
-            if score is None:
-                self._study.tell(trial, state=self._failed)
-            else:
-                self._study.tell(trial, score)
-        self._asked = []
-
-    def _ask(self, wanted: int) -> Iterator[Configuration | None]:
-        for _ in range(wanted):
-            trial = self._study.ask()
-            points = [self._suggest(trial, key, dimension) for key, dimension in self.space.items()]
-            item = _configuration(len(self._numbers) + 1, self.space, points)
-            is_new = item.overrides not in self._numbers
-            self._asked.append((trial, self._numbers.setdefault(item.overrides, item.number)))
-            yield item if is_new else None
-
-    @staticmethod
-    def _suggest(trial: Any, key: str, dimension: Range | Choice) -> tuple[str, tuple[str, ...]]:
-        if isinstance(dimension, Choice):
-            shown = trial.suggest_categorical(key, [shown for shown, _ in dimension.values])
-            return shown, dict(dimension.values)[shown]
-        if dimension.integer:
-            low, high = math.ceil(dimension.low), math.floor(dimension.high)
-            return _number(key, dimension, trial.suggest_int(key, low, high, log=dimension.log))
-        return _number(key, dimension, trial.suggest_float(key, dimension.low, dimension.high, log=dimension.log))
+    def _ask(self) -> Configuration | None:
+        """Optuna's next proposal; None where it is equal to an earlier one."""
+        trial = self._study.ask()
+        points = [dimension.suggest(trial) for dimension in self.space.values()]
+        one = _configuration(len(self._numbers) + 1, self.space, points)
+        is_new = one.overrides not in self._numbers
+        self._asked.append((trial, self._numbers.setdefault(one.overrides, one.number)))
+        return one if is_new else None

@@ -1,21 +1,19 @@
-"""The grid of a study as jobs: plain `rl-qg` commands with their arguments and the jobs that they need.
-
-A job's folder is named by what it does and by a hash of its whole command. The command names the folders of the jobs
-that it needs, so the hash covers everything it depends on: a changed study file leads to new folders for what it
-changes, and finds the rest done.
+"""The grid of a study as jobs. The command of a job names the folders of those that it needs, so that its hash covers
+everything it depends on.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rl_qg.reports.study_view import NO_GENERATOR
-from rl_qg.runtime.files import file_hash, read_json
-from rl_qg.runtime.run_folder import TRAINED
-from rl_qg.studies.jobs import ALL_EXAMPLES, READ_BY, RESULTS, Job, command_hash, section_of_key
-from rl_qg.studies.study import Generator, Study, StudyExamples
+from rl_qg.runtime.files import file_hash
+from rl_qg.studies.jobs import ALL_EXAMPLES, Job, JobList, settings_of
+from rl_qg.studies.study import Generator, ResourceData, Study, StudyExamples
 
 KINDS = ("ce", "scst", "generate", "augment", "reader")
+# Training pretrains every miniature that its settings name, read or not; `model.path` of qa is its reader's.
+MINIATURES = {"train": ("",), "augment": ("qa.", "reward_models."), "qa": ("qa.",), "generate": ("model.",)}
 
 
 @dataclass(frozen=True)
@@ -47,48 +45,6 @@ class Grid:
     jobs: tuple[Job, ...]
 
 
-@dataclass
-class _GridBuilder:
-    """The jobs so far, by name; equal commands are one job."""
-
-    study: Study
-    examples: StudyExamples
-    miniatures: Mapping[str, Sequence[str]]
-    updates: Mapping[str, int]
-    jobs: dict[str, Job] = field(default_factory=dict)
-
-    def add(
-        self,
-        kind: str,
-        label: str,
-        seed: int,
-        command: str,
-        arguments: Sequence[str],
-        needs: Sequence[Job] = (),
-        exclusive: str = "",
-    ) -> Job:
-        """The job of this command; `{out}` in its arguments stands for the folder of its results."""
-        root = self.study.output_dir
-        name = f"{kind}-{label}-s{seed}-{command_hash(command, arguments, root)}"
-        folder = root / "jobs" / name
-        filled = tuple(text.replace("{out}", str(folder / RESULTS)) for text in arguments)
-        need_names = tuple(dict.fromkeys(need.name for need in needs))
-        job = Job(name, kind, seed, command, filled, folder, need_names, exclusive)
-        return self.jobs.setdefault(name, job)
-
-    def settings(self, command: str, resource: str, *specific: Sequence[str]) -> list[str]:
-        """What every job of a command gets, from general to specific."""
-        texts = [*self.study.settings, *self.study.resources[resource].settings]
-        general = [text for text in texts if command in READ_BY.get(section_of_key(text), (command,))]
-        # Training pretrains every miniature that its settings name, read or not; `model.path` of qa is its reader's.
-        read = {"train": ("",), "augment": ("qa.", "reward_models."), "qa": ("qa.",), "generate": ("model.",)}
-        folders = [text for text in self.miniatures[resource] if text.startswith(read[command])]
-        last = [text for part in specific for text in part]
-        if any(text.startswith("model=") for text in last):  # another model; a value would override it
-            folders = [text for text in folders if not text.startswith("model.path=")]
-        return [f"preset={self.study.preset}", *general, *folders, *ALL_EXAMPLES, *last]
-
-
 def make_grid(
     study: Study,
     examples: StudyExamples,
@@ -100,127 +56,123 @@ def make_grid(
     `miniatures` holds for each resource the overrides that name the folders of its miniature models, `updates` the
     number of updates of each of its readers; those of a resource that it does not name train by their settings.
     """
-    builder = _GridBuilder(study, examples, miniatures, updates or {})
-    cells: list[Cell] = []
+    listed, cells = JobList(study.output_dir), list[Cell]()
     for seed in study.seeds:
-        for resource in examples.resources:
-            cells += _cells(builder, resource, seed)
+        for name, data in examples.resources.items():
+            steps = (updates or {}).get(name)
+            cells += _Planner(study, examples.folder, data, miniatures[name], steps, seed, listed).cells()
     order = {seed: number for number, seed in enumerate(study.seeds)}
     depth: dict[str, int] = {}
-    for job in builder.jobs.values():  # each was added after those it needs
+    for job in listed.jobs.values():
         depth[job.name] = 1 + max((depth[name] for name in job.needs), default=0)
-    jobs = sorted(builder.jobs.values(), key=lambda job: (order[job.seed], depth[job.name]))
+    jobs = sorted(listed.jobs.values(), key=lambda job: (order[job.seed], depth[job.name]))
     return Grid(tuple(cells), tuple(jobs))
 
 
-def _cells(builder: _GridBuilder, resource: str, seed: int) -> list[Cell]:
-    study, data = builder.study, builder.examples.resources[resource]
-    gold = len(data.gold)
-    baseline = _reader(builder, resource, seed, f"{NO_GENERATOR}-x0", data.folder / "gold.json", ())
-    cells = [Cell(resource, NO_GENERATOR, NO_GENERATOR, 0.0, seed, gold, 0, baseline)]
-    amounts = [amount for amount in study.amounts if amount]
-    for name, generator in study.generators.items() if amounts else ():
-        trained, model = _generator(builder, name, generator, resource, seed)
-        questions = _generate(builder, name, resource, seed, trained, model)
-        run = trained.results if trained else Path(model).parent
-        for filter_name, filters in study.filters.items():
-            for amount in amounts:
-                label, requested = f"{name}-{filter_name}-x{amount:g}", round(amount * gold)
-                augmented = _augment(builder, resource, seed, label, questions, filters, requested, baseline)
-                train = augmented.results / "augmented.json"
-                reader = _reader(builder, resource, seed, label, train, (augmented,))
-                cells.append(
-                    Cell(
-                        *(resource, name, filter_name, amount, seed, gold, requested, reader),
-                        trained=trained,
-                        generate=questions,
-                        augment=augmented,
-                        run=run,
-                    )
-                )
-    return cells
+@dataclass(frozen=True)
+class _Planner:
+    """The jobs of one resource and seed; `updates` of its readers, None: by their settings."""
 
+    study: Study
+    held_out: Path
+    data: ResourceData
+    miniatures: Sequence[str]
+    updates: int | None
+    seed: int
+    listed: JobList
 
-def _generator(
-    builder: _GridBuilder, name: str, generator: Generator, resource: str, seed: int
-) -> tuple[Job | None, str]:
-    """The job that trains a generator, and the folder of its model; no job for a generator at a path."""
-    if generator.path is not None:
-        return None, generator.path.replace("{resource}", resource).replace("{seed}", str(seed))
-    data, label = builder.examples.resources[resource], f"{resource}-{name}"
-    needs: list[Job] = []
-    model: list[str] = []
-    if generator.stages == "scst":
-        start = "ce" if generator.start is None else generator.start
-        options = Generator("ce") if generator.start is None else builder.study.generators[start]
-        first, folder = _generator(builder, start, options, resource, seed)
-        needs, model = [first] if first else [], [f"model.path={folder}"]
-    arguments = [
-        *builder.settings("train", resource, model, generator.settings),
-        f"stages={generator.stages}",
-        f"seed={seed}",
-        f"data.train={data.folder / 'gold.json'}",
-        f"data.validation={builder.examples.folder / 'development.json'}",
-        "output_dir={out}",
-    ]
-    kind = "ce" if generator.stages == "ce" else "scst"
-    job = builder.add(kind, label, seed, "train", arguments, needs)
-    return job, str(job.results / kind)
+    def cells(self) -> list[Cell]:
+        gold = len(self.data.gold)
+        baseline = self.reader(f"{NO_GENERATOR}-x0", self.data.folder / "gold.json", ())
+        cells = [Cell(self.data.name, NO_GENERATOR, NO_GENERATOR, 0.0, self.seed, gold, 0, baseline)]
+        amounts = [amount for amount in self.study.amounts if amount]
+        for name, generator in self.study.generators.items() if amounts else ():
+            trained, model = self.generator(name, generator)
+            questions = self.generate(name, trained, model)
+            run = trained.results if trained else Path(model).parent
+            made = replace(cells[0], generator=name, trained=trained, generate=questions, run=run)
+            for filter_name, filters in self.study.filters.items():
+                for amount in amounts:
+                    label, requested = f"{name}-{filter_name}-x{amount:g}", round(amount * gold)
+                    augmented = self.augment(label, questions, filters, requested, baseline)
+                    reader = self.reader(label, augmented.results / "augmented.json", (augmented,))
+                    one = replace(made, filter=filter_name, amount=amount, requested=requested)
+                    cells.append(replace(one, reader=reader, augment=augmented))
+        return cells
 
+    def add(
+        self, kind: str, label: str, command: str, arguments: Sequence[str], needs: Sequence[Job], exclusive: str = ""
+    ) -> Job:
+        name = f"{self.data.name}-{label}"
+        return self.listed.add(kind, name, self.seed, command, arguments, needs, exclusive)
 
-def _generate(builder: _GridBuilder, name: str, resource: str, seed: int, trained: Job | None, model: str) -> Job:
-    data, weights = builder.examples.resources[resource], ""
-    if trained is None and (files := sorted(Path(model).glob("*.safetensors"))):
-        weights = "-" + "".join(file_hash(file)[:4] for file in files)  # another model at the same path: another job
-    arguments = [
-        *builder.settings("generate", resource, builder.study.generate),
-        f"seed={seed}",
-        f"model.path={model}",
-        f"data.train={data.folder / 'spans.jsonl'}",
-        "output={out}/questions.jsonl",
-    ]
-    label = f"{resource}-{name}{weights}"
-    return builder.add("generate", label, seed, "generate", arguments, [trained] if trained else [])
+    def settings(self, command: str, *specific: Sequence[str]) -> list[str]:
+        """What every job of a command gets, from general to specific."""
+        general = settings_of(command, [*self.study.settings, *self.study.resources[self.data.name].settings])
+        folders = [text for text in self.miniatures if text.startswith(MINIATURES[command])]
+        last = [text for part in specific for text in part]
+        if any(text.startswith("model=") for text in last):  # another model; a value would override it
+            folders = [text for text in folders if not text.startswith("model.path=")]
+        return [f"preset={self.study.preset}", *general, *folders, *ALL_EXAMPLES, *last]
 
+    def generator(self, name: str, generator: Generator) -> tuple[Job | None, str]:
+        """The job that trains a generator, and the folder of its model; no job for a generator at a path."""
+        if generator.path is not None:
+            return None, generator.path.replace("{resource}", self.data.name).replace("{seed}", str(self.seed))
+        needs: list[Job] = []
+        model: list[str] = []
+        if generator.stages == "scst":
+            start = "ce" if generator.start is None else generator.start
+            options = Generator("ce") if generator.start is None else self.study.generators[start]
+            first, folder = self.generator(start, options)
+            needs, model = [first] if first else [], [f"model.path={folder}"]
+        arguments = [
+            *self.settings("train", model, generator.settings),
+            f"stages={generator.stages}",
+            f"seed={self.seed}",
+            f"data.train={self.data.folder / 'gold.json'}",
+            f"data.validation={self.held_out / 'development.json'}",
+            "output_dir={out}",
+        ]
+        kind = "ce" if generator.stages == "ce" else "scst"
+        job = self.add(kind, name, "train", arguments, needs)
+        return job, str(job.results / kind)
 
-def _augment(
-    builder: _GridBuilder,
-    resource: str,
-    seed: int,
-    label: str,
-    questions: Job,
-    filters: Sequence[str],
-    requested: int,
-    baseline: Job,
-) -> Job:
-    reads_reader = any("{gold_reader}" in text for text in filters)
-    arguments = [
-        *builder.settings(
-            "augment", resource, [text.replace("{gold_reader}", str(baseline.results)) for text in filters]
-        ),
-        f"augment.questions={questions.results / 'questions.jsonl'}",
-        f"augment.gold={builder.examples.resources[resource].folder / 'gold.json'}",
-        "augment.output={out}/augmented.json",
-        f"augment.num_samples={requested}",
-        f"augment.seed={seed}",
-    ]
-    needs = [questions, baseline] if reads_reader else [questions]
-    return builder.add("augment", f"{resource}-{label}", seed, "augment", arguments, needs, exclusive=questions.name)
+    def generate(self, name: str, trained: Job | None, model: str) -> Job:
+        weights = ""
+        if trained is None and (files := sorted(Path(model).glob("*.safetensors"))):
+            weights = "-" + "".join(
+                file_hash(file)[:4] for file in files
+            )  # another model at the same path: another job
+        arguments = [
+            *self.settings("generate", self.study.generate),
+            f"seed={self.seed}",
+            f"model.path={model}",
+            f"data.train={self.data.folder / 'spans.jsonl'}",
+            "output={out}/questions.jsonl",
+        ]
+        return self.add("generate", f"{name}{weights}", "generate", arguments, [trained] if trained else [])
 
+    def augment(self, label: str, questions: Job, filters: Sequence[str], requested: int, baseline: Job) -> Job:
+        filled = [text.replace("{gold_reader}", str(baseline.results)) for text in filters]
+        arguments = [
+            *self.settings("augment", filled),
+            f"augment.questions={questions.results / 'questions.jsonl'}",
+            f"augment.gold={self.data.folder / 'gold.json'}",
+            "augment.output={out}/augmented.json",
+            f"augment.num_samples={requested}",
+            f"augment.seed={self.seed}",
+        ]
+        needs = [questions, *([baseline] if filled != [*filters] else [])]
+        return self.add("augment", label, "augment", arguments, needs, exclusive=questions.name)
 
-def _reader(builder: _GridBuilder, resource: str, seed: int, label: str, train: Path, needs: Sequence[Job]) -> Job:
-    arguments = [
-        *builder.settings("qa", resource),
-        f"data.train={train}",
-        f"data.validation={builder.examples.folder / 'validation.json'}",
-        f"qa.seeds=[{seed}]",
-        *([f"qa.max_steps={builder.updates[resource]}"] if resource in builder.updates else []),
-        "output_dir={out}",
-    ]
-    return builder.add("reader", f"{resource}-{label}", seed, "qa", arguments, needs)
-
-
-def signature_of(run: Path | None) -> str | None:
-    """The signature of the reward that a generator learned from; None for cross-entropy and where no file says."""
-    path = None if run is None else run / TRAINED
-    return read_json(path).get("reward") if path is not None and path.exists() else None
+    def reader(self, label: str, train: Path, needs: Sequence[Job]) -> Job:
+        arguments = [
+            *self.settings("qa"),
+            f"data.train={train}",
+            f"data.validation={self.held_out / 'validation.json'}",
+            f"qa.seeds=[{self.seed}]",
+            *([] if self.updates is None else [f"qa.max_steps={self.updates}"]),
+            "output_dir={out}",
+        ]
+        return self.add("reader", label, "qa", arguments, needs)

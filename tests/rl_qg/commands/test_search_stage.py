@@ -54,7 +54,7 @@ def in_this_process(jobs: Sequence[Job], on_done: Callable[[Job], None], **rest:
 
 @pytest.mark.slow
 def test_a_search_finds_a_generator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rl_qg.studies.run_search.run_jobs", in_this_process)
+    monkeypatch.setattr("rl_qg.studies.search.run_jobs", in_this_process)
     run_command("search", ["search.yaml"])
     record = read_json(Path("found/search.json"))
     first, second = record["configurations"]

@@ -11,8 +11,8 @@ import yaml
 from rl_qg.commands.compose import compose
 from rl_qg.runtime.files import read_json
 from rl_qg.studies.jobs import run_jobs
-from rl_qg.studies.run_search import run_search
-from rl_qg.studies.search import read_search
+from rl_qg.studies.search import run_search
+from rl_qg.studies.search_space import read_search
 from tests.search_work import PROGRAM
 
 SEARCH: dict[str, Any] = {

@@ -18,8 +18,8 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 from rl_qg.settings import Settings
 from rl_qg.settings.yaml_files import CONFIGS
-from rl_qg.studies.search import read_search, stops
-from rl_qg.studies.search_space import grid
+from rl_qg.studies.search import stops
+from rl_qg.studies.search_space import grid, read_search
 from tests.rl_qg.studies.search_folder import calls, decided, search
 from tests.search_work import value
 
@@ -240,7 +240,7 @@ def test_every_search_that_comes_with_the_package_composes(name: str) -> None:
     mine = ["data.train=train.json", "data.validation=dev.json", "output_dir=out"]
     read = read_search(name, mine, shipped_searches())
     assert {"training.batch_size=64", "training.eval_samples=100000"} <= {*read.settings}
-    first, *others = grid(read.dimensions(), name).next({})
+    first, *others = grid(read.dimensions(), name)
     assert len(others) >= 11
     settings = compose("train", [f"preset={read.preset}", *read.settings, *first.overrides])
     assert (settings.training.rate_schedule, settings.ce.warmup_fraction) == ("constant", 0)
@@ -249,7 +249,7 @@ def test_every_search_that_comes_with_the_package_composes(name: str) -> None:
 def test_the_search_of_the_paper_is_its_24_configurations() -> None:
     mine = ["data.train=train.json", "data.validation=dev.json", "output_dir=out"]
     read = read_search("qg-bench", mine, shipped_searches())
-    found = grid(read.dimensions(), "").next({})
+    found = grid(read.dimensions(), "")
     assert "training.batch_size=64" in read.settings
     assert {tuple(map(float, item.values.values())) for item in found} == {
         (rate, smoothing, accumulated)

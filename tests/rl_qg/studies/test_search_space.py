@@ -12,26 +12,25 @@ SPACE = {"ce.learning_rate": {"low": "1e-5", "high": 1e-3, "log": True}, "ce.lab
 def test_a_grid_has_every_combination_in_order() -> None:
     together = [{"training": {"batch_size": 8, "gradient_accumulation_steps": 2}}, {"training.batch_size": 16}]
     space = read_space({"ce.learning_rate": ["1e-4", 1e-5], "batch": together, "peft": "lora"}, "f")
-    found = grid(space, "f").next({})
+    found = grid(space, "f")
     assert [item.number for item in found] == [1, 2, 3, 4]
     assert found[0].overrides == (
         "ce.learning_rate=1e-4", "training.batch_size=8", "training.gradient_accumulation_steps=2", "peft=lora",
     )  # fmt: skip
     assert found[3].values == {"ce.learning_rate": "1e-05", "batch": "training.batch_size=16", "peft": "lora"}
-    assert grid(space, "f").next({item.number: 0.0 for item in found}) == []
 
 
 def test_random_configurations_are_seeded_different_and_in_the_space() -> None:
     space = read_space({**SPACE, "scst.num_samples": {"low": 2, "high": 4, "integer": True}}, "f")
-    found = randomly(space, 200, seed=3).next({})
-    assert found == randomly(space, 200, seed=3).next({}) != randomly(space, 200, seed=4).next({})
-    assert found[:50] == randomly(space, 50, seed=3).next({})  # more configurations begin with the same ones
+    found = randomly(space, 200, seed=3)
+    assert found == randomly(space, 200, seed=3) != randomly(space, 200, seed=4)
+    assert found[:50] == randomly(space, 50, seed=3)  # more configurations begin with the same ones
     assert len({item.overrides for item in found}) == 200
     rates = [float(item.values["ce.learning_rate"]) for item in found]
     assert all(1e-5 <= rate <= 1e-3 for rate in rates)
     assert 70 < sum(rate < 1e-4 for rate in rates) < 130  # half of them: uniform in the logarithm
     assert set(Counter(item.values["scst.num_samples"] for item in found)) == {"2", "3", "4"}
-    assert len(randomly(read_space({"a": [1, 2], "b": [1, 2]}, "f"), 9, seed=0).next({})) == 4  # there are no more
+    assert len(randomly(read_space({"a": [1, 2], "b": [1, 2]}, "f"), 9, seed=0)) == 4  # there are no more
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_optuna_proposes_towards_the_better_values_and_is_replayed() -> None:
     def propose(worst: float = 0.0) -> list[float]:
         proposals, scores = OptunaProposals(space, 40, 5, seed=1, higher=False), dict[int, float | None]()
         found: list[float] = []
-        while new := proposals.next(scores):
+        while new := proposals(scores):
             assert len(new) <= 5
             for item in new:
                 x = float(item.values["x"])
@@ -86,7 +85,7 @@ def test_optuna_proposes_towards_the_better_values_and_is_replayed() -> None:
 def test_optuna_is_told_equal_proposals_without_running_them_again() -> None:
     pytest.importorskip("optuna")
     proposals, scores = OptunaProposals(read_space({"a": [1, 2]}, "f"), 9, 3, seed=0, higher=True), {}
-    while new := proposals.next(scores):
+    while new := proposals(scores):
         for item in new:
             assert item.number not in scores
             scores[item.number] = 1.0

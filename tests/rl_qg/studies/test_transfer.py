@@ -156,7 +156,7 @@ def test_the_table_has_the_mean_over_seeds(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("cells=[best]", "cells: best is not one of in_domain, zero_shot, fine_tuned, adapted"),
+        ("cells=[best]", "cells: 'best' is not one of in_domain, zero_shot, fine_tuned, adapted"),
         ("sources=[tests]", r"sources: bench/tests/train\.json: no such file; rl-qg bench data writes it"),
         ("targets=[x]", "targets: there is no domain x"),
         ("settings=[seed=3]", "settings: seed is set by the cells themselves"),
