@@ -15,21 +15,23 @@ from rl_qg.runtime.files import read_json, read_json_lines
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.scoring.held_out import DIRECTION, FEWEST, SeriesChange, divergences, diverges, rises
 
-MODELS = ("gold", "ce", "scst")
+MODELS = ("gold", "ce", "scst")  # whose questions: of people, of the CE generator, of the final one; and their readers
 SCORES = {"exact_match": "EM", "f1": "F1"}
-READERS = ("gold", "ce", "scst")
 FINAL_WORDS = {"scst": "SCST", "rloo": "RLOO", "grpo": "GRPO", "best_of_n": "best of n"}
+REWARD = "reward_greedy"
 
 
 @dataclass(frozen=True)
 class JsonObject:
-    """A JSON object with its file, which errors name. Empty when the file is missing."""
+    """A JSON object with its file, which errors name. Empty when the file is missing.
+
+    What is absent under nested keys is None, or an empty part or list.
+    """
 
     path: Path
     value: Mapping[str, Any]
 
     def get(self, *keys: str) -> Any:
-        """The value under nested keys; None when it is absent."""
         value: Any = self.value
         for depth, key in enumerate(keys):
             if value is None:
@@ -40,33 +42,29 @@ class JsonObject:
         return value
 
     def number(self, *keys: str) -> float | None:
-        """The number under nested keys; None when it is absent."""
         value = self.get(*keys)
         if value is not None and not is_number(value):
             raise self.error(keys, "a number", value)
         return value
 
     def count(self, *keys: str) -> int | None:
-        """The number under nested keys as an integer; None when it is absent."""
         value = self.number(*keys)
         return None if value is None else int(value)
 
     def part(self, *keys: str) -> "JsonObject":
-        """The object under nested keys; an empty one when it is absent."""
         value = self.get(*keys)
         if not isinstance(value, Mapping | None):
             raise self.error(keys, "an object", value)
         return JsonObject(self.path, value or {})
 
     def list(self, *keys: str) -> list[Mapping[str, Any]]:
-        """The list of objects under nested keys; an empty one when it is absent."""
         value = self.get(*keys) or []
         if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
             raise self.error(keys, "a list of objects", value)
         return value
 
     def estimate(self, *keys: str) -> ReportedMean | None:
-        """A bare number or an interval {mean, low, high, n}; None when it is absent."""
+        """A bare number or an interval {mean, low, high, n}."""
         value = self.get(*keys)
         if value is None:
             return None
@@ -132,22 +130,30 @@ class Metrics:
         return max(steps) if steps and self.has_self_critical else None
 
 
-@dataclass(frozen=True)
 class ReportedRun:
     """What the files of one run folder hold."""
 
-    folder: Path
-    record: JsonObject
-    config: str
-    metrics: Metrics
-    evaluation: JsonObject
-    questions: int | None
-    augmentation: JsonObject
-    qa: Mapping[str, JsonObject]
-    comparison: JsonObject
-    augmentation_ce: JsonObject
-    separation: JsonObject
-    trained: JsonObject
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.record = _json_object(folder / "run.json")
+        self.config = _config(folder / "config.yaml")
+        self.metrics = read_metrics(folder / "metrics.jsonl")
+        self.evaluation = _json_object(folder / "evaluation.json")
+        self.augmentation = _json_object(folder / "augmented.report.json")
+        self.augmentation_ce = _json_object(folder / "augmented.ce.report.json")
+        self.qa = {name: _json_object(folder / "qa" / name / "qa_metrics.json") for name in MODELS}
+        self.comparison = _json_object(folder / "qa" / "comparison.json")
+        self.separation = _json_object(folder / "separation.json")
+        self.trained = _json_object(folder / TRAINED)
+
+    @cached_property
+    def questions(self) -> int | None:
+        """How many candidates were generated."""
+        path = self.folder / "questions.jsonl"
+        if not path.exists():
+            return None
+        with path.open("rb") as stream:
+            return sum(1 for line in stream if line.strip())
 
     @property
     def signature(self) -> str | None:
@@ -165,6 +171,10 @@ class ReportedRun:
         algorithm = str(self.settings.get("algorithm", "scst"))
         return {"gold": "human", "ce": "CE", "scst": FINAL_WORDS.get(algorithm, algorithm)}
 
+    def measured(self, model: str, *field: str) -> ReportedMean | None:
+        """A measure of the questions of `gold`, `ce` or `scst`; of `difference`, of the last two."""
+        return self.evaluation.estimate(*(("models", model) if model in MODELS else (model,)), *field)
+
     @property
     def readers(self) -> list[str]:
         return [name for name, record in self.qa.items() if record.value]
@@ -175,17 +185,13 @@ class ReportedRun:
         name = "ce" if self.settings.get("stages") == "ce" else "scst"
         return name if name in self.readers else None
 
-    @property
-    def difference(self) -> JsonObject:
-        return self.comparison.part("difference")
-
     def reader_difference(self, later: str, earlier: str, score: str) -> ReportedMean | None:
         """A reader's score minus another's in percent points, paired; None where they have not been compared."""
         return self.comparison.estimate("differences", f"{later} - {earlier}", score)
 
-    def reader_score(self, reader: str, score: str) -> ReportedMean | None:
+    def reader_score(self, reader: str | None, score: str) -> ReportedMean | None:
         """A reader's mean score in percent, with its interval over passages; None when it has not been trained."""
-        record = self.qa[reader]
+        record = self.qa[reader] if reader else JsonObject(self.folder, {})
         mean = record.number(score)
         if mean is None:
             return None
@@ -201,20 +207,7 @@ def read_run(folder: Path) -> ReportedRun:
     """Read the files of a run folder. Raises `InputError` for a folder that holds none and for a broken file."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give the output_dir of a run")
-    run = ReportedRun(
-        folder=folder,
-        record=_json_object(folder / "run.json"),
-        config=_config(folder / "config.yaml"),
-        metrics=read_metrics(folder / "metrics.jsonl"),
-        evaluation=_json_object(folder / "evaluation.json"),
-        questions=_count(folder / "questions.jsonl"),
-        augmentation=_json_object(folder / "augmented.report.json"),
-        qa={name: _json_object(folder / "qa" / name / "qa_metrics.json") for name in READERS},
-        comparison=_json_object(folder / "qa" / "comparison.json"),
-        augmentation_ce=_json_object(folder / "augmented.ce.report.json"),
-        separation=_json_object(folder / "separation.json"),
-        trained=_json_object(folder / TRAINED),
-    )
+    run = ReportedRun(folder)
     records = (run.record, run.evaluation, run.augmentation, run.comparison, run.separation, *run.qa.values())
     if not any(record.value for record in records) and not run.metrics.lines:
         raise InputError(f"{folder}: holds none of the files of a run; give the output_dir of a run")
@@ -222,7 +215,8 @@ def read_run(folder: Path) -> ReportedRun:
 
 
 def read_metrics(path: Path) -> Metrics:
-    return Metrics(_lines(path))
+    lines = read_json_lines(path) if path.exists() else ()
+    return Metrics(tuple(JsonObject(Path(f"{path}: line {number}"), line) for number, line in lines))
 
 
 def is_number(value: object) -> bool:
@@ -237,19 +231,6 @@ def _json_object(path: Path) -> JsonObject:
     return JsonObject(path, value)
 
 
-def _lines(path: Path) -> tuple[JsonObject, ...]:
-    if not path.exists():
-        return ()
-    return tuple(JsonObject(Path(f"{path}: line {number}"), line) for number, line in read_json_lines(path))
-
-
-def _count(path: Path) -> int | None:
-    if not path.exists():
-        return None
-    with path.open("rb") as stream:
-        return sum(1 for line in stream if line.strip())
-
-
 def _config(path: Path) -> str:
     if not path.exists():
         return ""
@@ -261,10 +242,7 @@ def _config(path: Path) -> str:
     return text
 
 
-# The measures of a run's evaluations as reports and model cards show them, and those that went the wrong way.
-
-
-REWARD = "reward_greedy"
+# --- The measures of a run's evaluations, and those that went the wrong way ---
 
 
 @dataclass(frozen=True)
@@ -290,6 +268,9 @@ class ReportedMeasure:
 
     def text(self, value: float) -> str:
         return f"{self.factor * value:.{self.digits}f}{' %' if self.percent else ''}".replace("-", "\N{MINUS SIGN}")
+
+    def moved(self, change: SeriesChange) -> str:
+        return f"{self.text(change.start)} → {self.text(change.end)}"
 
 
 MEASURES = (
@@ -334,49 +315,45 @@ class _Change:
         change = self.difference
         return None if change is None or change.low is None or change.high is None else (change.low, change.high)
 
+    def clearly_fell(self, key: str, reward: "_Change") -> bool:
+        if self.interval is not None:
+            return self.interval[1] < 0
+        if key in DIRECTION:
+            return key in divergences(reward.series, {key: self.series})
+        return diverges(reward.series, self.series, direction=1)
+
 
 def fallen_measures(run: ReportedRun) -> list[tuple[str, float, float, int]]:
     """Every held-out measure before and after, where the reward rose and all of them fell; else an empty list.
 
     The reward must have risen by more than chance, and one of the measures fallen by more: the interval of its paired
     difference lies on that side of 0. Where there is none, it is a change that counts in the line at the end of
-    training (`rl_qg.scoring.held_out`). Each is (label, value of the CE generator, of the final one,
-    decimals). The values are means on held-out passages: the second reward, BLEU-4, ROUGE-L, the share of questions
-    that are right by the oracle of the embedded corpus, and the F1 of the readers; those that the run has.
+    training (`rl_qg.scoring.held_out`). Each is (label, value of the CE generator, of the final one, decimals). The
+    values are means on held-out passages: the second reward, BLEU-4, ROUGE-L, the share of questions that are right by
+    the oracle of the embedded corpus, and the F1 of the readers; those that the run has.
     """
-    reward = _change(run, "reward")
-    if not _rose(reward):
+
+    def change(*field: str) -> _Change:
+        return _Change(*(run.measured(model, *field) for model in ("ce", "scst", "difference")))
+
+    reward = change("reward")
+    if not (rises(reward.series) if reward.interval is None else reward.interval[0] > 0):
         return []
-    by_ce, by_scst = (run.reader_score(name, "f1") for name in ("ce", "scst"))
-    reader = _Change(by_ce, by_scst, run.reader_difference("scst", "ce", "f1"))
+    of_readers = (
+        *(run.reader_score(name, "f1") for name in ("ce", "scst")),
+        run.reader_difference("scst", "ce", "f1"),
+    )
     changes = [
-        ("held_out", "held-out reward", _change(run, "held_out"), 1, 3),
-        ("bleu4", "BLEU-4", _change(run, "bleu4"), 1, 3),
-        ("rouge_l", "ROUGE-L", _change(run, "rouge_l"), 1, 3),
-        ("right", "right by the oracle in %", _change(run, "oracle", "right"), 100, 1),
-        ("reader_f1", "reader F1", reader, 1, 1),
+        ("held_out", "held-out reward", change("held_out"), 1, 3),
+        ("bleu4", "BLEU-4", change("bleu4"), 1, 3),
+        ("rouge_l", "ROUGE-L", change("rouge_l"), 1, 3),
+        ("right", "right by the oracle in %", change("oracle", "right"), 100, 1),
+        ("reader_f1", "reader F1", _Change(*of_readers), 1, 1),
     ]
     known = [
-        (label, factor * change.before.mean, factor * change.after.mean, digits)
-        for _, label, change, factor, digits in changes
-        if change.before is not None and change.after is not None
+        (label, factor * one.before.mean, factor * one.after.mean, digits)
+        for _, label, one, factor, digits in changes
+        if one.before is not None and one.after is not None
     ]
-    clear = any(_clearly_fell(key, change, reward) for key, _, change, _, _ in changes)
+    clear = any(one.clearly_fell(key, reward) for key, _, one, _, _ in changes)
     return known if clear and all(after < before for _, before, after, _ in known) else []
-
-
-def _change(run: ReportedRun, *keys: str) -> _Change:
-    ce, scst = (run.evaluation.estimate("models", model, *keys) for model in ("ce", "scst"))
-    return _Change(ce, scst, run.evaluation.estimate("difference", *keys))
-
-
-def _rose(reward: _Change) -> bool:
-    return rises(reward.series) if reward.interval is None else reward.interval[0] > 0
-
-
-def _clearly_fell(key: str, change: _Change, reward: _Change) -> bool:
-    if change.interval is not None:
-        return change.interval[1] < 0
-    if key in DIRECTION:
-        return key in divergences(reward.series, {key: change.series})
-    return diverges(reward.series, change.series, direction=1)

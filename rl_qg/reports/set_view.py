@@ -4,16 +4,15 @@ lines to the human questions that they are paired with.
 Made from `evaluate.json` and `set_pairs.json` of the evaluation's folder alone.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_qg.pages.results import Rows, page_environment
+from rl_qg.pages.results import Rows, estimate_text, page_environment
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_json, writing
 
 TITLE = "rl-qg evaluate, sets"
-SHOWN_LENGTH = 1200  # characters of a passage that are shown at once; the rest on demand
 # Of each file, in the summary: measure and part -> column.
 COLUMNS = {
     ("number of questions", "mean"): "questions",
@@ -29,12 +28,19 @@ def write_set_page(folder: Path, output: Path) -> None:
     record, pairs = read_json(folder / "evaluate.json"), read_json(folder / "set_pairs.json")
     try:
         page = {
+            **{key: pairs[key] for key in ("metric", "signature", "of")},
             "title": " · ".join(record["predictions"]),
-            "metric": pairs["metric"],
-            "signature": pairs["signature"],
-            "of": pairs["of"],
             "summary": summary(record),
-            "passages": [passage_view(passage) for passage in pairs["passages"]],
+            "passages": [
+                {
+                    "context": str(passage["context"]),
+                    "files": [
+                        file_view(name, file["questions"], list(map(str, passage["references"])), file["pairs"])
+                        for name, file in passage["files"].items()
+                    ],
+                }
+                for passage in pairs["passages"]
+            ],
         }
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
@@ -53,35 +59,12 @@ def summary(record: Mapping[str, Any]) -> Rows:
     rows: dict[str, dict[str, str]] = {}
     for row in (*record["sets"], *record["set_measures"]):
         metric, part = row["metric"], row["part"]
-        column = COLUMNS.get((metric, part))
-        if part == "f1":
-            column = f"{metric} F1"
-        elif part == "gap closed":
-            column = f"{metric} gap closed"
-        elif metric == "self-BLEU2":
-            column = metric
-        if column is not None:
-            rows.setdefault(row["predictions"], {"file": row["predictions"]})[column] = _number(row)
+        column = COLUMNS.get((metric, part), metric if metric == "self-BLEU2" else "")
+        if part in ("f1", "gap closed"):
+            column = f"{metric} {'F1' if part == 'f1' else part}"
+        if column:
+            rows.setdefault(row["predictions"], {"file": row["predictions"]})[column] = estimate_text(row)
     return list(rows.values())
-
-
-def _number(row: Mapping[str, Any]) -> str:
-    if row["value"] is None:
-        return "–"
-    interval = f" [{row['low']:.3f}, {row['high']:.3f}]" if row.get("low") is not None else ""
-    return f"{row['value']:.3f}{interval}".replace("-", "\N{MINUS SIGN}")
-
-
-def passage_view(passage: Mapping[str, Any]) -> dict[str, Any]:
-    references = [str(text) for text in passage["references"]]
-    context = str(passage["context"])
-    return {
-        "begin": context[:SHOWN_LENGTH],
-        "rest": context[SHOWN_LENGTH:],
-        "files": [
-            file_view(name, file["questions"], references, file["pairs"]) for name, file in passage["files"].items()
-        ],
-    }
 
 
 def file_view(
@@ -91,28 +74,28 @@ def file_view(
     score of the pair, and the lines between them in units of a row.
     """
     of_question = {int(question): (int(reference), float(score)) for question, reference, score in pairs}
-    of_reference = {reference: question for question, (reference, _) in of_question.items()}
-    lines = list(_lines(of_question))
-    if not {*of_question} <= {*range(len(questions))} or not {*of_reference} <= {*range(len(references))}:
+    paired = {reference for reference, _ in of_question.values()}
+    if not {*of_question} <= {*range(len(questions))} or not paired <= {*range(len(references))}:
         raise ValueError("a pair of a question that is not there")
+    rows = []
+    for number, text in enumerate(questions):
+        reference, score = of_question.get(number, (None, None))
+        partner = None if reference is None else reference + 1
+        shown = None if score is None else f"{score:.2f}"
+        rows.append({"number": number + 1, "text": text or "(empty)", "partner": partner, "score": shown})
     return {
         "name": name,
         "rows": max(len(questions), len(references), 1),
-        "questions": [
-            {"number": number, "text": text or "(empty)", "partner": None, "score": None}
-            | ({"partner": partner[0] + 1, "score": f"{partner[1]:.2f}"} if partner else {})
-            for number, text in enumerate(questions, 1)
-            for partner in [of_question.get(number - 1)]
-        ],
+        "questions": rows,
         "references": [
-            {"number": number, "text": text, "paired": number - 1 in of_reference}
-            for number, text in enumerate(references, 1)
+            {"number": number + 1, "text": text, "paired": number in paired} for number, text in enumerate(references)
         ],
-        "lines": lines,
+        "lines": [  # the better the score of a pair, the darker its line
+            {
+                "from": question + 0.5,
+                "to": reference + 0.5,
+                "darkness": round(0.2 + 0.8 * min(max(score, 0.0), 1.0), 3),
+            }
+            for question, (reference, score) in sorted(of_question.items())
+        ],
     }
-
-
-def _lines(of_question: Mapping[int, tuple[int, float]]) -> Iterator[dict[str, float]]:
-    for question, (reference, score) in sorted(of_question.items()):
-        darkness = 0.2 + 0.8 * min(max(score, 0.0), 1.0)
-        yield {"from": question + 0.5, "to": reference + 0.5, "darkness": round(darkness, 3)}

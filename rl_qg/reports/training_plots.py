@@ -3,7 +3,6 @@ measure.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,97 +14,12 @@ from numpy.typing import ArrayLike
 from rl_qg.pages.plots import COLOURS, new_figure, page_svg, shortened
 from rl_qg.pages.results import Plot
 from rl_qg.reports.run_files import JsonObject, Metrics, ReportedRun
+from rl_qg.runtime.files import packaged_yaml
 
 RAW_POINTS = 300  # drawn of a series
 
 
-@dataclass(frozen=True)
-class Series:
-    """One field of `metrics.jsonl` with its label and CSS variable; `dots` for values measured at evaluations."""
-
-    key: str
-    label: str
-    colour: str
-    dots: bool = False
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A plot of several series on one axis; `zero`: the axis includes 0."""
-
-    title: str
-    note: str
-    series: tuple[Series, ...]
-    smooth: bool = True
-    zero: bool = False
-
-
-PANELS = (
-    Panel(
-        "Loss",
-        "",  # see `_note`
-        (
-            Series("loss", "total", "muted"),
-            Series("loss_ce", "cross-entropy", "ce"),
-            Series("loss_scst", "self-critical", "scst"),
-            Series("eval_loss", "held-out cross-entropy", "text", dots=True),
-        ),
-    ),
-    Panel(
-        "Reward",
-        "mean per question",
-        (
-            Series("reward_sample", "sampled", "sample"),
-            Series("reward_greedy", "greedy", "greedy"),
-            Series("eval_reward_greedy", "held-out greedy", "text", dots=True),
-        ),
-    ),
-    Panel(
-        "Advantage",
-        "",  # see `_note`
-        (Series("advantage", "advantage", "sample"),),
-        zero=True,
-    ),
-    Panel(
-        "Divergence",
-        "nats per token from the policy that the stage began with",
-        (
-            Series("kl", "sampled", "sample"),
-            Series("eval_kl", "held-out", "text", dots=True),
-        ),
-        zero=True,
-    ),
-    Panel("Entropy", "nats per sampled token", (Series("entropy", "sampled", "sample"),), zero=True),
-    Panel("λ", "weight of the self-critical loss", (Series("lambda", "λ", "scst"),), smooth=False, zero=True),
-    Panel(
-        "Question length",
-        "tokens, end token included",
-        (
-            Series("length_gold", "gold", "gold"),
-            Series("length_sample", "sampled", "sample"),
-            Series("length_greedy", "greedy", "greedy"),
-        ),
-    ),
-    Panel("Gradient norm", "before clipping", (Series("grad_norm", "gradient norm", "ce"),), zero=True),
-    Panel(
-        "Learning rate",
-        "starts again with the second stage",
-        (Series("learning_rate", "learning rate", "ce"),),
-        smooth=False,
-        zero=True,
-    ),
-)
-BASELINES = {  # `scst.baseline`
-    "greedy": "reward of the sample minus that of greedy",
-    "leave_one_out": "reward of each sample minus the mean of the others",
-    "mean": "reward of each sample minus the mean of all",
-    "none": "reward of the sample, compared with nothing",
-}
-SECONDS = (
-    Series("seconds_update", "update", "ce"),
-    Series("seconds_rollout", "rollout", "extra"),
-    Series("seconds_reward", "reward", "gold"),
-)
+TABLES = packaged_yaml(__file__, "training_plots.yaml")
 
 
 def training_plots(run: ReportedRun, salt: str) -> list[Plot]:
@@ -113,7 +27,7 @@ def training_plots(run: ReportedRun, salt: str) -> list[Plot]:
 
     `salt` differs between the runs of a page, see `page_svg`.
     """
-    plots = [_draw_panel(panel, run, salt) for panel in PANELS]
+    plots = [_draw_panel(panel, run, salt) for panel in TABLES["panels"]]
     return [plot for plot in (*plots, _draw_seconds(run, salt)) if plot]
 
 
@@ -126,9 +40,7 @@ def overlay_plot(title: str, keys: tuple[str, str], runs: Mapping[str, tuple[str
     figure, axes = new_figure()
     legend = []
     for name, (colour, metrics) in runs.items():
-        count = _draw_series(axes, Series(keys[0], name, colour), metrics, smooth=True)
-        count += _draw_series(axes, Series(keys[1], name, colour, dots=True), metrics, smooth=False)
-        if count:
+        if sum(_draw_series(axes, key, colour, metrics) for key in keys):
             legend.append((name, colour, False))
     if not legend:
         return None
@@ -171,27 +83,30 @@ def moving_mean(values: ArrayLike, window: int) -> np.ndarray:
     return (sums[high] - sums[low]) / (high - low)
 
 
-def _draw_panel(panel: Panel, run: ReportedRun, salt: str) -> Plot | None:
+def _draw_panel(panel: Mapping[str, Any], run: ReportedRun, salt: str) -> Plot | None:
     figure, axes = new_figure()
-    counts = {series: _draw_series(axes, series, run.metrics, smooth=panel.smooth) for series in panel.series}
-    legend = tuple((series.label, series.colour, series.dots) for series, count in counts.items() if count)
+    legend = []
+    for key, (label, colour) in panel["series"].items():
+        if _draw_series(axes, key, colour, run.metrics, smooth=panel.get("smooth", True)):
+            legend.append((label, colour, key.startswith("eval_")))
     if not legend:
         return None
-    if panel.zero:
+    if panel.get("zero"):
         low, high = axes.get_ylim()
         axes.set_ylim(min(low, 0), max(high, 0))
         axes.axhline(0, color=COLOURS["muted"], linewidth=0.8)
     _mark_stages(axes, run)
     axes.set_xlabel("step")
-    return Plot(panel.title, _note(panel, run), legend, page_svg(figure, f"{salt} {panel.title}"))
+    title = panel["title"]
+    return Plot(title, panel.get("note") or _note(title, run), tuple(legend), page_svg(figure, f"{salt} {title}"))
 
 
-def _note(panel: Panel, run: ReportedRun) -> str:
+def _note(title: str, run: ReportedRun) -> str:
+    """Of the advantage, the baseline of the run; of the loss, its objective."""
     scst = JsonObject(run.folder / "config.yaml", run.settings).part("scst")
-    if panel.title == "Advantage":
-        return BASELINES.get(str(scst.get("baseline")), "reward of the sample minus its baseline")
-    if panel.title != "Loss":
-        return panel.note
+    if title == "Advantage":
+        notes: Mapping[str, str] = TABLES["baselines"]
+        return notes.get(str(scst.get("baseline")), "reward of the sample minus its baseline")
     algorithm = run.settings.get("algorithm", "scst")
     if algorithm == "best_of_n":
         return "per target token: cross-entropy"
@@ -202,10 +117,11 @@ def _note(panel: Panel, run: ReportedRun) -> str:
     return f"per target token: L = λ · self-critical + {weight}cross-entropy{divergence}"
 
 
-def _draw_series(axes: Axes, series: Series, metrics: Metrics, *, smooth: bool) -> int:
-    steps, values = metrics.series(series.key)
-    colour = COLOURS[series.colour]
-    if series.dots:
+def _draw_series(axes: Axes, key: str, colour_name: str, metrics: Metrics, *, smooth: bool = True) -> int:
+    """Draw a field of the metrics, as dots where it was measured at evaluations; return the number of values."""
+    steps, values = metrics.series(key)
+    colour = COLOURS[colour_name]
+    if key.startswith("eval_"):
         axes.plot(steps, values, "o-", color=colour, markersize=3.2, linewidth=0.7, clip_on=False)
         return len(values)
     for part_steps, part in _stages(steps, values, metrics.boundary):
@@ -240,19 +156,17 @@ def _draw_seconds(run: ReportedRun, salt: str) -> Plot | None:
         return None
     widths = np.diff(logged, prepend=0.0)
     stack, legend = [], []
-    for series in SECONDS:
-        by_step = dict(zip(*metrics.series(series.key), strict=True))
-        if by_step:
-            seconds = np.array([by_step.get(step, 0.0) for step in logged]) / np.maximum(widths, 1)
-            stack.append((series, seconds))
-            legend.append((series.label, series.colour, False))
+    for key, (label, colour) in TABLES["seconds"].items():
+        if by_step := dict(zip(*metrics.series(key), strict=True)):
+            stack.append((colour, np.array([by_step.get(step, 0.0) for step in logged]) / np.maximum(widths, 1)))
+            legend.append((label, colour, False))
     figure, axes = new_figure()
     base = np.zeros(sum(len(part) for part, _ in _stages(logged, logged, metrics.boundary)))
     thin = max(1, len(logged) // RAW_POINTS)
-    for series, seconds in stack:
+    for colour, seconds in stack:
         parts = [moving_mean(part, _window(len(part))) for _, part in _stages(logged, seconds, metrics.boundary)]
         top = base + np.concatenate(parts)
-        axes.fill_between(logged[::thin], base[::thin], top[::thin], color=COLOURS[series.colour], linewidth=0)
+        axes.fill_between(logged[::thin], base[::thin], top[::thin], color=COLOURS[colour], linewidth=0)
         base = top
     axes.set_ylim(0)
     _mark_stages(axes, run)

@@ -1,12 +1,13 @@
-"""Sections of the report: reward hacking, readers, samples, and what learning by the reward was worth."""
+"""Sections of the report of one run: numbers as text with intervals; a part is empty when its file is missing."""
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from rl_qg.data.oracle import BESIDE, VERDICTS
 from rl_qg.pages.plots import ReportedMean, interval_plot, reader_plot
+from rl_qg.pages.results import MINUS
 from rl_qg.reports.run_files import (
     BY_KEY,
     MEASURES,
@@ -21,8 +22,10 @@ from rl_qg.reports.run_files import (
 )
 from rl_qg.reports.training_plots import small_plot
 from rl_qg.scoring.held_out import DIRECTION, FEWEST, LEAST, SeriesChange, rises, rouge_l
+from rl_qg.scoring.separation import ABOVE, FREQUENT, SAMPLED_KINDS, WRONG, is_rare, told
+from rl_qg.stats.intervals import FEW
 
-MINUS = "\N{MINUS SIGN}"
+Cell = Mapping[str, Any] | None  # of a table, as `estimate_cell` makes it
 
 
 def estimate_cell(estimate: ReportedMean | None, digits: int, *, signed: bool = False) -> dict[str, Any] | None:
@@ -48,7 +51,7 @@ def number_text(value: float, digits: int, *, signed: bool = False) -> str:
     return format(value, f"{'+' if signed else ''},.{digits}f").replace("-", MINUS)
 
 
-def digits_of(estimates: Sequence[ReportedMean | None]) -> int:
+def digits_of(estimates: Collection[ReportedMean | None]) -> int:
     """How many decimals show one digit of the narrowest interval's half-width, from 2 to 5; 3 without intervals."""
     widths = [(e.high - e.low) / 2 for e in estimates if e and e.low is not None and e.high is not None]
     widths = [width for width in widths if 0 < width < math.inf]
@@ -62,27 +65,140 @@ def percent(estimate: ReportedMean | None) -> ReportedMean | None:
     return ReportedMean(100 * estimate.mean, low, high, estimate.n)
 
 
-# --- "Is the reward being hacked?": the optimised reward beside measures that it does not see
+def means_of(run: ReportedRun, *field: str) -> dict[str, ReportedMean | None]:
+    """A measure of human questions and of both generators, and the difference of these."""
+    return {model: run.measured(model, *field) for model in (*MODELS, "difference")}
 
+
+def cells_of(means: Mapping[str, ReportedMean | None], digits: int | None = None) -> dict[str, Cell]:
+    digits = digits_of(means.values()) if digits is None else digits
+    return {name: estimate_cell(mean, digits, signed=name == "difference") for name, mean in means.items()}
+
+
+# --- The questions in numbers ---
+
+# Columns of the table of generators, those that were measured: field, heading, format (None: with an interval).
+COLUMNS = (
+    ("reward", "reward", None),
+    ("held_out", "held-out reward", None),
+    ("bleu4", "BLEU-4 (0–1)", None),
+    ("rouge_l", "ROUGE-L (0–1)", "{:.3f}"),
+    ("length_words", "words per question", "{:.1f}"),
+    ("distinct_questions", "distinct questions (%)", "{:.1%}"),
+    ("distinct_2", "distinct 2-grams (%)", "{:.1%}"),
+    ("copy_rate", "copied 2-grams (%)", "{:.1%}"),
+    ("no_question_mark", "no question mark (%)", "{:.1%}"),
+    ("repeated_3grams", "repeated 3-grams (%)", "{:.1%}"),
+    ("unsupported", "unsupported names (%)", "{:.1%}"),
+)
+
+
+def evaluation_view(run: ReportedRun) -> dict[str, Any] | None:
+    """The table of human, CE and SCST questions, with the columns that any of them has; the parts of the reward."""
+    models = [model for model in MODELS if run.evaluation.part("models", model).value]
+    if not models:
+        return None
+    headings, columns = [], []
+    for field, heading, form in COLUMNS:
+        means = {model: run.measured(model, field) for model in models}
+        if any(means.values()):
+            headings.append(heading)
+            cells = cells_of(means, 3 if field == "bleu4" else None)
+            if form is not None:
+                cells = {model: _without_interval(mean, form) for model, mean in means.items()}
+            columns.append(cells)
+    names = [name for model in MODELS for name in run.evaluation.part("models", model, "reward_parts").value]
+    parts = {name: {model: run.measured(model, "reward_parts", name) for model in MODELS} for name in names}
+    return {
+        "headings": headings,
+        "rows": [{"model": model, "cells": [cells[model] for cells in columns]} for model in models],
+        "parts": [{"name": name, "cells": [*cells_of(means).values()]} for name, means in parts.items()],
+    }
+
+
+def _without_interval(mean: ReportedMean | None, form: str) -> Cell:
+    return None if mean is None else {"value": form.format(mean.mean).removesuffix("%"), "interval": ""}
+
+
+# --- The separation test: how often the reward puts the right question above a wrong one ---
+
+
+def separation_view(run: ReportedRun) -> dict[str, Any] | None:
+    """A row for each kind and over all; and how frequent each kind of question is that the generator samples, and how
+    the reward orders it.
+    """
+    pairs, sampled = run.separation.part("pairs"), run.separation.part("sampled")
+    parts = {kind: pairs.part(kind) for kind in pairs.value}
+    if run.separation.get("auc") is not None:
+        parts["all kinds"] = run.separation.part("auc")
+    known = {kind: mean for kind, part in parts.items() if (mean := _share(part, "auc", n="n"))}
+    if not known:
+        return None
+    kinds = sampled.part("kinds")
+    written = {kind: share for kind in kinds.value if (share := kinds.part(kind).number("share")) is not None}
+    of_samples = [(SAMPLED_KINDS.get(kind, kind), kinds.part(kind)) for kind in kinds.value]
+    of_samples += [(WRONG, sampled.part("wrong"))] if of_samples else []
+    rows = [
+        {
+            "kind": kind.replace("_", " "),
+            "share": estimate_cell(mean, 3),
+            "width": 100 * mean.mean,
+            "n": mean.n,
+            "doubt": "" if is_rare(kind.replace(" ", "_"), written) else _doubt(mean),
+        }
+        for kind, mean in known.items()
+    ]
+    return {"rows": rows, "sampled": [_sampled(kind, part) for kind, part in of_samples]}
+
+
+def _sampled(kind: str, part: JsonObject) -> dict[str, Any]:
+    share, auc = _share(part, "share"), _share(part, "auc", "auc_", "answers")
+    frequent = share is not None and share.mean >= FREQUENT and (part.count("passages") or 0) >= FEW
+    doubt = _doubt(auc) if auc is not None and frequent else ""
+    return {"kind": kind, "share": estimate_cell(share, 3), "auc": estimate_cell(auc, 3), "doubt": doubt}
+
+
+def _share(part: JsonObject, key: str, ends: str = "", n: str = "") -> ReportedMean | None:
+    share = part.number(key)
+    if share is None:
+        return None
+    return ReportedMean(share, part.number(f"{ends}low"), part.number(f"{ends}high"), part.count(n) if n else None)
+
+
+def _doubt(share: ReportedMean) -> str:
+    """In words, that the reward does not prefer the right question; empty where it does, or without an interval."""
+    verdict = told(share.low, share.high)
+    return "" if share.low is None or verdict == ABOVE else verdict
+
+
+# --- "Is the reward being hacked?": the optimised reward beside measures that it does not see ---
 
 # Fields of evaluation.json that human questions are shown by. Distinct n-grams depend on how many questions there are.
 _ALIKE = ("held_out", "length_words", "copy_rate", "no_question_mark", "repeated_3grams", "unsupported")
 _HUMAN = {REWARD: "reward", **{key: key for key in _ALIKE}}
 _BETTER = {1: "more is better", -1: "less is better"}
-_OF_OLDER_RUNS = (REWARD, "loss")  # all that they logged
 
 
 def held_out_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
     """The conclusion in words and one small plot for each measure; None for a run that logged no measures."""
     logged = [measure for measure in MEASURES if run.metrics.series(measure.field)[0]]
     wrong = diverging(run)
-    if not wrong and all(measure.key in _OF_OLDER_RUNS for measure in logged):
+    if not wrong and all(measure.key in (REWARD, "loss") for measure in logged):  # all that older runs logged
         return None
     plots = [_small(measure, run, anchor, wrong=measure.key in wrong) for measure in logged]
+    rewards, verdict = run.metrics.self_critical(f"eval_{REWARD}"), ""
+    if not wrong and not run.metrics.has_self_critical:
+        verdict = "Cross-entropy alone so far: no reward has been optimised."
+    elif not wrong and SeriesChange.of(rewards) is None:
+        verdict = f"Fewer than {FEWEST} evaluations since the reward is optimised: too few to tell."
+    elif not wrong and not rises(rewards):
+        verdict = "The optimised reward did not go up on held-out passages, so there is no gain to doubt."
+    elif not wrong:
+        verdict = "No sign of it: the optimised reward went up, and no other measure went clearly the wrong way."
     return {
         "flag": flag(wrong, 3),
-        "details": [_detail(key, change) for key, change in wrong.items()],
-        "verdict": "" if wrong else _why_no_flag(run),
+        "details": [f"{BY_KEY[key].label}: {BY_KEY[key].moved(change)}" for key, change in wrong.items()],
+        "verdict": verdict,
         "plots": plots,
         "human": any(plot["human"] for plot in plots),
     }
@@ -90,28 +206,32 @@ def held_out_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
 
 def flag(wrong: Mapping[str, SeriesChange], most: int) -> str:
     """The divergence in a few words, with at most `most` measures by name; empty when there is none."""
-    parts = [f"{_name(key)} {'up' if change.end > change.start else 'down'}" for key, change in wrong.items()]
+    parts = []
+    for key, change in wrong.items():
+        label = BY_KEY[key].label
+        name = label if label[:2].isupper() else label[0].lower() + label[1:]
+        parts.append(f"{name} {'up' if change.end > change.start else 'down'}")
     more = [f"{len(parts) - most} more"] if len(parts) > most else []
     return ", ".join(["reward up", *parts[:most], *more]) if parts else ""
 
 
 def _small(measure: ReportedMeasure, run: ReportedRun, anchor: str, *, wrong: bool) -> dict[str, Any]:
     field = _HUMAN.get(measure.key)
-    human = run.evaluation.estimate("models", "gold", field) if field else None
+    human = run.measured("gold", field) if field else None
     change = SeriesChange.of(run.metrics.self_critical(measure.field))
-    colour = "greedy" if measure.key == REWARD else "bad" if wrong else "text"
+    optimised = measure.key == REWARD
     return {
         "label": measure.label,
         "better": _BETTER.get(DIRECTION.get(measure.key, 0), ""),
-        "change": "" if change is None else f"{measure.text(change.start)} → {measure.text(change.end)}",
+        "change": "" if change is None else measure.moved(change),
         "wrong": wrong,
-        "optimised": measure.key == REWARD,
+        "optimised": optimised,
         "human": human is not None,
         "svg": small_plot(
             measure.field,
             run,
             anchor,
-            colour=colour,
+            colour="greedy" if optimised else "bad" if wrong else "text",
             factor=measure.factor,
             span=measure.factor * 2 * LEAST.get(measure.key, 0.0),
             level=None if human is None else human.mean,
@@ -119,28 +239,7 @@ def _small(measure: ReportedMeasure, run: ReportedRun, anchor: str, *, wrong: bo
     }
 
 
-def _detail(key: str, change: SeriesChange) -> str:
-    measure = BY_KEY[key]
-    return f"{measure.label}: {measure.text(change.start)} → {measure.text(change.end)}"
-
-
-def _name(key: str) -> str:
-    label = BY_KEY[key].label
-    return label if label[:2].isupper() else label[0].lower() + label[1:]
-
-
-def _why_no_flag(run: ReportedRun) -> str:
-    if not run.metrics.has_self_critical:
-        return "Cross-entropy alone so far: no reward has been optimised."
-    rewards = run.metrics.self_critical(f"eval_{REWARD}")
-    if SeriesChange.of(rewards) is None:
-        return f"Fewer than {FEWEST} evaluations since the reward is optimised: too few to tell."
-    if not rises(rewards):
-        return "The optimised reward did not go up on held-out passages, so there is no gain to doubt."
-    return "No sign of it: the optimised reward went up, and no other measure went clearly the wrong way."
-
-
-# --- Readers trained on gold, and on gold with questions of each generator
+# --- Readers trained on gold, and on gold with questions of each generator ---
 
 
 def reader_label(run: ReportedRun, name: str) -> str:
@@ -168,13 +267,13 @@ def training_sizes(run: ReportedRun) -> str:
     Says that they are not recorded where a reader's file does not have them; empty without readers.
     """
     sizes = {name: run.qa[name].count("features", "train", "examples") for name in run.readers}
-    known = [f"{count:,} ({reader_label(run, name)})" for name, count in sizes.items() if count is not None]
-    if not sizes:
-        return ""
-    if len(known) < len(sizes):
+    if None in sizes.values():
         return "number of questions learned from not recorded"
-    first, *rest = known
-    return ", ".join([f"learned from {first.replace(' (', ' questions (', 1)}", *rest])
+    parts = [
+        f"{count:,}{'' if number else ' questions'} ({reader_label(run, name)})"
+        for number, (name, count) in enumerate(sizes.items())
+    ]
+    return f"learned from {', '.join(parts)}" if parts else ""
 
 
 def readers_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
@@ -182,80 +281,55 @@ def readers_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
     readers = run.readers
     if not readers:
         return None
-    pairs = [(later, earlier) for number, earlier in enumerate(readers) for later in readers[number + 1 :]]
     updates = {run.qa[name].count("updates") for name in readers}
-    differences = [
-        (f"{reader_label(run, later)} − {reader_label(run, earlier)}", estimates)
-        for later, earlier in pairs
-        if any(estimates := [run.reader_difference(later, earlier, score) for score in SCORES])
+    rows: list[dict[str, Any]] = [
+        {
+            "label": reader_label(run, name),
+            "colour": name,
+            "scores": [estimate_cell(run.reader_score(name, score), 1) for score in SCORES],
+            "seeds": _seed_scores(run.qa[name]),
+            "record": run.qa[name],
+        }
+        for name in readers
     ]
     levels = [
-        (f"{SCORES[score]}, {reader_label(run, name)}", name, estimate, _seed_scores(run.qa[name], score))
-        for score in SCORES
-        for name in readers
+        (f"{SCORES[score]}, {row['label']}", name, estimate, [values[number] for _, *values in row["seeds"]])
+        for number, score in enumerate(SCORES)
+        for name, row in zip(readers, rows, strict=True)
         if (estimate := run.reader_score(name, score))
     ]
+    differences, gains = [], []
+    for later, earlier in (
+        (later, earlier) for place, earlier in enumerate(readers) for later in readers[place + 1 :]
+    ):
+        estimates = [run.reader_difference(later, earlier, score) for score in SCORES]
+        if any(estimates):
+            label = f"{reader_label(run, later)} − {reader_label(run, earlier)}"
+            cells = [estimate_cell(estimate, 1, signed=True) for estimate in estimates]
+            differences.append({"label": label, "scores": cells})
+        if f1 := estimates[-1]:
+            words = [name if name == "gold" else run.words[name] for name in (later, earlier)]
+            gains.append((" − ".join(words), "greedy" if f1.excludes_zero else "muted", f1, ()))
     return {
-        "rows": [_reader_row(run, name) for name in readers],
-        "differences": [
-            {"label": label, "scores": [estimate_cell(estimate, 1, signed=True) for estimate in estimates]}
-            for label, estimates in differences
-        ],
+        "rows": rows,
+        "differences": differences,
         "resampled": run.qa[readers[0]].resampled,
-        "conditions": equal_conditions(run),
         "equal": len(updates) == 1 and None not in updates,
         "levels": interval_plot(levels, anchor) if levels else None,
-        "gains": _gains(run, pairs, anchor),
+        "gains": interval_plot(gains, f"{anchor} gains", zero=True) if gains else None,
     }
 
 
-def picture(run: ReportedRun, anchor: str) -> Any:
-    """The plot that answers the question of the run: EM and F1 of each reader, with intervals."""
-    groups = {
-        SCORES[score]: [
-            (reader_label(run, name), name, estimate)
-            for name in run.readers
-            if (estimate := run.reader_score(name, score))
-        ]
-        for score in reversed(SCORES)
-    }
-    return reader_plot(groups, anchor) if any(groups.values()) else None
+def _seed_scores(record: JsonObject) -> list[tuple[Any, ...]]:
+    """Each seed with its scores."""
+    rows = [JsonObject(record.path, row) for row in record.list("seeds")]
+    for score in SCORES:
+        if None in [row.number(score) for row in rows]:
+            raise record.error(("seeds", score), "a number for each seed", None)
+    return [(row.get("seed"), *(row.number(score) for score in SCORES)) for row in rows]
 
 
-def _gains(run: ReportedRun, pairs: Sequence[tuple[str, str]], anchor: str) -> Any:
-    rows: list[tuple[str, str, ReportedMean, Sequence[float]]] = []
-    for later, earlier in pairs:
-        if estimate := run.reader_difference(later, earlier, "f1"):
-            words = [name if name == "gold" else run.words[name] for name in (later, earlier)]
-            rows.append((" − ".join(words), "greedy" if estimate.excludes_zero else "muted", estimate, ()))
-    return interval_plot(rows, f"{anchor} gains", zero=True) if rows else None
-
-
-def _reader_row(run: ReportedRun, name: str) -> dict[str, Any]:
-    record = run.qa[name]
-    seeds = [row.get("seed") for row in record.list("seeds")]
-    columns = [[number_text(value, 1) for value in _seed_scores(record, score)] for score in SCORES]
-    return {
-        "label": reader_label(run, name),
-        "colour": name,
-        "scores": [estimate_cell(run.reader_score(name, score), 1) for score in SCORES],
-        "seeds": [(seed, scores) for seed, *scores in zip(seeds, *columns, strict=True)],
-        "total": record.count("total"),
-        "updates": record.count("updates"),
-        "examples": record.count("features", "train", "examples"),
-    }
-
-
-def _seed_scores(record: JsonObject, score: str) -> list[float]:
-    rows = record.list("seeds")
-    values = [JsonObject(record.path, row).number(score) for row in rows]
-    if None in values:
-        raise record.error(("seeds", score), "a number for each seed", None)
-    return [value for value in values if value is not None]
-
-
-# --- Samples: questions of both generators for the same answers, and which became better or worse
-
+# --- Samples: questions of both generators for the same answers, and which became better or worse ---
 
 SAMPLES_SHOWN = 24
 EXCERPT = 150
@@ -276,15 +350,14 @@ def samples_view(run: ReportedRun) -> dict[str, Any]:
     }
     verdicts = [_verdicts(sample) for sample in samples]
     by_oracle = any(verdict is not None for row in verdicts for verdict in row.values())
-    marks = [_mark_by_oracle(row) for row in verdicts]
-    if not by_oracle:
-        marks = [_mark_by_overlap(sample) for sample in samples]
+    marks = [
+        _mark_by_oracle(row) if by_oracle else _mark_by_overlap(sample)
+        for sample, row in zip(samples, verdicts, strict=True)
+    ]
     judged = [mark for mark in marks if mark is not None]
+    rows = list(zip(samples, rewards, marks, verdicts, strict=True))
     return {
-        "samples": [
-            _sample(sample, span, mark, verdict)
-            for sample, mark, verdict in list(zip(samples, marks, verdicts, strict=True))[:SAMPLES_SHOWN]
-        ],
+        "samples": [_sample(*row, span) for row in rows[:SAMPLES_SHOWN]],
         "samples_total": len(samples),
         "wins": wins if pairs else None,
         "marks": {name: judged.count(name) for name in ("better", "worse", "")} if judged else None,
@@ -295,7 +368,7 @@ def samples_view(run: ReportedRun) -> dict[str, Any]:
 def _rewards(sample: JsonObject) -> dict[str, float | None]:
     rewards = {model: sample.number(f"reward_{model}") for model in MODELS}
     return {
-        model: reward if reward is not None and math.isfinite(reward) else None for model, reward in rewards.items()
+        model: None if reward is None or not math.isfinite(reward) else reward for model, reward in rewards.items()
     }
 
 
@@ -310,9 +383,7 @@ def _verdicts(sample: JsonObject) -> dict[str, str | None]:
 def _mark_by_oracle(verdicts: Mapping[str, str | None]) -> str | None:
     """`better` where the final question alone is right, `worse` where the CE question alone is; None: not judged."""
     ce, scst = verdicts["ce"], verdicts["scst"]
-    if ce is None or scst is None:
-        return None
-    return _mark(float(ce == "right"), float(scst == "right"))
+    return None if ce is None or scst is None else _mark(float(ce == "right"), float(scst == "right"))
 
 
 def _mark_by_overlap(sample: JsonObject) -> str | None:
@@ -327,11 +398,14 @@ def _mark(ce: float, scst: float) -> str:
 
 
 def _sample(
-    sample: JsonObject, span: tuple[float, float], mark: str | None, verdicts: Mapping[str, str | None]
+    sample: JsonObject,
+    rewards: Mapping[str, float | None],
+    mark: str | None,
+    verdicts: Mapping[str, str | None],
+    span: tuple[float, float],
 ) -> dict[str, Any]:
     """One row: the passage and three questions; `bar` is the reward's position within `span`, in percent."""
     low, high = span
-    rewards = _rewards(sample)
     known = {model: reward for model, reward in rewards.items() if reward is not None}
     winners = [model for model, reward in known.items() if reward == max(known.values())]
     texts = {model: sample.get(model) for model in MODELS}
@@ -369,8 +443,7 @@ def _context(sample: JsonObject) -> dict[str, str]:
     return {"before": before, "answer": answer, "after": after, "near_before": near_before, "near_after": near_after}
 
 
-# --- What learning by the reward was worth
-
+# --- What learning by the reward was worth ---
 
 UNSUPPORTED = ("oracle", "unsupported")
 # Rows of the table: field of evaluation.json, label, whether it is a fraction that is shown in percent.
@@ -396,11 +469,18 @@ BESIDE_LABELS = {"unsupported": "name or number not in passage", "no_subject": "
 
 def outcome_view(run: ReportedRun, anchor: str) -> dict[str, Any]:
     """The conclusion in a sentence, the picture of the readers, the measures before and after, the oracle's shares."""
+    bars = {
+        SCORES[score]: [
+            (reader_label(run, name), name, estimate)
+            for name in run.readers
+            if (estimate := run.reader_score(name, score))
+        ]
+        for score in reversed(SCORES)
+    }
     return {
         "sentence": sentence(run),
         "warning": warning(run),
-        "picture": picture(run, f"{anchor} picture"),
-        "conditions": equal_conditions(run),
+        "picture": reader_plot(bars, f"{anchor} picture") if any(bars.values()) else None,
         "rows": [row for fields, label, as_percent in ROWS if (row := _row(run, fields, label, as_percent))],
         "oracle": _oracle(run),
     }
@@ -408,23 +488,18 @@ def outcome_view(run: ReportedRun, anchor: str) -> dict[str, Any]:
 
 def sentence(run: ReportedRun) -> str:
     """What the readers say about the reward, or about the questions where there is no reader to compare with."""
-    pairs = (("scst", "ce"), ("scst", "gold"), ("ce", "gold"))
-    for later, earlier in pairs:
+    for later, earlier in (("scst", "ce"), ("scst", "gold"), ("ce", "gold")):
         estimate = run.reader_difference(later, earlier, "f1")
         if estimate is not None:
-            return _difference_sentence(run, later, earlier, estimate)
+            text = estimate_cell(estimate, 1, signed=True) or {}
+            of = f"F1 of the reader on {reader_label(run, later)} minus that on {reader_label(run, earlier)}"
+            meaning = {
+                None: "",
+                True: f"; the interval is {'above' if estimate.mean > 0 else 'below'} 0",
+                False: "; the interval includes 0, so the difference may be chance",
+            }
+            return f"{of}: {text['value']} points {text['interval']}{meaning[estimate.excludes_zero]}."
     return ""
-
-
-def _difference_sentence(run: ReportedRun, later: str, earlier: str, estimate: ReportedMean) -> str:
-    text = estimate_cell(estimate, 1, signed=True) or {}
-    of = f"F1 of the reader on {reader_label(run, later)} minus that on {reader_label(run, earlier)}"
-    ends = {
-        True: f"the interval is {'above' if estimate.mean > 0 else 'below'} 0",
-        False: "the interval includes 0, so the difference may be chance",
-    }
-    meaning = "" if estimate.excludes_zero is None else f"; {ends[estimate.excludes_zero]}"
-    return f"{of}: {text['value']} points {text['interval']}{meaning}."
 
 
 def warning(run: ReportedRun) -> str:
@@ -437,19 +512,18 @@ def warning(run: ReportedRun) -> str:
 
 
 def _row(run: ReportedRun, fields: tuple[str, ...], label: str, as_percent: bool) -> dict[str, Any] | None:
-    scale = percent if as_percent else lambda estimate: estimate
-    values = {model: scale(run.evaluation.estimate("models", model, *fields)) for model in MODELS}
-    if values["ce"] is None and values["scst"] is None:
+    means = means_of(run, *fields)
+    if means["ce"] is None and means["scst"] is None:
         return None
-    difference = scale(run.evaluation.estimate("difference", *fields))
-    digits = 1 if as_percent else 3 if fields[0] in BY_KEY else digits_of([*values.values(), difference])
-    if difference is None and (ce := values["ce"]) and (scst := values["scst"]):
-        difference = ReportedMean(scst.mean - ce.mean)
-    texts = {model: estimate_cell(value, digits) for model, value in values.items()}
-    change = estimate_cell(difference, digits, signed=True)
-    if change and fields == UNSUPPORTED:  # the only row of which less is better
-        change["verdict"] = {"up": "down", "down": "up"}.get(change["verdict"], change["verdict"])
-    return {"label": label, **texts, "difference": change}
+    if as_percent:
+        means = {name: percent(mean) for name, mean in means.items()}
+    if means["difference"] is None and (ce := means["ce"]) and (scst := means["scst"]):
+        means["difference"] = ReportedMean(scst.mean - ce.mean)
+    cells = cells_of(means, 1 if as_percent else 3 if fields[0] in BY_KEY else None)
+    if (change := cells["difference"]) and fields == UNSUPPORTED:  # the only row of which less is better
+        verdict = {"up": "down", "down": "up"}.get(change["verdict"], change["verdict"])
+        cells["difference"] = {**change, "verdict": verdict}
+    return {"label": label, **cells}
 
 
 def _oracle(run: ReportedRun) -> dict[str, Any] | None:
@@ -459,29 +533,22 @@ def _oracle(run: ReportedRun) -> dict[str, Any] | None:
     parts = {model: part for model in MODELS if (part := run.evaluation.part("models", model, "oracle")).value}
     if not parts:
         return None
-    known = {name for part in parts.values() for name in part.value}
-    verdicts = tuple(VERDICT_COLOURS)
-    beside = [name for name in BESIDE if name in known]
-    difference = run.evaluation.part("difference", "oracle")
+    beside = [name for name in BESIDE if any(name in part.value for part in parts.values())]
+    names = (*VERDICT_COLOURS, *beside)
+    shares = {model: {name: percent(part.estimate(name)) for name in names} for model, part in parts.items()}
+    change = run.evaluation.part("difference", "oracle")
     return {
         "verdicts": [(verdict, verdict.replace("_", " "), colour) for verdict, colour in VERDICT_COLOURS.items()],
         "beside": [BESIDE_LABELS[name] for name in beside],
         "rows": [
             {
                 "model": model,
-                "widths": [_width(part, verdict) for verdict in verdicts],
-                "shares": [estimate_cell(percent(part.estimate(name)), 1) for name in (*verdicts, *beside)],
+                "widths": [0.0 if (mean := means[verdict]) is None else mean.mean for verdict in VERDICT_COLOURS],
+                "shares": [estimate_cell(mean, 1) for mean in means.values()],
             }
-            for model, part in parts.items()
+            for model, means in shares.items()
         ],
-        "difference": [
-            estimate_cell(percent(difference.estimate(name)), 1, signed=True) for name in (*verdicts, *beside)
-        ]
-        if difference.value
+        "difference": [estimate_cell(percent(change.estimate(name)), 1, signed=True) for name in names]
+        if change.value
         else None,
     }
-
-
-def _width(part: JsonObject, verdict: str) -> float:
-    estimate = part.estimate(verdict)
-    return 0.0 if estimate is None else 100 * estimate.mean
