@@ -18,7 +18,17 @@ from rl_qg.generation.tasks import PREFIXES
 from rl_qg.pages.plots import ReportedMean
 from rl_qg.pages.results import as_markdown
 from rl_qg.reports.report import unlabelled_use
-from rl_qg.reports.run_files import BY_KEY, MEASURES, REWARD, SCORES, ReportedMeasure, ReportedRun, diverging, read_run
+from rl_qg.reports.run_files import (
+    BY_KEY,
+    MEASURES,
+    REWARD,
+    SCORES,
+    TABLES,
+    ReportedMeasure,
+    ReportedRun,
+    diverging,
+    read_run,
+)
 from rl_qg.reports.views import equal_conditions, reader_label, sentence
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_json
@@ -28,22 +38,9 @@ from rl_qg.settings import SCSTSettings
 log = logging.getLogger(__name__)
 STAGES = ("ce", "scst")
 COLUMNS = {"ce": "cross-entropy", "scst": "by reward", "gold": "human questions"}
-ORACLE_MEASURES = (
-    ReportedMeasure("right", "Right by the oracle of the embedded corpus", 1, percent=True),
-    ReportedMeasure("unsupported", "With a name or number that the passage lacks", 1, percent=True),
-)
-ALGORITHMS = {
-    "scst": "self-critical sequence training (SCST)",
-    "best_of_n": "cross-entropy on the best of several samples (best of n)",
-    "rloo": "REINFORCE leave-one-out (RLOO, by TRL)",
-    "grpo": "group relative policy optimisation (GRPO, by TRL)",
-}
+ORACLE_MEASURES = [ReportedMeasure(key, *how) for key, how in TABLES["oracle"].items()]
+ALGORITHMS = TABLES["algorithms"]
 BRIDGE = "The old bridge was built by Paula Klein in 1874."
-MARKED = {  # for each input of a question generator: names and texts of the whole and of the part that is marked
-    "paragraph_answer": ("passage", "answer", BRIDGE, "Paula Klein"),
-    "sentence_answer": ("sentence", "answer", BRIDGE, "Paula Klein"),
-    "paragraph_sentence": ("passage", "sentence", f"{BRIDGE} It fell in 1901.", "It fell in 1901."),
-}
 
 
 def write_model_card(run_folder: Path) -> list[Path]:
@@ -236,9 +233,9 @@ def _training_rows(run: ReportedRun, stage: str) -> list[list[Any]]:
 
 def marked_code(form: str) -> str:
     """Python lines that make `marked`, an input of this form (`rl_qg.generation.prompts`)."""
-    if form not in MARKED:
+    if form not in TABLES["marked"]:
         return f'marked = "{BRIDGE}"'
-    whole, part, text, marked = MARKED[form]
+    whole, part, text, marked = TABLES["marked"][form]
     return f"""\
 {whole}, {part} = "{text}", "{marked}"
 start = {whole}.index({part})

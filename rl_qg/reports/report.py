@@ -70,7 +70,7 @@ def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
         {"name": name, "anchor": f"run-{number}", "summary": summary, **run_view(run, f"run-{number}", summary)}
         for number, (name, run, summary) in enumerate(zip(names, reported, summaries, strict=True), 1)
     ]
-    comparison = _comparison(reported, names) if len(reported) > 1 else None
+    comparison = _comparison(reported, views) if len(reported) > 1 else None
     study_views = [study_view(folder, f"study-{number}") for number, folder in enumerate(studies, 1)]
     title = " · ".join([*(view["name"] for view in study_views), *names])
     page = _template().render(title=title, runs=views, comparison=comparison, studies=study_views)
@@ -117,7 +117,6 @@ def run_view(run: ReportedRun, anchor: str, summary: Mapping[str, Any]) -> dict[
         **samples_view(run),
         "funnel": _funnel(run),
         "qa": readers_view(run, anchor),
-        "leakage": _leakage(run.record.part("leakage")),
         "reading": _reading(run.record.part("data_report")),
         "record": list(_record_rows({key: run.record.value[key] for key in run.record.value if key not in DATA_KEYS})),
     }
@@ -172,16 +171,6 @@ def _funnel(run: ReportedRun) -> list[dict[str, Any]]:
         for label, kind, count, left in bars
         if count is not None
     ]
-
-
-def _leakage(leakage: JsonObject) -> dict[str, Any] | None:
-    """The counts of the leakage check and what follows; shared passages are harmless when training leaves them out."""
-    if not leakage.value:
-        return None
-    shared, dropped = leakage.count("shared_passages"), leakage.count("train_examples_dropped")
-    verdict = "unknown" if shared is None else "clean" if not shared else "cleaned" if dropped else "leaking"
-    counts = [(key.replace("_", " "), value) for key, value in leakage.value.items() if is_number(value)]
-    return {"verdict": verdict, "counts": counts}
 
 
 def _reading(report: JsonObject) -> list[dict[str, Any]]:
@@ -292,9 +281,9 @@ def _reader(run: ReportedRun, name: str) -> dict[str, Any] | None:
 # --- Several runs ---
 
 
-def _comparison(runs: Sequence[ReportedRun], names: Sequence[str]) -> dict[str, Any]:
+def _comparison(runs: Sequence[ReportedRun], views: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One row for each run. Rewards are marked by signature: those of two signatures never share an axis."""
-    signatures = [_signature(run) for run in runs]
+    signatures, names = [_signature(run) for run in runs], [view["name"] for view in views]
     marks = {text: chr(ord("A") + number) for number, text in enumerate(dict.fromkeys(filter(None, signatures)))}
     colours = [RUN_COLOURS[number % len(RUN_COLOURS)] for number in range(len(runs))]
     curves = {name: (colour, run.metrics) for name, colour, run in zip(names, colours, runs, strict=True)}
@@ -311,18 +300,13 @@ def _comparison(runs: Sequence[ReportedRun], names: Sequence[str]) -> dict[str, 
     ]
     rows = [
         {
-            "name": name,
-            "anchor": f"run-{number + 1}",
+            **view,
             "colour": colours[number],
             "mark": marks.get(signatures[number], "") if len(marks) > 1 else "",
-            "generator": run.words["scst"] if len(words) > 1 else "",
+            "generator": view["words"]["scst"] if len(words) > 1 else "",
             "cells": [column[number] for column in cells],
-            "flag": flag(diverging(run), 1),
-            "seed": run.record.get("seed"),
-            "commit": str(run.record.get("code", "commit") or "")[:10],
-            "kept": run.augmentation.count("kept"),
         }
-        for number, (name, run) in enumerate(zip(names, runs, strict=True))
+        for number, view in enumerate(views)
     ]
     data = {tuple(sorted(map(str, hashes.values()))) for run in runs if (hashes := run.record.part("data").value)}
     first, *others = (_recipe(run.settings) for run in runs)

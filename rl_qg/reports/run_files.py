@@ -11,7 +11,7 @@ import yaml
 
 from rl_qg.pages.plots import ReportedMean
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import read_json, read_json_lines
+from rl_qg.runtime.files import packaged_yaml, read_json, read_json_lines
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.scoring.held_out import DIRECTION, FEWEST, SeriesChange, divergences, diverges, rises
 
@@ -19,6 +19,7 @@ MODELS = ("gold", "ce", "scst")  # whose questions: of people, of the CE generat
 SCORES = {"exact_match": "EM", "f1": "F1"}
 FINAL_WORDS = {"scst": "SCST", "rloo": "RLOO", "grpo": "GRPO", "best_of_n": "best of n"}
 REWARD = "reward_greedy"
+TABLES = packaged_yaml(__file__, "tables.yaml")
 
 
 @dataclass(frozen=True)
@@ -249,13 +250,13 @@ def _config(path: Path) -> str:
 class ReportedMeasure:
     """A measure of the evaluations in training, `eval_<key>` in `metrics.jsonl`.
 
-    `digits` are decimals as shown; `percent`: a fraction that is shown in percent.
+    `digits` are decimals as shown; with `percent` a fraction is shown in percent.
     """
 
     key: str
     label: str
     digits: int
-    percent: bool = False
+    percent: str = ""
 
     @property
     def field(self) -> str:
@@ -273,21 +274,7 @@ class ReportedMeasure:
         return f"{self.text(change.start)} → {self.text(change.end)}"
 
 
-MEASURES = (
-    ReportedMeasure(REWARD, "Optimised reward", 3),
-    ReportedMeasure("held_out", "Held-out reward", 3),
-    ReportedMeasure("bleu4", "BLEU-4", 3),
-    ReportedMeasure("rouge_l", "ROUGE-L", 3),
-    ReportedMeasure("loss", "Cross-entropy of gold", 3),
-    ReportedMeasure("kl", "KL from the start", 3),
-    ReportedMeasure("distinct_1", "Distinct words", 0, percent=True),
-    ReportedMeasure("distinct_2", "Distinct 2-grams", 0, percent=True),
-    ReportedMeasure("length_words", "Words per question", 1),
-    ReportedMeasure("copy_rate", "Copied 2-grams", 0, percent=True),
-    ReportedMeasure("no_question_mark", "No question mark", 0, percent=True),
-    ReportedMeasure("repeated_3grams", "Repeated 3-grams", 0, percent=True),
-    ReportedMeasure("unsupported", "Unsupported names", 0, percent=True),
-)
+MEASURES = [ReportedMeasure(key, *how) for key, how in TABLES["measures"].items()]
 BY_KEY = {measure.key: measure for measure in MEASURES}
 
 

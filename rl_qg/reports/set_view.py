@@ -9,19 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.pages.results import Rows, estimate_text, page_environment
+from rl_qg.reports.run_files import TABLES
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_json, writing
 
 TITLE = "rl-qg evaluate, sets"
-# Of each file, in the summary: measure and part -> column.
-COLUMNS = {
-    ("number of questions", "mean"): "questions",
-    ("references less questions", "mean"): "references less questions",
-    ("number of questions", "correlation"): "correlation of the numbers",
-    ("sentences", "coverage"): "sentences covered",
-    ("nine types", "distance"): "distance of types",
-    ("repeated questions", "share"): "repeated",
-}
+COLUMNS = {(metric, part): column for metric, part, column in TABLES["sets"]}
 
 
 def write_set_page(folder: Path, output: Path) -> None:

@@ -11,22 +11,14 @@ from matplotlib.figure import Figure
 
 from rl_qg.pages.plots import COLOURS, RUN_COLOURS, STYLE, page_svg, shortened
 from rl_qg.pages.results import MINUS, Plot, as_markdown, columns_of, estimate_text, joined_rows
-from rl_qg.reports.run_files import SCORES
+from rl_qg.reports.run_files import SCORES, TABLES
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 
 FILE = "study.json"
 NO_GENERATOR = "none"  # in place of a generator's name: the reader that learns from gold questions alone
 StudyRow = Mapping[str, Any]
-TITLES = {
-    "filters": "Filters: shares of all candidates (%)",
-    "questions": "What the questions are like",
-    "rewards": "What learning by reward changed, on development passages",
-    "gain_by_question_type": "Gain in F1 over gold alone (points), by type of the evaluation question",
-    "gain_by_answer_type": "Gain in F1 over gold alone (points), by type of its answer",
-    "gain_by_answer_length": "Gain in F1 over gold alone (points), by words of its answer",
-}
-# Columns of these tables that hold fractions, shown in percent; after a colon comes a name, such as a filter's.
+# Columns of the tables of why that hold fractions, shown in percent; after a colon comes a name, such as a filter's.
 FRACTIONS = ("dropped", "kept", "distinct", "question_types", "answer_types", "measures: round_trip")
 F1_GAIN = "F1 over "  # how a column begins that holds a gain, in percent points
 BLEU = "bleu4"
@@ -72,7 +64,7 @@ def _view(record: Mapping[str, Any], name: str, anchor: str) -> dict[str, Any]:
             if (rows := test_table(record, question, name))
         ],
         "why": [
-            {"title": TITLES.get(key, key), "rows": [_with_units(row, 3) for row in columns[key]]}
+            {"title": TABLES["why"].get(key, key), "rows": [_with_units(row, 3) for row in columns[key]]}
             for key in record["why"]
             if columns[key]
         ],
@@ -203,8 +195,8 @@ def study_markdown(record: Mapping[str, Any]) -> str:
     sets = ", ".join(f"{name}: {count} questions" for name, count in record["sets"].items())
     parts = [
         f"# {Path(study['file']).stem}",
-        f"Readers of {len(study['seeds'])} seeds ({', '.join(map(str, study['seeds']))}), evaluated on {sets}. Percent; "
-        "brackets: 95 % bootstrap intervals over passages and seeds. Amounts are multiples of the gold questions; * "
+        f"Readers of {len(study['seeds'])} seeds ({', '.join(map(str, study['seeds']))}), evaluated on {sets}. Percent"
+        "; brackets: 95 % bootstrap intervals over passages and seeds. Amounts are multiples of the gold questions; * "
         "marks cells for which fewer questions were kept than requested.",
         f"{jobs['done']} of {jobs['total']} jobs are done, {len(jobs['failed'])} failed, {len(jobs['left_out'])} were "
         "left out because of them.\n"

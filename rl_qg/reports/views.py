@@ -14,6 +14,7 @@ from rl_qg.reports.run_files import (
     MODELS,
     REWARD,
     SCORES,
+    TABLES,
     JsonObject,
     ReportedMeasure,
     ReportedRun,
@@ -21,7 +22,7 @@ from rl_qg.reports.run_files import (
     fallen_measures,
 )
 from rl_qg.reports.training_plots import small_plot
-from rl_qg.scoring.held_out import DIRECTION, FEWEST, LEAST, SeriesChange, rises, rouge_l
+from rl_qg.scoring.held_out import DIRECTION, LEAST, SeriesChange, rises, rouge_l
 from rl_qg.scoring.separation import ABOVE, FREQUENT, SAMPLED_KINDS, WRONG, is_rare, told
 from rl_qg.stats.intervals import FEW
 
@@ -77,21 +78,6 @@ def cells_of(means: Mapping[str, ReportedMean | None], digits: int | None = None
 
 # --- The questions in numbers ---
 
-# Columns of the table of generators, those that were measured: field, heading, format (None: with an interval).
-COLUMNS = (
-    ("reward", "reward", None),
-    ("held_out", "held-out reward", None),
-    ("bleu4", "BLEU-4 (0–1)", None),
-    ("rouge_l", "ROUGE-L (0–1)", "{:.3f}"),
-    ("length_words", "words per question", "{:.1f}"),
-    ("distinct_questions", "distinct questions (%)", "{:.1%}"),
-    ("distinct_2", "distinct 2-grams (%)", "{:.1%}"),
-    ("copy_rate", "copied 2-grams (%)", "{:.1%}"),
-    ("no_question_mark", "no question mark (%)", "{:.1%}"),
-    ("repeated_3grams", "repeated 3-grams (%)", "{:.1%}"),
-    ("unsupported", "unsupported names (%)", "{:.1%}"),
-)
-
 
 def evaluation_view(run: ReportedRun) -> dict[str, Any] | None:
     """The table of human, CE and SCST questions, with the columns that any of them has; the parts of the reward."""
@@ -99,13 +85,13 @@ def evaluation_view(run: ReportedRun) -> dict[str, Any] | None:
     if not models:
         return None
     headings, columns = [], []
-    for field, heading, form in COLUMNS:
+    for field, (heading, *form) in TABLES["columns"].items():
         means = {model: run.measured(model, field) for model in models}
         if any(means.values()):
             headings.append(heading)
             cells = cells_of(means, 3 if field == "bleu4" else None)
-            if form is not None:
-                cells = {model: _without_interval(mean, form) for model, mean in means.items()}
+            if form:
+                cells = {model: _without_interval(mean, *form) for model, mean in means.items()}
             columns.append(cells)
     names = [name for model in MODELS for name in run.evaluation.part("models", model, "reward_parts").value]
     parts = {name: {model: run.measured(model, "reward_parts", name) for model in MODELS} for name in names}
@@ -173,9 +159,6 @@ def _doubt(share: ReportedMean) -> str:
 
 # --- "Is the reward being hacked?": the optimised reward beside measures that it does not see ---
 
-# Fields of evaluation.json that human questions are shown by. Distinct n-grams depend on how many questions there are.
-_ALIKE = ("held_out", "length_words", "copy_rate", "no_question_mark", "repeated_3grams", "unsupported")
-_HUMAN = {REWARD: "reward", **{key: key for key in _ALIKE}}
 _BETTER = {1: "more is better", -1: "less is better"}
 
 
@@ -186,19 +169,12 @@ def held_out_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
     if not wrong and all(measure.key in (REWARD, "loss") for measure in logged):  # all that older runs logged
         return None
     plots = [_small(measure, run, anchor, wrong=measure.key in wrong) for measure in logged]
-    rewards, verdict = run.metrics.self_critical(f"eval_{REWARD}"), ""
-    if not wrong and not run.metrics.has_self_critical:
-        verdict = "Cross-entropy alone so far: no reward has been optimised."
-    elif not wrong and SeriesChange.of(rewards) is None:
-        verdict = f"Fewer than {FEWEST} evaluations since the reward is optimised: too few to tell."
-    elif not wrong and not rises(rewards):
-        verdict = "The optimised reward did not go up on held-out passages, so there is no gain to doubt."
-    elif not wrong:
-        verdict = "No sign of it: the optimised reward went up, and no other measure went clearly the wrong way."
+    rewards = run.metrics.self_critical(f"eval_{REWARD}")
     return {
         "flag": flag(wrong, 3),
         "details": [f"{BY_KEY[key].label}: {BY_KEY[key].moved(change)}" for key, change in wrong.items()],
-        "verdict": verdict,
+        "too_few": SeriesChange.of(rewards) is None,
+        "rose": rises(rewards),
         "plots": plots,
         "human": any(plot["human"] for plot in plots),
     }
@@ -216,7 +192,7 @@ def flag(wrong: Mapping[str, SeriesChange], most: int) -> str:
 
 
 def _small(measure: ReportedMeasure, run: ReportedRun, anchor: str, *, wrong: bool) -> dict[str, Any]:
-    field = _HUMAN.get(measure.key)
+    field = TABLES["human"].get(measure.key)
     human = run.measured("gold", field) if field else None
     change = SeriesChange.of(run.metrics.self_critical(measure.field))
     optimised = measure.key == REWARD
@@ -445,26 +421,7 @@ def _context(sample: JsonObject) -> dict[str, str]:
 
 # --- What learning by the reward was worth ---
 
-UNSUPPORTED = ("oracle", "unsupported")
-# Rows of the table: field of evaluation.json, label, whether it is a fraction that is shown in percent.
-ROWS = (
-    (("reward",), "optimised reward", False),
-    (("held_out",), "held-out reward", False),
-    (("bleu4",), "BLEU-4 (0–1)", False),
-    (("rouge_l",), "ROUGE-L (0–1)", False),
-    (("oracle", "right"), "right by the oracle (%)", True),
-    (UNSUPPORTED, "with a name or number that the passage lacks (%)", True),
-)
-VERDICT_COLOURS = {
-    "right": "greedy",
-    "ill_formed": "bad",
-    "ambiguous": "muted",
-    "wrong_relation": "extra",
-    "other_subject": "subject",
-    "invented_name": "sample",
-    "wrong_detail": "detail",
-}
-BESIDE_LABELS = {"unsupported": "name or number not in passage", "no_subject": "no subject named"}
+VERDICT_COLOURS: Mapping[str, str] = TABLES["verdicts"]
 
 
 def outcome_view(run: ReportedRun, anchor: str) -> dict[str, Any]:
@@ -481,7 +438,7 @@ def outcome_view(run: ReportedRun, anchor: str) -> dict[str, Any]:
         "sentence": sentence(run),
         "warning": warning(run),
         "picture": reader_plot(bars, f"{anchor} picture") if any(bars.values()) else None,
-        "rows": [row for fields, label, as_percent in ROWS if (row := _row(run, fields, label, as_percent))],
+        "rows": [row for field, label in TABLES["outcome"].items() if (row := _row(run, field, label))],
         "oracle": _oracle(run),
     }
 
@@ -511,16 +468,16 @@ def warning(run: ReportedRun) -> str:
     return f"The reward rose and every held-out measure fell: {', '.join(parts)}. Read questions before you use them."
 
 
-def _row(run: ReportedRun, fields: tuple[str, ...], label: str, as_percent: bool) -> dict[str, Any] | None:
-    means = means_of(run, *fields)
+def _row(run: ReportedRun, field: str, label: str) -> dict[str, Any] | None:
+    means, as_percent = means_of(run, *field.split(".")), field.startswith("oracle.")
     if means["ce"] is None and means["scst"] is None:
         return None
     if as_percent:
         means = {name: percent(mean) for name, mean in means.items()}
     if means["difference"] is None and (ce := means["ce"]) and (scst := means["scst"]):
         means["difference"] = ReportedMean(scst.mean - ce.mean)
-    cells = cells_of(means, 1 if as_percent else 3 if fields[0] in BY_KEY else None)
-    if (change := cells["difference"]) and fields == UNSUPPORTED:  # the only row of which less is better
+    cells = cells_of(means, 1 if as_percent else 3 if field in BY_KEY else None)
+    if (change := cells["difference"]) and field == "oracle.unsupported":  # the only row of which less is better
         verdict = {"up": "down", "down": "up"}.get(change["verdict"], change["verdict"])
         cells["difference"] = {**change, "verdict": verdict}
     return {"label": label, **cells}
@@ -539,7 +496,7 @@ def _oracle(run: ReportedRun) -> dict[str, Any] | None:
     change = run.evaluation.part("difference", "oracle")
     return {
         "verdicts": [(verdict, verdict.replace("_", " "), colour) for verdict, colour in VERDICT_COLOURS.items()],
-        "beside": [BESIDE_LABELS[name] for name in beside],
+        "beside": [TABLES["beside"][name] for name in beside],
         "rows": [
             {
                 "model": model,

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -71,44 +72,7 @@ class Plan:
         return found
 
 
-@dataclass(frozen=True)
-class Tie:
-    """Configurations of exactly the same value at a rung, which their order decides; `decided`: who was kept."""
-
-    epochs: int
-    value: float
-    configurations: tuple[int, ...]
-    decided: bool
-
-
-@dataclass(frozen=True)
-class Rung:
-    """How a rung ended: all configurations that were measured, the best first, and how many of them were kept."""
-
-    epochs: int
-    ranking: tuple[int, ...]
-    kept: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class NoEffect:
-    """Two configurations whose models are equal bit for bit with some seed, and the keys in which they differ."""
-
-    first: int
-    second: int
-    keys: tuple[str, ...]
-    seed: int
-
-
-@dataclass(frozen=True)
-class FailedTrial:
-    """The first trial of a configuration that failed, and its last line."""
-
-    seed: int
-    epochs: int
-    fault: str
-
-
+Record = dict[str, Any]  # of what happened, as the file of a search has it
 Run = Callable[[Sequence[Trial]], Mapping[tuple[int, int, int], TrialResult]]
 
 
@@ -125,9 +89,10 @@ class Halving:
         configurations: by number.
         values: of each configuration by epochs, one value for each seed.
         weights: hashes of the models at the first rung, by configuration and seed.
-        failed: by configuration.
-        rungs: those that ended, the first ones first.
-        ties: at rungs.
+        failed: by configuration, the first trial that failed: `seed`, `epochs`, and its last line, `fault`.
+        rungs: those that ended: `epochs`, `ranking` (all that were measured, the best first), and who was `kept`.
+        ties: `configurations` of exactly the same `value` after `epochs` of a rung, which their order decides;
+            `decided`: who was kept.
         winner: the configuration that the last rung kept first; None before, and where all have failed.
     """
 
@@ -137,9 +102,9 @@ class Halving:
     configurations: dict[int, Configuration] = field(default_factory=dict)
     values: dict[int, dict[int, list[float]]] = field(default_factory=dict)
     weights: dict[tuple[int, int], str] = field(default_factory=dict)
-    failed: dict[int, FailedTrial] = field(default_factory=dict)
-    rungs: list[Rung] = field(default_factory=list)
-    ties: list[Tie] = field(default_factory=list)
+    failed: dict[int, Record] = field(default_factory=dict)
+    rungs: list[Record] = field(default_factory=list)
+    ties: list[Record] = field(default_factory=list)
     winner: int | None = None
 
     def start(self, configurations: Iterable[Configuration]) -> None:
@@ -161,15 +126,17 @@ class Halving:
                 last += 1
                 self._train([winner], [last])
 
-    def without_effect(self) -> list[NoEffect]:
-        """Pairs of different configurations with equal models at the first rung: what they differ in did nothing."""
+    def without_effect(self) -> list[Record]:
+        """Configurations, `first` and `second`, whose models are equal bit for bit at the first rung with some seed,
+        and the `keys` in which they differ, which did nothing.
+        """
         found, seen = [], dict[tuple[int, str], int]()
         for (number, seed), weights in sorted(self.weights.items()):
             first = seen.setdefault((seed, weights), number)
             if first != number:
                 one, other = self.configurations[first].values, self.configurations[number].values
-                keys = tuple(key for key in {**one, **other} if one.get(key) != other.get(key))
-                found.append(NoEffect(first, number, keys, seed))
+                keys = [key for key in {**one, **other} if one.get(key) != other.get(key)]
+                found.append({"first": first, "second": number, "keys": keys, "seed": seed})
         return found
 
     @property
@@ -184,7 +151,7 @@ class Halving:
 
     def leaders(self) -> list[int]:
         """The winner, then all configurations that have not failed: those of the highest rung first, by rank."""
-        ranked = [number for rung in reversed(self.rungs) for number in rung.ranking if number not in self.failed]
+        ranked = [number for rung in reversed(self.rungs) for number in rung["ranking"] if number not in self.failed]
         return list(dict.fromkeys([*([] if self.winner is None else [self.winner]), *ranked]))
 
     def _train(self, numbers: Sequence[int], stops: Sequence[int]) -> None:
@@ -197,7 +164,7 @@ class Halving:
                 continue
             if result.fault is not None or result.value is None or not math.isfinite(result.value):
                 fault = f"measured {result.value}" if result.fault is None else result.fault
-                self.failed[number] = FailedTrial(trial.seed, trial.epochs, fault)
+                self.failed[number] = {"seed": trial.seed, "epochs": trial.epochs, "fault": fault}
                 continue
             self.values.setdefault(number, {}).setdefault(trial.epochs, []).append(result.value)
             if trial.epochs == self.plan.rungs[0][0] and result.weights is not None:
@@ -212,8 +179,9 @@ class Halving:
         ranking = sorted(scores, key=lambda number: (-self._sign * scores[number], number))
         kept = ranking[:keep]
         for value in dict.fromkeys(scores[number] for number in ranking):
-            equal = tuple(number for number in ranking if scores[number] == value)
+            equal = [number for number in ranking if scores[number] == value]
             if len(equal) > 1:
-                self.ties.append(Tie(epochs, value, equal, len({number in kept for number in equal}) > 1))
-        self.rungs.append(Rung(epochs, tuple(ranking), tuple(kept)))
+                decided = len({number in kept for number in equal}) > 1
+                self.ties.append({"epochs": epochs, "value": value, "configurations": equal, "decided": decided})
+        self.rungs.append({"epochs": epochs, "ranking": ranking, "kept": kept})
         return kept

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,23 +28,20 @@ from rl_qg.settings import Settings
 from rl_qg.studies.job_files import key_of
 
 GRACE = 60.0  # seconds that an interrupted job has to write a checkpoint
+MINUTES = 24 * 60  # of a job of a cluster, where the parameters say nothing
 CPU = "cpu"
 FAILED = "failed.json"  # in the folder of a job that failed when it was last tried
 Compose = Callable[[str, Sequence[str]], Settings]  # the settings of a command with its arguments
+OnDone = Callable[["Job"], None]  # called when a job's command has ended well, before the job is recorded as done
 RESULTS = "out"  # what the command writes, below the job's folder
+COMMANDS = {"ce": "train", "scst": "train", "reader": "qa"}  # of a kind of job, where its name is another
 # Overrides of these sections go to these commands alone; all others go to every command.
 READ_BY = {
-    "ce": ("train",),
-    "scst": ("train",),
+    **dict.fromkeys(("ce", "scst", "held_out", "evaluation", "peft"), ("train",)),
+    **dict.fromkeys(("reward", "reward_models"), ("train", "augment")),
+    **dict.fromkeys(("augment", "filters"), ("augment",)),
     "model": ("train", "generate"),
-    "reward_models": ("train", "augment"),
-    "held_out": ("train",),
-    "evaluation": ("train",),
-    "peft": ("train",),
     "generate": ("generate",),
-    "augment": ("augment",),
-    "filters": ("augment",),
-    "reward": ("train", "augment"),
     "qa": ("qa", "augment"),
 }
 ALL_EXAMPLES = ("data.max_train=null", "data.max_validation=null", "data.labelled_fraction=1.0")
@@ -56,7 +53,7 @@ class Job:
 
     Args:
         name: its folder below `jobs/`.
-        kind: one of `KINDS`.
+        kind: the command, or `ce`, `scst` or `reader`.
         needs: names of the jobs whose results it reads.
         exclusive: jobs with the same text here never run at the same time.
     """
@@ -78,6 +75,35 @@ class Job:
         return shlex.join(["rl-qg", self.command, *self.arguments])
 
 
+@dataclass
+class JobList:
+    """The jobs of a folder so far, by name, each after those it needs; equal commands are one job."""
+
+    root: Path
+    jobs: dict[str, Job] = field(default_factory=dict)
+
+    def add(
+        self,
+        kind: str,
+        label: str,
+        seed: int,
+        arguments: Sequence[str],
+        needs: Sequence[Job] = (),
+        exclusive: str = "",
+        hashes: Iterable[str] = (),
+    ) -> Job:
+        """The job of this command; `{out}` in its arguments stands for the folder of its results.
+
+        `hashes` are those of the contents that it reads, where their paths do not say it.
+        """
+        command = COMMANDS.get(kind, kind)
+        name = f"{kind}-{label}-s{seed}-{command_hash(command, [*arguments, *hashes], self.root)}"
+        folder = self.root / "jobs" / name
+        filled = tuple(text.replace("{out}", str(folder / RESULTS)) for text in arguments)
+        names = tuple(dict.fromkeys(need.name for need in needs))
+        return self.jobs.setdefault(name, Job(name, kind, seed, command, filled, folder, names, exclusive))
+
+
 def settings_of(command: str, overrides: Iterable[str], read_by: Mapping[str, Sequence[str]] = READ_BY) -> list[str]:
     """The overrides that concern a command."""
     return [text for text in overrides if command in read_by.get(key_of(text).partition(".")[0], (command,))]
@@ -97,36 +123,6 @@ def seconds_of(job: Job) -> float:
     """How long a job took that is done."""
     seconds: float = read_json(job.folder / "job.json")["seconds"]
     return seconds
-
-
-@dataclass
-class JobList:
-    """The jobs of a folder so far, by name, each after those it needs; equal commands are one job."""
-
-    root: Path
-    jobs: dict[str, Job] = field(default_factory=dict)
-
-    def add(
-        self,
-        kind: str,
-        label: str,
-        seed: int,
-        command: str,
-        arguments: Sequence[str],
-        needs: Sequence[Job] = (),
-        exclusive: str = "",
-        hashes: Iterable[str] = (),
-    ) -> Job:
-        """The job of this command.
-
-        `{out}` in its arguments stands for the folder of its results. Its name is also that of the contents of what it
-        reads, by their `hashes`.
-        """
-        name = f"{kind}-{label}-s{seed}-{command_hash(command, [*arguments, *hashes], self.root)}"
-        folder = self.root / "jobs" / name
-        filled = tuple(text.replace("{out}", str(folder / RESULTS)) for text in arguments)
-        names = tuple(dict.fromkeys(need.name for need in needs))
-        return self.jobs.setdefault(name, Job(name, kind, seed, command, filled, folder, names, exclusive))
 
 
 def check_keys(jobs: Sequence[Job], compose: Compose) -> None:
@@ -183,152 +179,125 @@ def job_outcomes(jobs: Sequence[Job]) -> JobOutcomes:
 def run_jobs(
     jobs: Sequence[Job],
     devices: Sequence[str],
-    on_done: Callable[[Job], None],
+    on_done: OnDone,
     *,
     program: str = "rl_qg",
     title: str = "study",
     threads: int | None = None,
 ) -> JobOutcomes:
-    """Run what is not done; return when nothing is left that can be run.
+    """Run what is not done, each job after those it needs; return when nothing is left that can be run.
 
     When this process is interrupted or told to end, so are its jobs; when it is killed, its jobs end themselves.
 
     Args:
         jobs: each after those it needs.
         devices: `cpu`, or the number of a GPU; one job runs on each at a time. Jobs on the CPU share its cores.
-        on_done: called when a job's command has ended well, before the job is recorded as done.
+        on_done: see `OnDone`.
         program: the module that is run with a job's command and arguments.
         title: of the progress bar.
         threads: of each job on the CPU; None: the cores divided by the jobs that run at a time.
     """
-    done = {job.name for job in jobs if is_done(job)}
-    waiting = [job for job in jobs if job.name not in done]
-    seconds = {job.name: seconds_of(job) for job in jobs if job.name in done}
+    seconds = {job.name: seconds_of(job) for job in jobs if is_done(job)}  # of what is done
+    waiting = [job for job in jobs if job.name not in seconds]
+    threads = threads or max(1, (os.cpu_count() or 1) // max(1, [*devices].count(CPU)))
     idle, running = [*devices], dict[Future[int], _RunningJob]()
     with (
         ThreadPoolExecutor(len(devices)) as waiters,
-        ProgressBar(total=len(jobs), initial=len(done), desc=title, unit="job", smoothing=0) as bar,
+        ProgressBar(total=len(jobs), initial=len(seconds), desc=title, unit="job", smoothing=0) as bar,
     ):
         try:
             while True:
-                while idle and (job := _next_job(waiting, done, running.values())):
+                while idle and (job := _next_job(waiting, seconds, running.values())):
                     waiting.remove(job)
-                    started = _start(job, idle.pop(0), devices, program, threads)
-                    running[waiters.submit(_wait, started.process)] = started
+                    started = _RunningJob(job, idle.pop(0), threads, program)
+                    running[waiters.submit(started.wait)] = started
                 if not running:
                     break
-                bar.set_postfix_str(_status(jobs, waiting, running.values(), seconds, len(devices)))
+                names = ", ".join(item.job.name.rpartition("-")[0] for item in running.values())
+                left = [*waiting, *(item.job for item in running.values())]
+                bar.set_postfix_str(names + _time_left(jobs, left, seconds, len(devices)))
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     finished = running.pop(future)
                     idle.append(finished.device)
-                    if _record(finished, future.result(), on_done):
-                        done.add(finished.job.name)
+                    if finished.record(future.result(), on_done):
                         seconds[finished.job.name] = seconds_of(finished.job)
                     bar.update()
-        finally:
-            _stop(running)
+        finally:  # each has time for a checkpoint, unless a second signal comes
+            for item in running.values():
+                item.process.terminate()
+            try:
+                wait(running, timeout=GRACE)
+            finally:
+                for item in running.values():
+                    item.process.kill()
     return job_outcomes(jobs)
 
 
-@dataclass(frozen=True)
 class _RunningJob:
-    job: Job
-    device: str
-    threads: int  # of the CPU; 0 on a GPU: the libraries' own number
-    process: "subprocess.Popen[bytes]"
-    started: float = field(default_factory=time.monotonic)
+    """A job in a process of its own."""
+
+    def __init__(self, job: Job, device: str, threads: int, program: str) -> None:
+        self.job, self.device, self.started = job, device, time.monotonic()
+        self.threads = threads if device == CPU else 0  # on a GPU the libraries' own number
+        job.folder.mkdir(parents=True, exist_ok=True)
+        (job.folder / FAILED).unlink(missing_ok=True)
+        with atomic_writer(job.folder / "command.txt") as stream:
+            stream.write(f"{job.line()}\n")
+        own = {"CUDA_VISIBLE_DEVICES": "" if device == CPU else device, "TQDM_MININTERVAL": "10"}
+        if device == CPU:
+            own["OMP_NUM_THREADS"] = str(threads)
+        self.log = job.folder / "log.txt"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "rl_qg.studies.job_process", program, job.command, *job.arguments],
+                env={**os.environ, **own},
+                stdin=subprocess.PIPE,  # closed by the end of this process, which ends the job
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for this process, which ends the job
+            )
+
+    def wait(self) -> int:
+        with self.process as process:
+            return process.wait()
+
+    def record(self, exit_code: int, on_done: OnDone) -> bool:
+        """Record in the job's folder how it ended; return whether it is done."""
+        job, seconds = self.job, round(time.monotonic() - self.started, 2)
+        if exit_code:
+            fault = f"its process ended with exit code {exit_code}"
+            if exit_code > 0:  # below 0, a signal ended it without a word
+                lines = self.log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
+                fault = next((line.strip() for line in reversed(lines) if line.strip()), fault)
+            write_json(job.folder / FAILED, {"fault": fault})
+            ProgressBar.write(f"failed: {job.name}: {fault} (log: {self.log})", file=sys.stderr)
+            return False
+        on_done(job)
+        record = {"command": job.line(), "kind": job.kind, "needs": list(job.needs), "seconds": seconds}
+        write_json(job.folder / "job.json", {**record, "device": self.device, "threads": self.threads})
+        return True
 
 
-def _next_job(waiting: Sequence[Job], done: set[str], running: Iterable[_RunningJob]) -> Job | None:
+def _next_job(waiting: Sequence[Job], done: Collection[str], running: Iterable[_RunningJob]) -> Job | None:
     exclusive = {item.job.exclusive for item in running} - {""}
-    return next((job for job in waiting if done.issuperset(job.needs) and job.exclusive not in exclusive), None)
+    return next((job for job in waiting if {*job.needs} <= {*done} and job.exclusive not in exclusive), None)
 
 
-def _start(job: Job, device: str, devices: Sequence[str], program: str, cpu_threads: int | None) -> _RunningJob:
-    job.folder.mkdir(parents=True, exist_ok=True)
-    (job.folder / FAILED).unlink(missing_ok=True)
-    with atomic_writer(job.folder / "command.txt") as stream:
-        stream.write(f"{job.line()}\n")
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "" if device == CPU else device, "TQDM_MININTERVAL": "10"}
-    threads = 0
-    if device == CPU:
-        threads = cpu_threads or max(1, (os.cpu_count() or 1) // list(devices).count(CPU))
-        environment["OMP_NUM_THREADS"] = str(threads)
-    with (job.folder / "log.txt").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "rl_qg.studies.job_process", program, job.command, *job.arguments],
-            env=environment,
-            stdin=subprocess.PIPE,  # closed by the end of this process, which ends the job
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for this process, which ends the job
-        )
-    return _RunningJob(job, device, threads, process)
-
-
-def _wait(process: "subprocess.Popen[bytes]") -> int:
-    with process:
-        return process.wait()
-
-
-def _record(finished: _RunningJob, exit_code: int, on_done: Callable[[Job], None]) -> bool:
-    """Record in the job's folder how it ended; return whether it is done."""
-    job, seconds = finished.job, round(time.monotonic() - finished.started, 2)
-    if exit_code:
-        fault = f"its process ended with exit code {exit_code}"
-        if exit_code > 0:  # below 0, a signal ended it without a word
-            fault = _last_line(job.folder / "log.txt") or fault
-        write_json(job.folder / FAILED, {"fault": fault})
-        ProgressBar.write(f"failed: {job.name}: {fault} (log: {job.folder / 'log.txt'})", file=sys.stderr)
-        return False
-    on_done(job)
-    record = {"command": job.line(), "kind": job.kind, "needs": list(job.needs), "seconds": seconds}
-    write_json(job.folder / "job.json", {**record, "device": finished.device, "threads": finished.threads})
-    return True
-
-
-def _last_line(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
-
-def _status(
-    jobs: Sequence[Job],
-    waiting: Sequence[Job],
-    running: Iterable[_RunningJob],
-    seconds: Mapping[str, float],
-    devices: int,
-) -> str:
-    """The running jobs, and the time left if each other job takes the mean time of its kind."""
-    names = ", ".join(item.job.name.rpartition("-")[0] for item in running)
+def _time_left(jobs: Sequence[Job], left: Sequence[Job], seconds: Mapping[str, float], devices: int) -> str:
+    """If each other job takes the mean time of its kind."""
     if not seconds:
-        return names
+        return ""
     by_kind: dict[str, list[float]] = {}
     for job in jobs:
         if job.name in seconds:
             by_kind.setdefault(job.kind, []).append(seconds[job.name])
-    left = [*(job.kind for job in waiting), *(item.job.kind for item in running)]
-    minutes = sum(fmean(by_kind.get(kind, seconds.values())) for kind in left) / devices / 60
-    return f"{names}; about {minutes:.0f} min left"
-
-
-def _stop(running: Mapping[Future[int], _RunningJob]) -> None:
-    """End all running jobs; each has time for a checkpoint, unless a second signal comes."""
-    for item in running.values():
-        item.process.terminate()
-    try:
-        wait(running, timeout=GRACE)
-    finally:
-        for item in running.values():
-            item.process.kill()
-
-
-MINUTES = 24 * 60  # of a job, where the parameters say nothing
+    minutes = sum(fmean(by_kind.get(job.kind, seconds.values())) for job in left) / devices / 60
+    return f"; about {minutes:.0f} min left"
 
 
 def run_on_cluster(
     jobs: Sequence[Job],
-    on_done: Callable[[Job], None],
+    on_done: OnDone,
     *,
     kind: str,
     parameters: Mapping[str, Any],
@@ -343,13 +312,13 @@ def run_on_cluster(
 
     Args:
         jobs: each after those it needs; those with the same `exclusive` are one job of the cluster.
-        on_done: called on the node when a job's command has ended well, before it is recorded as done.
+        on_done: see `OnDone`; called on the node.
         kind: `slurm`, or `local` for processes of this machine.
         parameters: of `submitit.AutoExecutor.update_parameters`, such as `timeout_min` and `slurm_partition`.
         folder: for the files of submitit.
         device: of every job on its node: `cpu`, or the number of a GPU.
-        threads: of each job on the CPU.
-        program: the module that is run with a job's command and arguments.
+        threads: as in `run_jobs`.
+        program: as there.
     """
     try:
         import submitit

@@ -57,7 +57,7 @@ def run_search(search: SearchFile, compose: Compose, *, dry_run: bool = False, r
     def after_rung(halving: Halving) -> None:
         write_search(runs, halving, origin)
         if not search.keep_models:
-            runs.tidy(halving, kept=halving.rungs[-1].kept)
+            runs.tidy(halving, kept=halving.rungs[-1]["kept"])
 
     halving = Halving(search.plan, runs, after_rung)
     scores: dict[int, float | None] = {}
@@ -68,11 +68,11 @@ def run_search(search: SearchFile, compose: Compose, *, dry_run: bool = False, r
             scores[one.number] = None if values is None else sum(values) / len(values)
     if (equal := halving.without_effect()) and not search.allow_equal:
         write_search(runs, halving, origin)
-        keys = ", ".join(dict.fromkeys(key for pair in equal for key in pair.keys))
+        keys = ", ".join(dict.fromkeys(key for pair in equal for key in pair["keys"]))
         raise InputError(
             f"{keys} had no effect: after epoch {search.rungs[0][0]} the models of {len(equal)} pairs of "
-            f"configurations are equal bit for bit, such as {equal[0].first} and {equal[0].second}; take the key out "
-            f"of the space, or give allow_equal: true (see {search.output_dir / PAGE}.html)"
+            f"configurations are equal bit for bit, such as {equal[0]['first']} and {equal[0]['second']}; take the "
+            f"key out of the space, or give allow_equal: true (see {search.output_dir / PAGE}.html)"
         )
     halving.finish()
     if best := best_trial(search, halving):
@@ -86,7 +86,7 @@ def run_search(search: SearchFile, compose: Compose, *, dry_run: bool = False, r
         rest = "the others are ranked" if best else "none is left"
         raise InputError(
             f"{len(halving.failed)} of {len(halving.configurations)} configurations failed and {rest}, see "
-            f"{search.output_dir / PAGE}.html; configuration {number}: {failed.fault}"
+            f"{search.output_dir / PAGE}.html; configuration {number}: {failed['fault']}"
         )
 
 
@@ -113,7 +113,7 @@ def _log_winner(search: SearchFile, halving: Halving, trial: Trial, best: Path) 
         *(len(halving.configurations), number, ", ".join(f"{key}={shown}" for key, shown in values)),
         *(search.measure.name, *halving.score(number), best),
     )
-    if decided := [tie for tie in halving.ties if tie.decided]:
+    if decided := [tie for tie in halving.ties if tie["decided"]]:
         log.info("%d ties decided who was kept, by the order of the configurations", len(decided))
     log.info("done: open %s", search.output_dir / f"{PAGE}.html")
 
@@ -374,10 +374,10 @@ def write_search(runs: SearchRuns, halving: Halving, origin: Mapping[str, Any]) 
         "plan": asdict(halving.plan) | {"planned_epochs": search.planned_epochs},
         "winner": _winner(runs, halving),
         "configurations": rows,
-        "rungs": [asdict(rung) for rung in halving.rungs],
-        "ties": [asdict(tie) for tie in halving.ties],
-        "without_effect": [asdict(pair) for pair in halving.without_effect()],
-        "failed": [{"configuration": number, **asdict(failed)} for number, failed in sorted(halving.failed.items())],
+        "rungs": halving.rungs,
+        "ties": halving.ties,
+        "without_effect": halving.without_effect(),
+        "failed": [{"configuration": number, **failed} for number, failed in sorted(halving.failed.items())],
     }
     write_json(search.output_dir / FILE, record)
     with atomic_writer(search.output_dir / f"{PAGE}.csv") as stream:
@@ -417,7 +417,7 @@ def _configurations(runs: SearchRuns, halving: Halving) -> Iterator[dict[str, An
     ranked = halving.leaders()
     for rank, number in enumerate(dict.fromkeys([*ranked, *halving.configurations]), 1):
         by_epochs = halving.values.get(number, {})
-        ties = [tie.configurations for tie in halving.ties if number in tie.configurations]
+        ties = [tie["configurations"] for tie in halving.ties if number in tie["configurations"]]
         row: dict[str, Any] = {
             "rank": rank if number in ranked else None,
             "configuration": number,
@@ -455,11 +455,11 @@ def _run_record(runs: SearchRuns, trial: Trial, value: float) -> dict[str, Any]:
 def _outcome(halving: Halving, number: int) -> str:
     if number in halving.failed:
         failed = halving.failed[number]
-        return f"failed on the way to epoch {failed.epochs}, seed {failed.seed}: {failed.fault}"
+        return f"failed on the way to epoch {failed['epochs']}, seed {failed['seed']}: {failed['fault']}"
     if number == halving.winner:
         return "winner"
-    left = next((rung.epochs for rung in halving.rungs if number in rung.ranking and number not in rung.kept), None)
-    return f"left after epoch {left}" if left is not None else "in the race"
+    left = [rung["epochs"] for rung in halving.rungs if number in rung["ranking"] and number not in rung["kept"]]
+    return f"left after epoch {left[0]}" if left else "in the race"
 
 
 def _csv_row(row: Mapping[str, Any]) -> dict[str, Any]:

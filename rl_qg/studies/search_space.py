@@ -128,17 +128,8 @@ class SearchData:
 
 @dataclass
 class Measure:
-    """The criterion.
-
-    Args:
-        name: of a measure of training's own evaluation (`rl_qg.scoring.held_out`), or of what the commands
-            measure.
-        better: higher or lower; None: as known for the name.
-        commands: further commands of `rl-qg` after each training, with `{model}`, `{train}`, `{validation}`, `{seed}`
-            and `{out}`, a folder for their results.
-        file: the JSON file, below `{out}`, with their result.
-        value: where the number is in it: keys, positions in lists, and `key=text` for the first item of a list with
-            that value.
+    """The criterion: a measure of training's own evaluation (`rl_qg.scoring.held_out`), or what further `commands` of
+    `rl-qg` measure after each training: the number at `value` in the JSON `file` that they write.
     """
 
     name: str = "bleu4"

@@ -34,16 +34,10 @@ NAMED = f"options; see {PAGE}"
 class StudyData:
     """Where the passages come from. A source is a path, a list of paths, a Hub data set, or `world`.
 
-    Args:
-        train: passages with questions, of which the resources label a part.
-        validation: the source of each set that readers are evaluated on, by the set's name; a passage in two sets
-            belongs to the first.
-        max_passages: training passages used, a seeded sample; None: all.
-        max_validation: questions of each set, a seeded sample; None: all.
-        development: fraction of the training passages set apart, on which generators choose their checkpoint.
-        max_spans: answers of each resource that questions are generated for, a seeded sample; None: all.
-        hotpotqa_context: what the passage of a HotpotQA question is (`data.hotpotqa_context`).
-        seed: of these samples and of the choice of labelled passages.
+    `validation` has a source for each set by its name; a passage in two sets belongs to the first. `development` is
+    the fraction of the training passages set apart, on which generators choose their checkpoint. `seed` is that of all
+    samples: those of `max_passages`, `max_validation` (of each set), `max_spans` (of each resource), and the labelled
+    passages.
     """
 
     train: Any = MISSING

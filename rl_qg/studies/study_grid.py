@@ -100,11 +100,8 @@ class _Planner:
                     cells.append(replace(one, reader=reader, augment=augmented))
         return cells
 
-    def add(
-        self, kind: str, label: str, command: str, arguments: Sequence[str], needs: Sequence[Job], exclusive: str = ""
-    ) -> Job:
-        name = f"{self.data.name}-{label}"
-        return self.listed.add(kind, name, self.seed, command, arguments, needs, exclusive)
+    def add(self, kind: str, label: str, arguments: Sequence[str], needs: Sequence[Job], exclusive: str = "") -> Job:
+        return self.listed.add(kind, f"{self.data.name}-{label}", self.seed, arguments, needs, exclusive)
 
     def settings(self, command: str, *specific: Sequence[str]) -> list[str]:
         """What every job of a command gets, from general to specific."""
@@ -135,7 +132,7 @@ class _Planner:
             "output_dir={out}",
         ]
         kind = "ce" if generator.stages == "ce" else "scst"
-        job = self.add(kind, name, "train", arguments, needs)
+        job = self.add(kind, name, arguments, needs)
         return job, str(job.results / kind)
 
     def generate(self, name: str, trained: Job | None, model: str) -> Job:
@@ -151,7 +148,7 @@ class _Planner:
             f"data.train={self.data.folder / 'spans.jsonl'}",
             "output={out}/questions.jsonl",
         ]
-        return self.add("generate", f"{name}{weights}", "generate", arguments, [trained] if trained else [])
+        return self.add("generate", f"{name}{weights}", arguments, [trained] if trained else [])
 
     def augment(self, label: str, questions: Job, filters: Sequence[str], requested: int, baseline: Job) -> Job:
         filled = [text.replace("{gold_reader}", str(baseline.results)) for text in filters]
@@ -164,7 +161,7 @@ class _Planner:
             f"augment.seed={self.seed}",
         ]
         needs = [questions, *([baseline] if filled != [*filters] else [])]
-        return self.add("augment", label, "augment", arguments, needs, exclusive=questions.name)
+        return self.add("augment", label, arguments, needs, exclusive=questions.name)
 
     def reader(self, label: str, train: Path, needs: Sequence[Job]) -> Job:
         arguments = [
@@ -175,4 +172,4 @@ class _Planner:
             *([] if self.updates is None else [f"qa.max_steps={self.updates}"]),
             "output_dir={out}",
         ]
-        return self.add("reader", label, "qa", arguments, needs)
+        return self.add("reader", label, arguments, needs)

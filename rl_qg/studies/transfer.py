@@ -52,16 +52,10 @@ SECTIONS = READ_BY | {"reward_models": ("train", "evaluate"), "miniature": ("tra
 
 @dataclass
 class Domain:
-    """Data of one kind of text, or of one language.
+    """Data of one kind of text, or of one language: a folder with `train.json`, `validation.json` and `test.json`, as
+    `rl-qg bench data` writes it. Without a training file it can only be a target, without a test file only a source.
 
-    Args:
-        data: a folder with `train.json`, `validation.json` and `test.json`, as `rl-qg bench data` writes it; a domain
-            without a training file can only be a target, one without a test file only a source.
-        unlabelled: file(s) of passages to adapt to, in the forms of `data.unlabelled`; the default is the passages of
-            the training file, without its answers and questions.
-        language: a code such as `de`, for the table and the evaluation.
-        settings: overrides of every training on this domain.
-        generate: overrides of every generation for this domain.
+    `unlabelled` are files of passages to adapt to; else those of the training file are, without answers and questions.
     """
 
     data: str = MISSING
@@ -200,12 +194,12 @@ class _Planner:
         arguments += ["data.max_train=null", "keep=1", f"seed={seed}", f"model.path={model}", f"data.train={test}"]
         arguments += ["output={out}/questions.jsonl"]
         label = f"{cell}-{source}-{target}"
-        jobs.append(self.add("generate", label, seed, "generate", arguments, [jobs[-1]], [test]))
+        jobs.append(self.add("generate", label, seed, arguments, [jobs[-1]], [test]))
         language = OTHER if language_fault(away.language) else away.language
         arguments = self.settings("evaluate", [f"language={language}"], self.transfer.evaluate)
         arguments += [f"predictions={jobs[-1].results / 'questions.jsonl'}", f"references={test}"]
         arguments += [f"metrics=[{','.join(self.transfer.metrics)}]", "output={out}"]
-        jobs.append(self.add("evaluate", label, seed, "evaluate", arguments, [jobs[-1]], [test]))
+        jobs.append(self.add("evaluate", label, seed, arguments, [jobs[-1]], [test]))
         seen = len(self.keys_of(test) & set[bytes]().union(*map(self.keys_of, learned)))
         return TransferCell(cell, source, target, seed, crosses, tuple(jobs), seen)
 
@@ -225,7 +219,7 @@ class _Planner:
         arguments += [f"model.path={start.results / 'ce'}"] if start else []
         arguments += ["stages=ce", f"seed={seed}", f"data.train={train}", f"data.validation={validation}"]
         arguments += ["output_dir={out}"]
-        return self.add("ce", label, seed, "train", arguments, [start] if start else [], [train, validation])
+        return self.add("ce", label, seed, arguments, [start] if start else [], [train, validation])
 
     def adapt(self, source: str, target: str, seed: int, start: Job) -> Job:
         """Training by reward on the target's passages. Its checkpoint is chosen on the source's validation data, so
@@ -236,7 +230,7 @@ class _Planner:
         arguments += ["stages=scst", f"seed={seed}", f"model.path={start.results / 'ce'}", "data.train=null"]
         arguments += [f"data.validation={validation}", f"data.unlabelled=[{','.join(map(str, passages))}]"]
         arguments += ["output_dir={out}"]
-        return self.add("scst", f"{source}-{target}", seed, "train", arguments, [start], [*passages, validation])
+        return self.add("scst", f"{source}-{target}", seed, arguments, [start], [*passages, validation])
 
     def unlabelled(self, target: str) -> list[Path]:
         """The files of the passages to adapt to; those of the training file are written without their questions."""
@@ -259,16 +253,9 @@ class _Planner:
         return [f"preset={self.transfer.preset}", *examples, *general, *(text for part in specific for text in part)]
 
     def add(
-        self,
-        kind: str,
-        label: str,
-        seed: int,
-        command: str,
-        arguments: Sequence[str],
-        needs: Sequence[Job],
-        reads: Sequence[Path],
+        self, kind: str, label: str, seed: int, arguments: Sequence[str], needs: Sequence[Job], reads: Sequence[Path]
     ) -> Job:
-        return self.listed.add(kind, label, seed, command, arguments, needs, hashes=map(self.hash_of, reads))
+        return self.listed.add(kind, label, seed, arguments, needs, hashes=map(self.hash_of, reads))
 
 
 def write_transfer(transfer: Transfer, plan: TransferPlan, outcomes: JobOutcomes) -> str:

@@ -48,7 +48,7 @@ def test_the_best_go_on_and_each_epoch_counts() -> None:
     """By hand: after 2 epochs 3, 1 and 2 lead; then 1 is best after 3 epochs, 3 after 4, and 1 wins."""
     table = Table({1: [0, 5, 9, 8], 2: [0, 4, 4, 4], 3: [9, 6, 7, 8], 4: [9, 3, 99, 99], 5: [0, 1, 99, 99]})
     halving = searched(table, Plan(((2, 3), (4, 1)), every=1))
-    assert [rung.ranking for rung in halving.rungs] == [(3, 1, 2, 4, 5), (1, 3, 2)]
+    assert [rung["ranking"] for rung in halving.rungs] == [[3, 1, 2, 4, 5], [1, 3, 2]]
     assert halving.winner == 1 and halving.score(1) == (9, 3) and halving.score(3) == (8, 4)
     assert halving.leaders() == [1, 3, 2, 4, 5]
     assert {key[0] for key in table.asked if key[2] > 2} == {1, 2, 3}  # what left was not trained on
@@ -93,18 +93,17 @@ def test_lower_may_be_better() -> None:
 
 def test_ties_are_ranked_by_order_and_reported() -> None:
     halving = searched(Table({1: [1, 1], 2: [5, 5], 3: [5, 5], 4: [7, 5]}), Plan(((1, 2), (2, 1)), every=1))
-    assert halving.rungs[0].ranking == (4, 2, 3, 1) and halving.rungs[0].kept == (4, 2)
-    (tie,) = halving.ties
-    assert (tie.epochs, tie.value, tie.configurations, tie.decided) == (1, 5, (2, 3), True)
+    assert halving.rungs[0] == {"epochs": 1, "ranking": [4, 2, 3, 1], "kept": [4, 2]}
+    assert halving.ties == [{"epochs": 1, "value": 5, "configurations": [2, 3], "decided": True}]
     all_kept = searched(Table({1: [5, 1], 2: [5, 2]}), Plan(((1, 2), (2, 1)), every=1))
-    assert [(tie.epochs, tie.decided) for tie in all_kept.ties] == [(1, False), (2, True)]
+    assert [(tie["epochs"], tie["decided"]) for tie in all_kept.ties] == [(1, False), (2, True)]
 
 
 def test_failed_configurations_are_named_and_the_others_ranked() -> None:
     table = Table({1: ["no memory", 0], 2: [3, "cut off"], 3: [2, 2], 4: [float("nan"), 1]})
     halving = searched(table, Plan(((1, 2), (2, 1)), every=1))
     assert halving.winner == 3 and halving.leaders() == [3]
-    assert {number: (item.epochs, item.fault) for number, item in halving.failed.items()} == {
+    assert {number: (failed["epochs"], failed["fault"]) for number, failed in halving.failed.items()} == {
         1: (1, "no memory"),
         2: (2, "cut off"),
         4: (1, "measured nan"),
@@ -115,7 +114,7 @@ def test_failed_configurations_are_named_and_the_others_ranked() -> None:
 
 def test_a_winner_that_fails_while_it_goes_on_keeps_what_it_had() -> None:
     halving = searched(Table({1: [1, 2, "cut off"], 2: [0, 1, 1]}), Plan(((1, 2), (2, 1)), every=1, go_on_to=5))
-    assert halving.winner == 1 and halving.score(1) == (2, 2) and halving.failed[1].fault == "cut off"
+    assert halving.winner == 1 and halving.score(1) == (2, 2) and halving.failed[1]["fault"] == "cut off"
     assert halving.leaders() == [1, 2]
 
 
@@ -131,8 +130,8 @@ def test_seeds_are_replicates_ranked_by_their_mean() -> None:
 
     halving = searched(Lucky({1: [1, 1], 2: [6, 6], 3: [5, 5]}), Plan(((1, 3), (2, 1)), every=1, seeds=(1, 2, 3)))
     assert halving.values[1][1] == [1, 10, 1] and halving.score(1)[0] == 4  # its luckiest seed is the best of all
-    assert halving.rungs[0].ranking == (2, 3, 1)
-    assert halving.failed[2].seed == 3 and halving.values[2] == {1: [6, 6, 6]}  # not the mean of fewer seeds
+    assert halving.rungs[0]["ranking"] == [2, 3, 1]
+    assert halving.failed[2]["seed"] == 3 and halving.values[2] == {1: [6, 6, 6]}  # not the mean of fewer seeds
     assert halving.winner == 3
 
 
@@ -146,6 +145,6 @@ def test_the_interval_over_seeds_is_students() -> None:
 
 def test_settings_without_effect_are_found_by_equal_models() -> None:
     table = Table({n: [n / 10] for n in range(1, 5)}, equal=(1, 3))
-    (pair,) = searched(table, Plan(((1, 4),))).without_effect()
-    assert (pair.first, pair.second, pair.keys, pair.seed) == (1, 3, ("b",), 1)  # both have a=1
+    found = searched(table, Plan(((1, 4),))).without_effect()
+    assert found == [{"first": 1, "second": 3, "keys": ["b"], "seed": 1}]  # both have a=1
     assert not searched(Table(table.curves), Plan(((1, 4),), seeds=(1, 2))).without_effect()
