@@ -30,8 +30,7 @@ from rl_qg.studies.jobs import (
     print_jobs,
     run_jobs,
 )
-from rl_qg.studies.study import Study, StudyExamples, load_examples, read_study, write_examples
-from rl_qg.studies.study_grid import KINDS, Grid, make_grid
+from rl_qg.studies.study import KINDS, Grid, Study, StudyExamples, load_examples, make_grid, read_study, write_examples
 from rl_qg.studies.study_results import StudyResults, write_study_output
 
 log = logging.getLogger(__name__)

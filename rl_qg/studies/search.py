@@ -39,13 +39,9 @@ RunJobs = Callable[..., JobOutcomes]  # of jobs, and `on_done`
 
 
 def run_search(search: SearchFile, compose: Compose, *, dry_run: bool = False, run: RunJobs | None = None) -> None:
-    """Run what is not done and write the results.
+    """Run what is not done and write the results; with `dry_run` only print what the first rung would run.
 
-    Args:
-        search: the search file.
-        compose: makes the settings of a configuration.
-        dry_run: only print what the first rung would run.
-        run: runs jobs; None: as the file says, on this machine or on a cluster.
+    `run` runs jobs; None: as the file says, on this machine or on a cluster.
     """
     runs, propose = SearchRuns(search, compose, run or _runner(search)), proposals(search)
     if dry_run:
@@ -204,13 +200,7 @@ def stops(search: SearchFile) -> list[int]:
 
 
 class SearchRuns:
-    """Makes the jobs of trials and reads what they measured.
-
-    Args:
-        search: the search file.
-        compose: makes the settings of a configuration.
-        run: runs jobs that are not done, and calls `on_done` with each that ended well, before it is recorded as done.
-    """
+    """Makes the jobs of trials, has them run by `run_jobs`, and reads what they measured."""
 
     def __init__(self, search: SearchFile, compose: Compose, run: RunJobs) -> None:
         self.search, self.compose, self.run_jobs, self.sources = search, compose, run, _sources(search)
@@ -268,11 +258,6 @@ class SearchRuns:
             digest = command_hash(words[0], words[1:], root)
             jobs.append(job(f"{label}-{words[0]}-{digest}", words[0], words[1:], [jobs[-1].name]))
         return jobs
-
-    def measures(self, trial: Trial) -> dict[str, float]:
-        path = self.model(trial) / MEASURES
-        measures: dict[str, float] = read_json(path)["measures"] if path.exists() else {}
-        return measures
 
     def weights(self, trial: Trial) -> str | None:
         path = self.chain(trial)[0].folder / WEIGHTS
@@ -361,7 +346,7 @@ def _number_at(path: Path, keys: Sequence[str]) -> float:
 def write_search(runs: SearchRuns, halving: Halving, origin: Mapping[str, Any]) -> None:
     """Write record and leaderboard of what is done so far; `origin`: code, versions and hardware that made it."""
     search, measure = runs.search, runs.search.measure
-    rows = [*_configurations(runs, halving)]
+    rows, best = [*_configurations(runs, halving)], best_trial(search, halving)
     record: dict[str, Any] = {
         "search": {"file": search.file, **asdict(search), "output_dir": str(search.output_dir)},
         **origin,
@@ -372,7 +357,15 @@ def write_search(runs: SearchRuns, halving: Halving, origin: Mapping[str, Any]) 
             "signature": None if measure.commands else measure_signatures().get(measure.name),
         },
         "plan": asdict(halving.plan) | {"planned_epochs": search.planned_epochs},
-        "winner": _winner(runs, halving),
+        "winner": best
+        and {
+            "configuration": best.configuration.number,
+            "epochs": best.epochs,
+            "seed": best.seed,
+            "value": halving.score(best.configuration.number)[0],
+            "settings": list(best.configuration.overrides),
+            "model": str(runs.model(best)),
+        },
         "configurations": rows,
         "rungs": halving.rungs,
         "ties": halving.ties,
@@ -397,19 +390,6 @@ def write_best(runs: SearchRuns, trial: Trial) -> Path:
     shutil.rmtree(best, ignore_errors=True)
     part.rename(best)
     return best
-
-
-def _winner(runs: SearchRuns, halving: Halving) -> dict[str, Any] | None:
-    if not (trial := best_trial(runs.search, halving)):
-        return None
-    return {
-        "configuration": trial.configuration.number,
-        "epochs": trial.epochs,
-        "seed": trial.seed,
-        "value": halving.score(trial.configuration.number)[0],
-        "settings": list(trial.configuration.overrides),
-        "model": str(runs.model(trial)),
-    }
 
 
 def _configurations(runs: SearchRuns, halving: Halving) -> Iterator[dict[str, Any]]:
@@ -439,12 +419,12 @@ def _configurations(runs: SearchRuns, halving: Halving) -> Iterator[dict[str, An
 
 
 def _run_record(runs: SearchRuns, trial: Trial, value: float) -> dict[str, Any]:
-    chain = runs.chain(trial)
+    chain, path = runs.chain(trial), runs.model(trial) / MEASURES
     return {
         "seed": trial.seed,
         "epochs": trial.epochs,
         "value": value,
-        "measures": runs.measures(trial),
+        "measures": read_json(path)["measures"] if path.exists() else {},
         "weights": runs.weights(trial),
         "commands": [job.line() for job in chain],
         "seconds": [seconds_of(job) for job in chain if is_done(job)],
@@ -492,44 +472,40 @@ def _page(search: SearchFile, record: Mapping[str, Any]) -> Page:
     if len(plan["seeds"]) < 2:
         note += " With one seed there are no intervals: small differences may be chance."
     leaders = [
-        {
-            "rank": NONE if row["rank"] is None else str(row["rank"]),
-            "configuration": str(row["configuration"]),
-            **row["values"],
-            "value": estimate_text(row, 4),
-            "epochs": str(row.get("epochs", NONE)),
-            "trained": str(row.get("trained", NONE)),
-            "tied with": ", ".join(map(str, row["tied_with"])),
-            "outcome": row["outcome"],
-        }
+        {key: row[key] for key in ("rank", "configuration")}
+        | {**row["values"], "value": estimate_text(row, 4), "epochs": row.get("epochs"), "trained": row.get("trained")}
+        | {"tied with": row["tied_with"], "outcome": row["outcome"]}
         for row in rows
     ]
+    decided = {True: "decided by their order", False: "not affected"}
     ties = [
-        {
-            "after epoch": str(tie["epochs"]),
-            "value": f"{tie['value']:.4f}",
-            "configurations": ", ".join(map(str, tie["configurations"])),
-            "who was kept": "decided by their order" if tie["decided"] else "not affected",
-        }
+        {"after epoch": tie["epochs"], "value": f"{tie['value']:.4f}", "configurations": tie["configurations"]}
+        | {"who was kept": decided[tie["decided"]]}
         for tie in record["ties"]
     ]
     equal = [
-        {"configurations": f"{pair['first']}, {pair['second']}", "keys": ", ".join(pair["keys"])}
-        | {"seed": str(pair["seed"])}
+        {"configurations": [pair["first"], pair["second"]], "keys": pair["keys"], "seed": pair["seed"]}
         for pair in record["without_effect"]
     ]
     measured = [
-        {"configuration": str(row["configuration"]), "seed": str(run["seed"]), "epochs": str(run["epochs"])}
+        {"configuration": row["configuration"], "seed": run["seed"], "epochs": run["epochs"]}
         | {name: f"{value:.4f}" for name, value in (run["measures"] | {measure["name"]: run["value"]}).items()}
         for row in rows
         for run in row["runs"]
     ]
     tables = [
-        Table("Leaderboard", leaders, note),
-        Table("Ties", ties, "Equal values are ranked by the order of the configurations."),
-        Table("Settings without effect", equal, "Their models are equal bit for bit at the first rung."),
-        Table("Runs", measured, f"Their commands are in {FILE}."),
+        Table("Leaderboard", _texts(leaders), note),
+        Table("Ties", _texts(ties), "Equal values are ranked by the order of the configurations."),
+        Table("Settings without effect", _texts(equal), "Their models are equal bit for bit at the first rung."),
+        Table("Runs", _texts(measured), f"Their commands are in {FILE}."),
     ]
     shown = [table for table in tables if table.rows or table.title in ("Leaderboard", "Runs")]
     signatures = {measure["name"]: measure["signature"]} if measure["signature"] else {}
     return Page("search", Path(search.file).stem, facts, shown, signatures)
+
+
+def _texts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    def text(value: Any) -> str:
+        return NONE if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+    return [{key: text(value) for key, value in row.items()} for row in rows]

@@ -28,8 +28,7 @@ from rl_qg.runtime.files import atomic_writer, read_json, read_json_lines, write
 from rl_qg.runtime.run_folder import TRAINED, git_state, hardware, package_versions
 from rl_qg.stats.intervals import PERCENT, Bounds, Interval, PassageDraws, add_holm, difference_p, seed_interval
 from rl_qg.studies.jobs import is_done, seconds_of
-from rl_qg.studies.study import ALL, Study, StudyExamples
-from rl_qg.studies.study_grid import Cell, Grid
+from rl_qg.studies.study import ALL, Cell, Grid, Study, StudyExamples
 from rl_qg.text.question_types import question_type
 
 SCORES = ("exact_match", "f1")
@@ -47,8 +46,8 @@ class CellGroup:
     cells: tuple[Cell, ...]
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        return tuple(cell.seed for cell in self.cells)
+    def seeds(self) -> list[int]:
+        return [cell.seed for cell in self.cells]
 
     @property
     def name(self) -> dict[str, Any]:
@@ -157,7 +156,7 @@ def cell_rows(results: StudyResults) -> list[dict[str, Any]]:
         added = [report["sampled"] for report in group.reports()] or [0] * len(group.cells)
         requested = group.cells[0].requested
         row: dict[str, Any] = {**group.name, "gold": group.cells[0].gold, "asked": requested}
-        row |= {"got": added, "short": min(added) < requested, "seeds": list(group.seeds), "scores": {}}
+        row |= {"got": added, "short": min(added) < requested, "seeds": group.seeds, "scores": {}}
         for name, indices in results.sets.items():
             scores = {score: results.measured(score, name, indices, group) for score in SCORES}
             row["scores"][name] = {
@@ -198,9 +197,7 @@ def explain(results: StudyResults) -> dict[str, list[dict[str, Any]]]:
         "filters": [_filter_row(group) for group in largest],
         "questions": list(_question_rows(results, largest)),
         "rewards": list(_reward_rows(results)),
-        "gain_by_question_type": list(_gain_rows(results, largest, "question type", _question_type)),
-        "gain_by_answer_type": list(_gain_rows(results, largest, "answer type", answer_type)),
-        "gain_by_answer_length": list(_gain_rows(results, largest, "answer words", _answer_length)),
+        **{name: list(_gain_rows(results, largest, *kind)) for name, kind in KINDS.items()},
     }
 
 
@@ -217,13 +214,17 @@ def _kinds(context: str) -> dict[tuple[int, int], str]:
     return {(span.start, span.end): span.kind for span in rule_spans(context)}
 
 
-def _question_type(example: QAExample) -> str:
-    return question_type(example.question)
-
-
-def _answer_length(example: QAExample) -> str:
+def answer_length(example: QAExample) -> str:
     words = len(example.answers[0].text.split())
     return "1" if words == 1 else "2–3" if words <= 3 else "4 or more"
+
+
+# Kinds of evaluation questions: for each table a column, and what is in it.
+KINDS: dict[str, tuple[str, Callable[[QAExample], str]]] = {
+    "gain_by_question_type": ("question type", lambda example: question_type(example.question)),
+    "gain_by_answer_type": ("answer type", answer_type),
+    "gain_by_answer_length": ("answer words", answer_length),
+}
 
 
 def _filter_row(group: CellGroup) -> dict[str, Any]:
@@ -240,7 +241,7 @@ def _filter_row(group: CellGroup) -> dict[str, Any]:
 
     return {
         **group.name,
-        "seeds": list(group.seeds),
+        "seeds": group.seeds,
         "candidates": _mean(candidates),
         "dropped": {reason: share(report["dropped"].get(reason, 0) for report in reports) for reason in reasons},
         "kept": share(report["kept"] for report in reports),
@@ -280,7 +281,7 @@ def _described(examples: Sequence[QAExample]) -> dict[str, Any]:
         "words": _mean(len(example.question.split()) for example in examples),
         "answer_words": _mean(len(example.answers[0].text.split()) for example in examples),
         "distinct": len({example.question for example in examples}) / len(examples),
-        "question_types": _fractions(map(_question_type, examples)),
+        "question_types": _fractions(question_type(example.question) for example in examples),
         "answer_types": _fractions(map(answer_type, examples)),
     }
 

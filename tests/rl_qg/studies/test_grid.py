@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from rl_qg.studies.jobs import command_hash
-from rl_qg.studies.study import ResourceData, Study, StudyExamples, read_study
-from rl_qg.studies.study_grid import Grid, make_grid
+from rl_qg.studies.study import Grid, ResourceData, Study, StudyExamples, make_grid, read_study
 from tests.questions import example
 
 FILE = """

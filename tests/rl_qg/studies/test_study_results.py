@@ -13,8 +13,7 @@ from rl_qg.reports.report import write_report
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
 from rl_qg.stats.intervals import holm
-from rl_qg.studies.study import ResourceData, StudyExamples, read_study
-from rl_qg.studies.study_grid import Grid, make_grid
+from rl_qg.studies.study import Grid, ResourceData, StudyExamples, make_grid, read_study
 from rl_qg.studies.study_results import StudyResults, write_study_output
 from tests.questions import example
 from tests.rl_qg.reports.run_folders import Page
@@ -78,13 +77,13 @@ def fill(study, examples, grid: Grid, without: str = "nothing") -> dict:
             )
             report["measures"] = {"round_trip": {"file": str(measured)}}
             write_json(cell.augment.results / "augmented.report.json", report)
-        if cell.trained is not None and cell.trained.kind == "scst":
-            write_json(cell.trained.results / "trained.json", {"reward": f"{cell.generator}|version:1"})
+        if cell.run is not None and cell.run.parent.name.startswith("scst-"):
+            write_json(cell.run / "trained.json", {"reward": f"{cell.generator}|version:1"})
             lines = [
                 {"stage": stage, "step": n, "eval_reward_greedy": 0.1 * n, "eval_bleu4": 30.0 - n}
                 for n, stage in enumerate(("ce", "scst", "scst"))  # the first is where the stage began
             ]
-            (cell.trained.results / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            (cell.run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return tables
 
 
