@@ -333,7 +333,12 @@ def samples_view(run: ReportedRun) -> dict[str, Any]:
     judged = [mark for mark in marks if mark is not None]
     rows = list(zip(samples, rewards, marks, verdicts, strict=True))
     return {
-        "samples": [_sample(*row, span) for row in rows[:SAMPLES_SHOWN]],
+        "samples": [
+            {"context": _context(sample), "texts": sample.value, "rewards": reward, "best": _best(reward)}
+            | {"mark": mark or "", "verdicts": verdict}
+            for sample, reward, mark, verdict in rows[:SAMPLES_SHOWN]
+        ],
+        "span": span,
         "samples_total": len(samples),
         "wins": wins if pairs else None,
         "marks": {name: judged.count(name) for name in ("better", "worse", "")} if judged else None,
@@ -346,6 +351,13 @@ def _rewards(sample: JsonObject) -> dict[str, float | None]:
     return {
         model: None if reward is None or not math.isfinite(reward) else reward for model, reward in rewards.items()
     }
+
+
+def _best(rewards: Mapping[str, float | None]) -> list[str]:
+    """Whose question has the highest reward; none where all are alike."""
+    known = {model: reward for model, reward in rewards.items() if reward is not None}
+    best = [model for model, reward in known.items() if reward == max(known.values())]
+    return best if len(best) < len(known) else []
 
 
 def _verdicts(sample: JsonObject) -> dict[str, str | None]:
@@ -371,36 +383,6 @@ def _mark_by_overlap(sample: JsonObject) -> str | None:
 
 def _mark(ce: float, scst: float) -> str:
     return "" if math.isclose(ce, scst) else "better" if scst > ce else "worse"
-
-
-def _sample(
-    sample: JsonObject,
-    rewards: Mapping[str, float | None],
-    mark: str | None,
-    verdicts: Mapping[str, str | None],
-    span: tuple[float, float],
-) -> dict[str, Any]:
-    """One row: the passage and three questions; `bar` is the reward's position within `span`, in percent."""
-    low, high = span
-    known = {model: reward for model, reward in rewards.items() if reward is not None}
-    winners = [model for model, reward in known.items() if reward == max(known.values())]
-    texts = {model: sample.get(model) for model in MODELS}
-    return {
-        "context": _context(sample),
-        "questions": [
-            {
-                "model": model,
-                "text": texts[model],
-                "same": model == "scst" and texts["scst"] is not None and texts["scst"] == texts["ce"],
-                "reward": None if reward is None else number_text(reward, 3),
-                "bar": 0 if reward is None or low == high else 100 * (reward - low) / (high - low),
-                "winner": len(winners) < len(known) and model in winners,
-                "mark": (mark or "") if model == "scst" else "",
-                "verdict": verdicts[model],
-            }
-            for model, reward in rewards.items()
-        ],
-    }
 
 
 def _context(sample: JsonObject) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """A study: its file, its data, and the grid of its jobs.
 
-The data are each resource's gold questions and answer spans, and one validation file for all. No passage has two roles. A validation passage never enters training, and the passages on which generators choose their
-checkpoint are neither trained on nor evaluated on. The questions that this leaves out are counted.
+The data are each resource's gold questions and answer spans, and one validation file for all. No passage has two
+roles. A validation passage never enters training, and the passages on which generators choose their checkpoint are
+neither trained on nor evaluated on. The questions that this leaves out are counted.
 """
 
 import hashlib

@@ -88,7 +88,7 @@ class StudyResults:
     def __init__(self, study: Study, examples: StudyExamples, grid: Grid) -> None:
         self.study, self.examples = study, examples
         self.ids = [example.id for example in examples.validation]
-        self.passages = [passage_hash(example.context) for example in examples.validation]
+        self.passages = np.array([passage_hash(example.context) for example in examples.validation])
         cells: dict[tuple[str, str, str, float], list[Cell]] = {}
         for cell in grid.cells:
             finished = cells.setdefault((cell.resource, cell.generator, cell.filter, cell.amount), [])
@@ -106,17 +106,17 @@ class StudyResults:
         return {ALL: np.arange(len(names)), **(sets if len(sets) > 1 else {})}
 
     def measured(
-        self, score: str, key: str, indices: np.ndarray, group: CellGroup, against: CellGroup | None = None
+        self, score: str, key: str, indices: np.ndarray | slice, group: CellGroup, against: CellGroup | None = None
     ) -> Measured:
         """For the questions at these indices, whose draws are made once for each `key` and number of seeds."""
         seeds = [seed for seed in group.seeds if against is None or seed in against.seeds]
-        values = self._percent(group, score, seeds)[:, indices]
+        values = self._percent(group, score, seeds)
         if against is not None:
-            values = values - self._percent(against, score, seeds)[:, indices]
+            values = values - self._percent(against, score, seeds)
         if (key, len(seeds)) not in self._draws:
-            passages = [self.passages[index] for index in indices]
+            passages = self.passages[indices].tolist()
             self._draws[key, len(seeds)] = PassageDraws(passages, seeds=len(seeds), resamples=self.study.resamples)
-        return Measured(seeds, values, self._draws[key, len(seeds)])
+        return Measured(seeds, values[:, indices], self._draws[key, len(seeds)])
 
     def _percent(self, group: CellGroup, score: str, seeds: Sequence[int]) -> np.ndarray:
         for cell in group.cells:
@@ -290,7 +290,6 @@ def _reward_rows(results: StudyResults) -> Iterator[dict[str, Any]]:
     """How training changed each generator's reward and held-out measures on the development passages; with what its
     questions gained for the reader, against those of the generator it started from.
     """
-    everything = np.arange(len(results.ids))
     for resource, generator in dict.fromkeys((group.resource, group.generator) for group in results.groups):
         groups = [group for group in results.groups if (group.resource, group.generator) == (resource, generator)]
         runs = {cell.seed: cell.run for group in groups for cell in group.cells if _signature_of(cell.run)}
@@ -304,7 +303,7 @@ def _reward_rows(results: StudyResults) -> Iterator[dict[str, Any]]:
                 row[measure] = {"from": _mean(values[0] for values in series), "to": _mean(one[-1] for one in series)}
         for question, group, against in results.pairs():
             if question == "reward" and group in groups and results.is_largest(group):
-                gain = results.measured("f1", ALL, everything, group, against).interval()
+                gain = results.measured("f1", ALL, slice(None), group, against).interval()
                 name = f"F1 over {against.generator}, {group.filter} {group.amount:g} ×"
                 row[name] = {"mean": gain.mean, "low": gain.low, "high": gain.high}
         yield row
