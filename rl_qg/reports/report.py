@@ -18,6 +18,7 @@ from rl_qg.pages.results import page_environment
 from rl_qg.reports.run_files import (
     MODELS,
     SCORES,
+    TABLES,
     JsonObject,
     ReportedRun,
     diverging,
@@ -86,7 +87,8 @@ def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
 def _template() -> Any:
     environment = page_environment("rl_qg.reports", "report_template.html", "study_template.html")
     environment.filters["thousands"] = lambda number: "–" if number is None else f"{number:,.0f}"
-    environment.filters["number"] = number_text
+    environment.filters |= {"number": number_text, "shown": estimate_cell, "percent": percent}
+    environment.globals["tables"] = TABLES
     return environment.get_template("report_template.html")
 
 
@@ -95,18 +97,13 @@ def _template() -> Any:
 
 def run_view(run: ReportedRun, anchor: str, summary: Mapping[str, Any]) -> dict[str, Any]:
     """Everything the template shows of one run beside its files; `anchor` is its id on the page."""
-    held_out = run.measured("difference", "held_out")
     return {
         "files": run,
         "words": run.words,
         "facts": _facts(run, summary),
         "reward": cells_of(means_of(run, "reward")),
-        "held_out_difference": estimate_cell(held_out, digits_of([held_out]), signed=True),
         "bleu4": cells_of(means_of(run, "bleu4"), 3),
         "flag": flag(diverging(run), 1),
-        "reader_f1": {name: estimate_cell(run.reader_score(name, "f1"), 1) for name in MODELS},
-        "reader_difference": estimate_cell(run.comparison.estimate("difference", "f1"), 1, signed=True),
-        "reader_by_reward": estimate_cell(run.reader_difference("scst", "ce", "f1"), 1, signed=True),
         "conditions": equal_conditions(run),
         "sizes": training_sizes(run),
         "outcome": outcome_view(run, anchor),
@@ -295,8 +292,8 @@ def _comparison(runs: Sequence[ReportedRun], views: Sequence[Mapping[str, Any]])
     words = list(dict.fromkeys(run.words["scst"] for run in runs))
     columns = _columns(runs, words[0] if len(words) == 1 else "final")
     cells = [
-        [estimate_cell(mean, digits, signed=signed) for mean in (*means, _mean(means))]
-        for _, digits, signed, means in columns
+        [estimate_cell(mean, digits, signed=heading.endswith(("difference", "(points)"))) for mean in values]
+        for heading, digits, values in columns
     ]
     rows = [
         {
@@ -327,36 +324,33 @@ def _mean(means: Sequence[ReportedMean | None]) -> ReportedMean | None:
     return ReportedMean(*mean_of_seeds(known), n=len(known)) if len(known) == len(means) else None
 
 
-def _columns(runs: Sequence[ReportedRun], final: str) -> list[tuple[str, int, bool, list[ReportedMean | None]]]:
-    """Heading, decimals, whether it is a difference, and the mean of each run. Whether questions are right is known of
-    the embedded corpus alone.
+def _columns(runs: Sequence[ReportedRun], final: str) -> list[tuple[str, int, list[ReportedMean | None]]]:
+    """Heading, decimals, the mean of each run, and that over all of them. Whether questions are right is known of the
+    embedded corpus alone.
     """
-    parts = ("ce", "scst", "difference")
-    rewards, bleu4, right = (
-        [[run.measured(part, *field) for run in runs] for part in parts]
-        for field in (("reward",), ("bleu4",), ("oracle", "right"))
-    )
-    right = [list(map(percent, means)) for means in right]
-    digits = digits_of([mean for means in rewards for mean in means])
-    gold, ce = ([run.reader_score(name, "f1") for run in runs] for name in ("gold", "ce"))
-    by_reward = [run.reader_difference("scst", "ce", "f1") for run in runs]
-    asked = [
-        ("Right (%), CE", 1, False, right[0]),
-        (final, 1, False, right[1]),
-        ("difference", 1, True, right[2]),
+
+    def of_questions(*field: str) -> list[list[ReportedMean | None]]:
+        return [[run.measured(part, *field) for run in runs] for part in ("ce", "scst", "difference")]
+
+    rewards = of_questions("reward")
+    right = [list(map(percent, means)) for means in of_questions("oracle", "right")]
+    of_readers = [[run.reader_score(name, "f1") for run in runs] for name in ("gold", "ce")]
+    of_readers += [
+        [run.reader_score(run.final_reader, "f1") for run in runs],
+        [run.reader_difference("scst", "ce", "f1") for run in runs],
+        [run.comparison.estimate("difference", "f1") for run in runs],
+    ]
+    readers = ("Reader F1 (%), gold", "+ CE", f"+ {final}", f"{final} − CE (points)", "last − gold (points)")
+    groups = [
+        (("Reward, CE", final, "difference"), digits_of([mean for means in rewards for mean in means]), rewards),
+        (("BLEU-4 (0–1), CE", final), 3, of_questions("bleu4")[:2]),
+        (("Right (%), CE", final, "difference"), 1, right if any(right[0]) else []),
+        (readers, 1, of_readers),
     ]
     return [
-        ("Reward, CE", digits, False, rewards[0]),
-        (final, digits, False, rewards[1]),
-        ("difference", digits, True, rewards[2]),
-        ("BLEU-4 (0–1), CE", 3, False, bleu4[0]),
-        (final, 3, False, bleu4[1]),
-        *(asked if any(right[0]) else ()),
-        ("Reader F1 (%), gold", 1, False, gold),
-        ("+ CE", 1, False, ce),
-        (f"+ {final}", 1, False, [run.reader_score(run.final_reader, "f1") for run in runs]),
-        (f"{final} − CE (points)", 1, True, by_reward),
-        ("last − gold (points)", 1, True, [run.comparison.estimate("difference", "f1") for run in runs]),
+        (heading, digits, [*values, _mean(values)])
+        for headings, digits, means in groups
+        for heading, values in zip(headings, means, strict=bool(means))
     ]
 
 

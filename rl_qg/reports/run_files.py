@@ -284,30 +284,28 @@ def diverging(run: ReportedRun) -> dict[str, SeriesChange]:
     return divergences(run.metrics.self_critical(f"eval_{REWARD}"), others)
 
 
-@dataclass(frozen=True)
-class _Change:
-    """A held-out mean of the CE generator and of the final one, and the paired difference; None: not measured."""
+_Change = list[ReportedMean | None]  # a held-out mean of the CE generator, of the final one, and the paired difference
 
-    before: ReportedMean | None
-    after: ReportedMean | None
-    difference: ReportedMean | None
 
-    @property
-    def series(self) -> list[float]:
-        """Evaluations with this start and this end, for the rule of `rl_qg.scoring.held_out`."""
-        return [mean.mean for mean in (self.before, self.after) if mean is not None for _ in range(FEWEST)]
+def _series(change: _Change) -> list[float]:
+    """Evaluations with this start and this end, for the rule of `rl_qg.scoring.held_out`."""
+    return [mean.mean for mean in change[:2] if mean is not None for _ in range(FEWEST)]
 
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        change = self.difference
-        return None if change is None or change.low is None or change.high is None else (change.low, change.high)
 
-    def clearly_fell(self, key: str, reward: "_Change") -> bool:
-        if self.interval is not None:
-            return self.interval[1] < 0
-        if key in DIRECTION:
-            return key in divergences(reward.series, {key: self.series})
-        return diverges(reward.series, self.series, direction=1)
+def _side(change: _Change) -> int | None:
+    """Whether the interval of the difference is above 0 (1), below (-1), or neither; None where there is none."""
+    difference = change[2]
+    if difference is None or difference.low is None or difference.high is None:
+        return None
+    return 1 if difference.low > 0 else -1 if difference.high < 0 else 0
+
+
+def _clearly_fell(key: str, change: _Change, reward: list[float]) -> bool:
+    if (side := _side(change)) is not None:
+        return side < 0
+    if key in DIRECTION:
+        return key in divergences(reward, {key: _series(change)})
+    return diverges(reward, _series(change), direction=1)
 
 
 def fallen_measures(run: ReportedRun) -> list[tuple[str, float, float, int]]:
@@ -321,26 +319,23 @@ def fallen_measures(run: ReportedRun) -> list[tuple[str, float, float, int]]:
     """
 
     def change(*field: str) -> _Change:
-        return _Change(*(run.measured(model, *field) for model in ("ce", "scst", "difference")))
+        return [run.measured(model, *field) for model in ("ce", "scst", "difference")]
 
     reward = change("reward")
-    if not (rises(reward.series) if reward.interval is None else reward.interval[0] > 0):
+    if not (rises(_series(reward)) if _side(reward) is None else _side(reward) == 1):
         return []
-    of_readers = (
-        *(run.reader_score(name, "f1") for name in ("ce", "scst")),
-        run.reader_difference("scst", "ce", "f1"),
-    )
+    readers = [*(run.reader_score(name, "f1") for name in ("ce", "scst")), run.reader_difference("scst", "ce", "f1")]
     changes = [
         ("held_out", "held-out reward", change("held_out"), 1, 3),
         ("bleu4", "BLEU-4", change("bleu4"), 1, 3),
         ("rouge_l", "ROUGE-L", change("rouge_l"), 1, 3),
         ("right", "right by the oracle in %", change("oracle", "right"), 100, 1),
-        ("reader_f1", "reader F1", _Change(*of_readers), 1, 1),
+        ("reader_f1", "reader F1", readers, 1, 1),
     ]
     known = [
-        (label, factor * one.before.mean, factor * one.after.mean, digits)
-        for _, label, one, factor, digits in changes
-        if one.before is not None and one.after is not None
+        (label, factor * before.mean, factor * after.mean, digits)
+        for _, label, (before, after, _), factor, digits in changes
+        if before is not None and after is not None
     ]
-    clear = any(one.clearly_fell(key, reward) for key, _, one, _, _ in changes)
+    clear = any(_clearly_fell(key, one, _series(reward)) for key, _, one, _, _ in changes)
     return known if clear and all(after < before for _, before, after, _ in known) else []

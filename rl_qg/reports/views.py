@@ -29,12 +29,13 @@ from rl_qg.stats.intervals import FEW
 Cell = Mapping[str, Any] | None  # of a table, as `estimate_cell` makes it
 
 
-def estimate_cell(estimate: ReportedMean | None, digits: int, *, signed: bool = False) -> dict[str, Any] | None:
+def estimate_cell(estimate: ReportedMean | None, digits: int | None = None, *, signed: bool = False) -> Cell:
     """A mean for a cell of the template: value and interval as text, n, and for a difference (`signed`) on which side
-    of 0 the interval is. As one text it is `rl_qg.pages.results.estimate_text`.
+    of 0 the interval is. As one text it is `rl_qg.pages.results.estimate_text`. The default of `digits`: `digits_of`.
     """
     if estimate is None:
         return None
+    digits = digits_of([estimate]) if digits is None else digits
     value, low, high = (
         None if number is None else number_text(number, digits, signed=signed)
         for number in (estimate.mean, estimate.low, estimate.high)
@@ -110,8 +111,8 @@ def _without_interval(mean: ReportedMean | None, form: str) -> Cell:
 
 
 def separation_view(run: ReportedRun) -> dict[str, Any] | None:
-    """A row for each kind and over all; and how frequent each kind of question is that the generator samples, and how
-    the reward orders it.
+    """A row for each kind and over all: its name, the share, and a doubt in words. For each kind of question that the
+    generator samples, also how frequent it is.
     """
     pairs, sampled = run.separation.part("pairs"), run.separation.part("sampled")
     parts = {kind: pairs.part(kind) for kind in pairs.value}
@@ -124,24 +125,19 @@ def separation_view(run: ReportedRun) -> dict[str, Any] | None:
     written = {kind: share for kind in kinds.value if (share := kinds.part(kind).number("share")) is not None}
     of_samples = [(SAMPLED_KINDS.get(kind, kind), kinds.part(kind)) for kind in kinds.value]
     of_samples += [(WRONG, sampled.part("wrong"))] if of_samples else []
-    rows = [
-        {
-            "kind": kind.replace("_", " "),
-            "share": estimate_cell(mean, 3),
-            "width": 100 * mean.mean,
-            "n": mean.n,
-            "doubt": "" if is_rare(kind.replace(" ", "_"), written) else _doubt(mean),
-        }
-        for kind, mean in known.items()
-    ]
-    return {"rows": rows, "sampled": [_sampled(kind, part) for kind, part in of_samples]}
+    return {
+        "rows": [
+            (kind.replace("_", " "), mean, "" if is_rare(kind.replace(" ", "_"), written) else _doubt(mean))
+            for kind, mean in known.items()
+        ],
+        "sampled": [_sampled(kind, part) for kind, part in of_samples],
+    }
 
 
-def _sampled(kind: str, part: JsonObject) -> dict[str, Any]:
+def _sampled(kind: str, part: JsonObject) -> tuple[str, ReportedMean | None, ReportedMean | None, str]:
     share, auc = _share(part, "share"), _share(part, "auc", "auc_", "answers")
     frequent = share is not None and share.mean >= FREQUENT and (part.count("passages") or 0) >= FEW
-    doubt = _doubt(auc) if auc is not None and frequent else ""
-    return {"kind": kind, "share": estimate_cell(share, 3), "auc": estimate_cell(auc, 3), "doubt": doubt}
+    return kind, share, auc, _doubt(auc) if auc is not None and frequent else ""
 
 
 def _share(part: JsonObject, key: str, ends: str = "", n: str = "") -> ReportedMean | None:
@@ -262,17 +258,17 @@ def readers_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
         {
             "label": reader_label(run, name),
             "colour": name,
-            "scores": [estimate_cell(run.reader_score(name, score), 1) for score in SCORES],
+            "scores": [run.reader_score(name, score) for score in SCORES],
             "seeds": _seed_scores(run.qa[name]),
             "record": run.qa[name],
         }
         for name in readers
     ]
     levels = [
-        (f"{SCORES[score]}, {row['label']}", name, estimate, [values[number] for _, *values in row["seeds"]])
+        (f"{SCORES[score]}, {row['label']}", row["colour"], estimate, [values[number] for _, *values in row["seeds"]])
         for number, score in enumerate(SCORES)
-        for name, row in zip(readers, rows, strict=True)
-        if (estimate := run.reader_score(name, score))
+        for row in rows
+        if (estimate := row["scores"][number])
     ]
     differences, gains = [], []
     for later, earlier in (
@@ -280,9 +276,7 @@ def readers_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
     ):
         estimates = [run.reader_difference(later, earlier, score) for score in SCORES]
         if any(estimates):
-            label = f"{reader_label(run, later)} − {reader_label(run, earlier)}"
-            cells = [estimate_cell(estimate, 1, signed=True) for estimate in estimates]
-            differences.append({"label": label, "scores": cells})
+            differences.append((f"{reader_label(run, later)} − {reader_label(run, earlier)}", estimates))
         if f1 := estimates[-1]:
             words = [name if name == "gold" else run.words[name] for name in (later, earlier)]
             gains.append((" − ".join(words), "greedy" if f1.excludes_zero else "muted", f1, ()))
@@ -407,7 +401,10 @@ VERDICT_COLOURS: Mapping[str, str] = TABLES["verdicts"]
 
 
 def outcome_view(run: ReportedRun, anchor: str) -> dict[str, Any]:
-    """The conclusion in a sentence, the picture of the readers, the measures before and after, the oracle's shares."""
+    """The conclusion in a sentence, the picture of the readers, the measures before and after; whose questions the
+    oracle has judged, and what a question may have beside its verdict.
+    """
+    known = {model: run.evaluation.part("models", model, "oracle").value for model in MODELS}
     bars = {
         SCORES[score]: [
             (reader_label(run, name), name, estimate)
@@ -421,7 +418,8 @@ def outcome_view(run: ReportedRun, anchor: str) -> dict[str, Any]:
         "warning": warning(run),
         "picture": reader_plot(bars, f"{anchor} picture") if any(bars.values()) else None,
         "rows": [row for field, label in TABLES["outcome"].items() if (row := _row(run, field, label))],
-        "oracle": _oracle(run),
+        "oracle": [model for model in MODELS if known[model]],
+        "beside": [name for name in BESIDE if any(name in names for names in known.values())],
     }
 
 
@@ -463,31 +461,3 @@ def _row(run: ReportedRun, field: str, label: str) -> dict[str, Any] | None:
         verdict = {"up": "down", "down": "up"}.get(change["verdict"], change["verdict"])
         cells["difference"] = {**change, "verdict": verdict}
     return {"label": label, **cells}
-
-
-def _oracle(run: ReportedRun) -> dict[str, Any] | None:
-    """The shares of the verdicts, and of what a question may have beside its verdict, in percent, for each generator
-    and for human questions; None without an oracle.
-    """
-    parts = {model: part for model in MODELS if (part := run.evaluation.part("models", model, "oracle")).value}
-    if not parts:
-        return None
-    beside = [name for name in BESIDE if any(name in part.value for part in parts.values())]
-    names = (*VERDICT_COLOURS, *beside)
-    shares = {model: {name: percent(part.estimate(name)) for name in names} for model, part in parts.items()}
-    change = run.evaluation.part("difference", "oracle")
-    return {
-        "verdicts": [(verdict, verdict.replace("_", " "), colour) for verdict, colour in VERDICT_COLOURS.items()],
-        "beside": [TABLES["beside"][name] for name in beside],
-        "rows": [
-            {
-                "model": model,
-                "widths": [0.0 if (mean := means[verdict]) is None else mean.mean for verdict in VERDICT_COLOURS],
-                "shares": [estimate_cell(mean, 1) for mean in means.values()],
-            }
-            for model, means in shares.items()
-        ],
-        "difference": [estimate_cell(percent(change.estimate(name)), 1, signed=True) for name in names]
-        if change.value
-        else None,
-    }
