@@ -416,7 +416,7 @@ def make_grid(
     for seed in study.seeds:
         for name, data in examples.resources.items():
             steps = (updates or {}).get(name)
-            cells += _Planner(study, examples.folder, data, miniatures[name], steps, seed, listed).cells()
+            cells += _CellPlanner(study, examples.folder, data, miniatures[name], steps, seed, listed).cells()
     order = {seed: number for number, seed in enumerate(study.seeds)}
     depth: dict[str, int] = {}
     for job in listed.jobs.values():
@@ -426,7 +426,7 @@ def make_grid(
 
 
 @dataclass(frozen=True)
-class _Planner:
+class _CellPlanner:
     """The jobs of one resource and seed; `updates` of its readers, None: by their settings."""
 
     study: Study
