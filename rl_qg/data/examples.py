@@ -74,9 +74,6 @@ def answer_place(example: QAExample) -> tuple[int, int]:
     return answer.start, end
 
 
-# --- hashes
-
-
 def examples_hash(examples: Iterable[QAExample]) -> str:
     """SHA-256 of the examples' content and order, in hexadecimal; it does not depend on the file format."""
     digest = hashlib.sha256()
@@ -108,9 +105,6 @@ def report_limit(key: str, limit: object, used: int, total: int, what: str = "qu
     """Say on one line how many of `total` rows are left by a limit of the settings, where it leaves any out."""
     if used < total:
         log.info("%s=%s: %s of %s %s", key, limit, f"{used:,}", f"{total:,}", what)
-
-
-# --- output
 
 
 def write_squad(path: str | Path, examples: Iterable[QAExample]) -> int:

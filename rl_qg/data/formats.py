@@ -123,9 +123,6 @@ def malformed_record(key: str, error: InputError) -> RawRecord:
     return RawRecord(key, "", "", "", (), unusable=MALFORMED_RECORD, fault=str(error))
 
 
-# --- reading of files: lines, documents, tables
-
-
 def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
@@ -193,9 +190,6 @@ def _undamaged(parts: Iterator[bytes], path: Path) -> Iterator[bytes]:
         yield from parts
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read to its end ({error}); download or write it again") from None
-
-
-# --- fields of a record
 
 
 def field_of(record: Any, name: str, where: str) -> Any:

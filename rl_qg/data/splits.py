@@ -11,19 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rl_qg.data import reading
 from rl_qg.data.corpus import Wordings, synthetic_examples
 from rl_qg.data.examples import QAExample, Role, check_limit, examples_hash, passage_hash, report_limit, seeded_rank
 from rl_qg.data.formats import RawRecord, is_unicode
 from rl_qg.data.passages import Passages, passage_key
-from rl_qg.data.reading import (
-    QAData,
-    RecordChecker,
-    malformed_line,
-    raw_records,
-    read_examples,
-    report_line,
-    source_names,
-)
 from rl_qg.data.streaming import ExampleStream, RecordSource, as_raw_record, span_key, stream_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, WorldSettings
@@ -71,14 +63,16 @@ def load_splits(settings: DataSettings, *, development: float = 0.0, whole_passa
     """
     if development and not settings.validation:
         return _set_aside(settings, development)
-    none = QAData(examples=[], report={"role": "train", "sources": [], **RecordChecker().report()}, hashes={})
+    none = reading.QAData(
+        examples=[], report={"role": "train", "sources": [], **reading.RecordChecker().report()}, hashes={}
+    )
     train = none if not settings.train and settings.unlabelled else read_role(settings, "train")
     validation = read_role(settings, "validation")
     clean, check = _without_leakage(train.examples, validation.examples)
     sample = take_passages if whole_passages else take
     clean = sample(clean, settings.max_train, settings.seed, "data.max_train", TRAINING)
     gold, unlabelled = _labelled(clean, settings)
-    files = source_names(settings.unlabelled)
+    files = reading.source_names(settings.unlabelled)
     limit, key = settings.max_validation, "data.max_validation"
     return Splits(
         gold=gold,
@@ -158,7 +152,7 @@ def training_spans(settings: DataSettings) -> ExampleStream:
         stream = ExampleStream([RecordSource(f"{WORLD} (train)", read)], **options)
     else:
         stream = stream_examples(source, **options, hotpotqa_context=settings.hotpotqa_context)
-    log.info(report_line(stream.report))
+    log.info(reading.report_line(stream.report))
     kept: int = stream.report["kept"]
     used = min(kept, settings.max_train or kept)
     report_limit("data.max_train", settings.max_train, used, kept, TRAINING)
@@ -167,17 +161,17 @@ def training_spans(settings: DataSettings) -> ExampleStream:
     return stream
 
 
-def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = False) -> QAData:
+def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = False) -> reading.QAData:
     """All examples of one role; the counts are logged."""
     source = _source(settings, role)
     if source == WORLD:
         examples = list(_corpus_examples(settings.world, role))
-        counts = {"read": len(examples), "kept": len(examples), "dropped": {}, **RecordChecker().changes}
+        counts = {"read": len(examples), "kept": len(examples), "dropped": {}, **reading.RecordChecker().changes}
         report = {"role": role, "sources": [WORLD], **counts}
-        data = QAData(examples=examples, report=report, hashes={f"{WORLD} ({role})": examples_hash(examples)})
+        data = reading.QAData(examples=examples, report=report, hashes={f"{WORLD} ({role})": examples_hash(examples)})
     else:
         context = settings.hotpotqa_context
-        data = read_examples(source, role=role, allow_unlabelled=allow_unlabelled, hotpotqa_context=context)
+        data = reading.read_examples(source, role=role, allow_unlabelled=allow_unlabelled, hotpotqa_context=context)
     log.info(data.summary())
     return data
 
@@ -189,9 +183,6 @@ def _source(settings: DataSettings, role: Role) -> Any:
     return source
 
 
-# --- the embedded corpus
-
-
 def _corpus_examples(sizes: WorldSettings, role: Role) -> Iterator[QAExample]:
     passages = sizes.train_passages if role == "train" else sizes.validation_passages
     wordings: Wordings = "all"
@@ -200,9 +191,6 @@ def _corpus_examples(sizes: WorldSettings, role: Role) -> Iterator[QAExample]:
     return synthetic_examples(
         passages, seed=sizes.seed, prefix=role, shared_facts=sizes.shared_facts, wordings=wordings
     )
-
-
-# --- leakage and samples
 
 
 class Leakage(NamedTuple):
@@ -302,12 +290,12 @@ def with_additional_spans(
     """
 
     def added_records(name: str) -> Iterator[RawRecord]:
-        for record in raw_records(name, "train", unlabelled=True):
+        for record in reading.raw_records(name, "train", unlabelled=True):
             if not _is_held_out(record, held_out):
                 yield replace(record, question="")
 
     for name in files:
-        out = [_is_held_out(record, held_out) for record in raw_records(name, "train", unlabelled=True)]
+        out = [_is_held_out(record, held_out) for record in reading.raw_records(name, "train", unlabelled=True)]
         left_out = sum(out)
         if out and left_out == len(out):
             raise InputError(f"{name}: all passages are also in data.validation; leave the file out, or name another")
@@ -317,7 +305,7 @@ def with_additional_spans(
     added = [RecordSource(name, partial(added_records, name), Path(name).expanduser()) for name in files]
     stream = ExampleStream([*training, *added], role="train", allow_unlabelled=True, spans=True)
     if faults := stream.report.get("malformed"):
-        log.warning("%s", malformed_line(", ".join(files), faults))
+        log.warning("%s", reading.malformed_line(", ".join(files), faults))
     log.info("%d distinct answers to ask about, %d of them in the training data", len(stream), len(known))
     return stream
 

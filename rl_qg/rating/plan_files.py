@@ -146,8 +146,6 @@ def read_plan(folder: Path) -> StudyPlan:
     return StudyPlan(Protocol.from_dict(f"{path}: protocol", settings["protocol"]), hits, settings)
 
 
-# --- Checks ---
-
 _PLAN = {"study": str, "language": str, "hits_sha256": str, "protocol": dict, "raters_per_hit": int}
 _PLAN |= {"retention_days": int, "seed": int}
 _HIT = {"hit": str, "language": str, "passages": list, "items": list}

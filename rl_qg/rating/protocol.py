@@ -162,9 +162,6 @@ def _expected(where: str, given: Any, language: str) -> Mapping[str, tuple[int, 
     return found
 
 
-# --- A protocol ---
-
-
 @dataclass(frozen=True)
 class Criterion:
     """One statement that raters agree with more or less, or one scale with described values."""
@@ -283,9 +280,6 @@ def load_protocol(name: str, folder: Path) -> Protocol:
         path, "protocol", keys="criteria and recipe", page=str(known.get("qascore", folder)), allow_imports=False
     )
     return Protocol.from_dict(str(path), {"name": path.stem} | content)
-
-
-# --- What depends on several fields ---
 
 
 def _check_whole(where: str, protocol: Protocol) -> None:

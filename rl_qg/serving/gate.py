@@ -144,8 +144,6 @@ def given_key(headers: Headers) -> str:
     return given.strip()[: web.LONGEST + 1]
 
 
-# --- Around everything ---
-
 log = logging.getLogger(__name__)
 PROBES = ("/healthz", "/readyz", "/metrics")  # asked every few seconds by machines: only their failures are logged
 ID = re.compile(r"[\w.-]{1,64}")

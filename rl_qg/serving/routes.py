@@ -11,17 +11,9 @@ from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
-from rl_qg.serving import messages
+from rl_qg.serving import messages, requests
 from rl_qg.serving.long_texts import WholeText, located
 from rl_qg.serving.problems import ProblemError, problem_responses
-from rl_qg.serving.requests import (
-    ask_request,
-    check_number,
-    check_text,
-    given_answers,
-    questions_request,
-    until_client_leaves,
-)
 from rl_qg.serving.service import AskingService, ScoreRequest, unavailable
 from rl_qg.settings.web import ServeSettings
 from rl_qg.text.english import CLOSED
@@ -61,14 +53,14 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
 
     @router.post("/pairs", summary="Question-answer pairs of a text")
     async def pairs(body: messages.PairsRequest, request: Request) -> messages.PairsResponse:
-        asked = ask_request(body, service, settings)
-        found = await until_client_leaves(request, service.pairs(asked), service)
+        asked = requests.ask_request(body, service, settings)
+        found = await requests.until_client_leaves(request, service.pairs(asked), service)
         return _response(found, service)
 
     @router.post("/questions", summary="Questions about given answers, in their order")
     async def questions(body: messages.QuestionsRequest, request: Request) -> messages.PairsResponse:
-        asked = questions_request(body, service, settings)
-        found = await until_client_leaves(request, service.pairs(asked), service)
+        asked = requests.questions_request(body, service, settings)
+        found = await requests.until_client_leaves(request, service.pairs(asked), service)
         return _response(_in_order(found, asked), service)
 
     @router.post(
@@ -78,10 +70,10 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
         responses={200: {"content": {"text/event-stream": {}}, "description": "events: pairs, then done, or error"}},
     )
     async def stream(body: messages.PairsRequest, request: Request) -> StreamingResponse:
-        asked = ask_request(body, service, settings)
+        asked = requests.ask_request(body, service, settings)
         found = service.passages(asked)
         try:  # a problem that is known now gets its own status
-            first = await until_client_leaves(request, anext(found, None), service)
+            first = await requests.until_client_leaves(request, anext(found, None), service)
         except BaseException:
             await found.aclose()
             raise
@@ -93,30 +85,30 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
 
     @router.post("/answers", summary="Answers in a text that can be asked about")
     async def answers(body: messages.AnswersRequest, request: Request) -> messages.AnswersResponse:
-        check_text(body.text, settings)
-        check_number(body.number, "number", settings)
+        requests.check_text(body.text, settings)
+        requests.check_number(body.number, "number", settings)
         work = service.answers(body.text, body.number, body.language)
-        spans = await until_client_leaves(request, work, service)
+        spans = await requests.until_client_leaves(request, work, service)
         answers = [messages.AnswerOut.model_validate(span) for span in spans]
         return messages.AnswersResponse(answers=answers, model=service.name, warning=service.warning)
 
     @router.post("/score", summary="Scores of questions that you have")
     async def score(body: messages.ScoreRequestBody, request: Request) -> messages.ScoreResponse:
-        check_text(body.text, settings)
-        check_number(len(body.pairs), "pairs", settings)
+        requests.check_text(body.text, settings)
+        requests.check_number(len(body.pairs), "pairs", settings)
         items = [ScoreRequest(pair.question, body.text, pair.answer) for pair in body.pairs]
-        scores = await until_client_leaves(request, service.score(items, body.language), service)
+        scores = await requests.until_client_leaves(request, service.score(items, body.language), service)
         return messages.ScoreResponse(scores=scores, model=service.name, warning=service.warning)
 
     if settings.explain:
 
         @router.post("/explain", summary="What in a text counts for a question")
         async def explain(body: messages.ExplainRequest, request: Request) -> messages.ExplainResponse:
-            check_text(body.text, settings)
+            requests.check_text(body.text, settings)
             given = [messages.GivenAnswer(text=body.answer, start=body.answer_start)]
-            [answer] = given_answers(body.text, given, settings, field="answer")
+            [answer] = requests.given_answers(body.text, given, settings, field="answer")
             work = service.explain(body.question, body.text, answer)
-            if (found := await until_client_leaves(request, work, service)) is None:
+            if (found := await requests.until_client_leaves(request, work, service)) is None:
                 return messages.ExplainResponse(tokens=shared_words(body.text, body.question, answer), metric=METRIC)
             tokens = [messages.WeighedToken.model_validate(one) for one in found]
             return messages.ExplainResponse(tokens=tokens, metric=service.explains or METRIC)

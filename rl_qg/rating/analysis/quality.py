@@ -59,9 +59,8 @@ def _habits(rated: RatedItems, rater: int, median: float | None, rng: np.random.
         "alike": float((np.ptp(full, axis=1) == 0).mean()) if len(full) and full.shape[1] > 1 else None,
         "spread": float(known.std(ddof=1)) if len(known) > 1 else None,  # standard deviation of all values
         "seconds": seconds,  # median of an item
-        "speed": median / seconds
-        if median and seconds
-        else None,  # the study's median time, on the log scale, over it
+        # The study's median time, on the log scale, over the rater's.
+        "speed": median / seconds if median and seconds else None,
         "changes": float(changed.sum() / max(1, len(known))) if len(changed) else None,  # values set per rating
     }
 

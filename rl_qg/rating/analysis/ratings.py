@@ -179,9 +179,6 @@ def _item(where: str, record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# --- Fields of a record ---
-
-
 def _text(where: str, record: Mapping[str, Any], name: str) -> str | None:
     value = record.get(name)
     if value is None or value == "":
@@ -226,9 +223,6 @@ def _whole(where: str, record: Mapping[str, Any], name: str) -> int | None:
     if not number.is_integer():
         raise InputError(f"{where}: field {name!r} is {number:g}; give a whole number")
     return int(number)
-
-
-# --- Columns ---
 
 
 def _columns(

@@ -44,8 +44,6 @@ def last_page(visit: Visit, kind: str, assignment: str | None = None, *, more: b
     return visit.page("done", outcome=outcome(visit, kind, assignment), more=more, **shown)
 
 
-# --- Landing ---
-
 NOT_FILLED_IN = re.compile(r"\{\{|\$\{|^%\w+%$")  # placeholders of panels, which stand for nobody
 
 
@@ -83,9 +81,6 @@ def invited(visit: Visit) -> Response:
     return visit.message("invite", 404) if rater is None else visit.begin_session(rater)
 
 
-# --- Where next ---
-
-
 def place_of(visit: Visit) -> str:
     """The address of the page that the rater has to see next."""
     rater = visit.known
@@ -103,9 +98,6 @@ def place_of(visit: Visit) -> str:
 
 def _has_consented(visit: Visit) -> bool:
     return not visit.known.declined and visit.known.consent_version == visit.protocol.consent_version
-
-
-# --- Consent ---
 
 
 def consent(visit: Visit) -> Response:
@@ -137,9 +129,6 @@ def answer_consent(visit: Visit) -> Response:
 
 def declined(visit: Visit) -> Response:
     return last_page(visit, NO_CONSENT) if visit.known.declined else redirect(place_of(visit))
-
-
-# --- Instructions and practice ---
 
 
 def instructions(visit: Visit) -> Response:

@@ -10,8 +10,6 @@ from rl_qg.rating.pages.visits import AUTOSAVE, Routes, Visit, redirect, values_
 from rl_qg.rating.plan_files import Hit
 from rl_qg.rating.study.records import COMPLETED, EXPIRED, FULL, RETURNED, Assignment, Closed, NotYours
 
-# --- Which task ---
-
 
 def task(visit: Visit) -> Response:
     """To the first item that is not rated: of the task that the rater has, or of a new one."""
@@ -52,9 +50,6 @@ def _assignment(visit: Visit) -> Assignment:
     if found.state == RETURNED:
         raise Closed(found.id)
     return found
-
-
-# --- Items ---
 
 
 def item(visit: Visit) -> Response:
@@ -127,9 +122,6 @@ def _position(visit: Visit, assignment: Assignment) -> int:
     if not 1 <= position <= len(assignment.hit.items):
         raise NotYours(assignment.id)
     return position
-
-
-# --- The end ---
 
 
 def feedback(visit: Visit) -> Response:

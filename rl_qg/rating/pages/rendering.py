@@ -16,8 +16,6 @@ from rl_qg.rating.plan_files import StudyPlan
 from rl_qg.rating.protocol import Criterion, Texts
 from rl_qg.web.requests import page_files
 
-# --- The language of the pages, and texts with their language ---
-
 RIGHT_TO_LEFT = frozenset({"ar", "arc", "ckb", "dv", "fa", "he", "ks", "ps", "sd", "ug", "ur", "yi"})
 
 
@@ -85,8 +83,6 @@ def chosen_language(known: Collection[str], asked: Iterable[str | None], accepts
     codes = (*asked, *(code for _, _, code in sorted(weighed)))
     return next((code for code in codes if code is not None and code in known), default)
 
-
-# --- Pages ---
 
 TEMPLATES = (
     *("shared", "base", "landing", "consent", "instructions", "item", "feedback", "done", "message"),

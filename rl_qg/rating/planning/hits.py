@@ -221,8 +221,6 @@ class _Maker:
             )
         return found
 
-    # --- Recipes ---
-
     def one_passage(self, subjects: Sequence[Subject]) -> None:
         """A task for each subject. In so many tasks as there are systems each of them has each role once."""
         systems = self.study.systems
@@ -279,8 +277,6 @@ class _Maker:
                 rng.shuffle(drafts)
                 order += drafts
             self._add_ordered(order)
-
-    # --- Parts of recipes ---
 
     def _pool(self, subjects: Sequence[Subject]) -> list[Asked]:
         """All questions to be rated, those about a subject in random order; human ones are not among them where the

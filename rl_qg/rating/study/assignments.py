@@ -54,8 +54,6 @@ class AssignmentTables(StudyTables):
         self.lease_s = max(LEAST_LEASE_S, 60 * self.plan.protocol.minutes_per_hit)
         self._criteria: dict[str, Criterion] = {item.name: item for item in self.plan.protocol.criteria}
 
-    # --- Giving out ---
-
     def assignment(self, assignment_id: str, rater: str) -> records.Assignment:
         """An assignment of a rater, in whatever state."""
         with self._database.read() as sql:
@@ -139,8 +137,6 @@ class AssignmentTables(StudyTables):
         self._note(sql, "given", rater, assignment_number(given.id), detail=hit[0])
         return given
 
-    # --- Rating ---
-
     def shown(self, assignment_id: str, rater: str, position: int) -> None:
         """An item was shown; the first time counts."""
         with self._database.write() as sql:
@@ -205,8 +201,6 @@ class AssignmentTables(StudyTables):
             allowed = {value for value, _ in criterion.anchors} or range(criterion.lowest, criterion.highest + 1)
             if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
                 raise InputError(f"{name}={value!r:.20}: not a value from {criterion.lowest} to {criterion.highest}")
-
-    # --- Ending ---
 
     def submit(self, assignment_id: str, rater: str) -> records.Submitted:
         """End an assignment; again, it says the same. Nothing happens while a rating is missing.
@@ -286,8 +280,6 @@ class AssignmentTables(StudyTables):
                 found = (value,)
                 sql.run("INSERT INTO code (value, kind, assignment) VALUES (?, ?, ?)", value, kind, number)
         return str(found[0])
-
-    # --- Rows ---
 
     def _own(self, sql: Transaction, assignment_id: str, rater: str) -> _AssignmentRow:
         """The row of an assignment, if it is this rater's."""

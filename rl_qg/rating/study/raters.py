@@ -19,8 +19,6 @@ LONGEST_IDENTITY = 200
 class RaterTables(StudyTables):
     """Tables rater, identity, invite and session. Of tokens only SHA-256 is stored."""
 
-    # --- How raters arrive ---
-
     def new_rater(self, panel: str = "open") -> str:
         with self._database.write() as sql:
             return self._insert_rater(sql, panel, None)
@@ -72,8 +70,6 @@ class RaterTables(StudyTables):
         assert row is not None
         return rater_name(row[0]) or ""
 
-    # --- Sessions ---
-
     def new_session(self, rater: str) -> str:
         """A token for a browser; it is valid for `SESSION_S`."""
         token, now = secrets.token_urlsafe(32), self._clock()
@@ -92,8 +88,6 @@ class RaterTables(StudyTables):
             values = _sha(token), self._clock()
             row = sql.row("SELECT rater FROM session WHERE token_hash = ? AND expires > ?", *values)
         return Session(rater_name(row[0]) or "", self._hash(f"csrf\n{token}")) if row else None
-
-    # --- Consent and practice ---
 
     def give_consent(self, rater: str, version: str, language: str) -> None:
         columns = "consent_version = ?, consent_at = ?, language = ?, declined = 0"
@@ -131,8 +125,6 @@ class RaterTables(StudyTables):
             number, _ = self._rater(sql, rater)
             sql.run(f"UPDATE rater SET {assignment} WHERE id = ?", *values, number)
             self._note(sql, event, number, detail=detail)
-
-    # --- Forgetting ---
 
     def forget(self, rater: str, ratings: bool = False) -> Counter[str]:
         """Delete identity, sessions, invitation, feedback and events of a rater; the row stays, empty, as a tombstone.

@@ -60,8 +60,6 @@ class StudyTables:
     def close(self) -> None:
         self._database.close()
 
-    # --- Pause ---
-
     def pause(self, paused: bool = True) -> None:
         """Give out no more tasks; whoever has one goes on. Or give them out again."""
         with self._database.write() as sql:
@@ -83,8 +81,6 @@ class StudyTables:
             "INSERT INTO event (at, kind, rater, assignment, position, detail) VALUES (?, ?, ?, ?, ?, ?)",
             *(self._clock(), kind, rater, assignment, position, storable(detail)[:LONGEST_DETAIL]),
         )
-
-    # --- Raters ---
 
     def rater(self, rater: str) -> Rater:
         """A rater."""
