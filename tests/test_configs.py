@@ -192,6 +192,10 @@ def test_the_metric_of_a_reward_of_sets_has_the_defaults_of_its_file() -> None:
     [
         ("rewrd=qrelscore", "no key or group 'rewrd'"),
         ("ce.epoch=3", "no key or group 'ce.epoch'"),
+        ("hydra.run.dir=x", "no key or group 'hydra'"),
+        ("peft=1", "peft=1 is not a valid choice; choose one of lora, none"),
+        ("reward=[a,b]", r"reward=\[a,b\] is not a valid choice; choose one of "),
+        ("+scst.top_p=0.5", r"\+scst\.top_p: there is such a key; leave out the \+"),
         (
             "reward=nope",
             "reward=nope is not a valid choice; "

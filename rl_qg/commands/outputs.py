@@ -1,7 +1,8 @@
-"""The output of a command: named, and writable before the work begins."""
+"""What a command needs before the work begins: an output that is named and writable, and packages."""
 
 from collections.abc import Iterable
 from errno import EISDIR
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -14,6 +15,11 @@ def required(value: str, key: str, example: str) -> Path:
     if not value:
         raise InputError(f"{key} has no value; give one, such as {key}={example}")
     return Path(value)
+
+
+def check_packages(command: str, packages: Iterable[str], extra: str) -> None:
+    if missing := [name for name in packages if find_spec(name) is None]:
+        raise InputError(f'{command}: {missing[0]} is not installed; install it: pip install "rl-qg[{extra}]"')
 
 
 def json_lines(value: str, example: str) -> Path:

@@ -1,8 +1,6 @@
 """The commands of human evaluation: `rl-qg rate plan`, then `serve`, `export`, `analyse`."""
 
-from importlib.util import find_spec
-
-from rl_qg.runtime.errors import InputError
+from rl_qg.commands.outputs import check_packages
 from rl_qg.settings import Settings
 from rl_qg.settings.yaml_files import CONFIGS
 
@@ -19,7 +17,7 @@ def rate_plan(settings: Settings) -> None:
 
 def rate_serve(settings: Settings) -> None:
     """The web application, until SIGTERM (`rl_qg.rating.pages.server`)."""
-    check_packages("rate serve")
+    check_packages("rate serve", PACKAGES, "rate")
     from rl_qg.rating.pages.server import serve_study
 
     serve_study(settings.rate_serve)
@@ -50,13 +48,8 @@ def rate_analyse(settings: Settings) -> None:
 
 
 def rate_demo(settings: Settings) -> None:
-    check_packages("rate demo")
+    check_packages("rate demo", PACKAGES, "rate")
     from rl_qg.rating.demo import run_demo
     from rl_qg.rating.protocol import load_protocol
 
     run_demo(settings.rate_demo, load_protocol("demo", PROTOCOLS))
-
-
-def check_packages(command: str) -> None:
-    if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        raise InputError(f'{command}: {missing[0]} is not installed; install it: pip install "rl-qg[rate]"')

@@ -1,9 +1,8 @@
 """The command that answers over HTTP."""
 
 import logging
-from importlib.util import find_spec
 
-from rl_qg.runtime.errors import InputError
+from rl_qg.commands.outputs import check_packages
 from rl_qg.settings import Settings
 
 PACKAGES = ("fastapi", "multipart", "prometheus_client", "uvicorn")
@@ -11,8 +10,7 @@ log = logging.getLogger(__name__)
 
 
 def serve(settings: Settings) -> None:
-    if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        raise InputError(f'serve: {missing[0]} is not installed; install it: pip install "rl-qg[serve]"')
+    check_packages("serve", PACKAGES, "serve")
     import torch
 
     from rl_qg.asking.models import chosen_generator

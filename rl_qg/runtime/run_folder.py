@@ -128,10 +128,8 @@ def git_state(source: Path) -> dict[str, Any]:
 def package_versions() -> dict[str, str]:
     versions = {}
     for name in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return versions
 
 

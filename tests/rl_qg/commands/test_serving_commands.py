@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rl_qg.commands import outputs
 from rl_qg.commands import serving as serving_commands
 from rl_qg.commands.compose import compose
 from rl_qg.runtime.errors import InputError
@@ -13,7 +14,7 @@ from rl_qg.runtime.errors import InputError
 
 @pytest.mark.parametrize("package", serving_commands.PACKAGES)
 def test_a_missing_package_is_named_with_what_installs_it(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_commands, "find_spec", lambda name: None if name == package else object())
+    monkeypatch.setattr(outputs, "find_spec", lambda name: None if name == package else object())
     with pytest.raises(InputError, match=rf'{package} is not installed; install it: pip install "rl-qg\[serve\]"'):
         serving_commands.serve(compose("serve", []))
 
