@@ -25,9 +25,7 @@ ENOUGH = 2000  # characters of a text that its language is found from
 
 @dataclass(frozen=True)
 class Language:
-    """What is known of a language, as `languages.yaml` explains it; `scripts` are named as `scripts` returns them, and
-    of `endings` the longest come first.
-    """
+    """What is known of a language, as `languages.yaml` explains it; of `endings` the longest come first."""
 
     code: str
     name: str
@@ -182,8 +180,7 @@ def contains_text(part: str, whole: str, language: str) -> bool:
     """Return whether a text holds another one word for word (`contains_words`), by the rules of a language.
 
     In languages without spaces, whether the characters follow each other; a single character is no word there, while
-    Latin words and figures are compared whole. A Korean word counts with any of its particles after it. Turkish is
-    compared by the rules for I and İ.
+    Latin words and figures are compared whole. A Korean word counts with any of its particles after it.
 
     >>> contains_text("서울", "서울은 어느 나라에 있나?", "ko"), contains_text("ISPARTA", "Isparta nerede?", "tr")
     (True, True)

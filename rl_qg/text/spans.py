@@ -1,7 +1,5 @@
-"""Spans of a passage that may be answers: their positions, and which of them are kept.
-
-Spans from all sources (rules, a parser, a trained extractor) are treated alike: ends are trimmed as in human answers,
-spans that cross a sentence or overlap a better one are removed, and each text is kept once.
+"""Spans of a passage that may be answers, from rules, a parser or a trained extractor: their ends are trimmed as in
+human answers, those that cross a sentence or overlap a better one are removed, and each text is kept once.
 """
 
 import re
@@ -105,10 +103,8 @@ def _is_unpaired(part: str, end: int) -> bool:
 
 
 def select_spans(text: str, spans: Iterable[Span], limit: int | None) -> list[Span]:
-    """Return the usable ones of proposed spans, trimmed, best first: at most `limit` (None: all).
-
-    Of spans that overlap the one with the higher score is kept, then the longer, then the earlier; of equal texts the
-    best one. The order is that of these comparisons, so it does not depend on the order of `spans`.
+    """Return the usable ones of proposed spans, trimmed, best first: at most `limit` (None: all). Of spans that
+    overlap the one with the higher score is kept, then the longer, then the earlier; of equal texts the best one.
     """
     starts = [start for start, _ in sentences(text)]
     usable = set()
