@@ -123,19 +123,13 @@ def _note_of_metrics(tables: Mapping[str, Rows]) -> str:
     for row in tables["best"]:
         for name in row["not_tested"]:
             columns.setdefault(name, []).append(_symbol(row["level"], row["coefficient"]))
-    for key, names in (
-        ("doubtful", sorted(row["metric"] for row in of_r if row.get("p", 0) >= 0.05)),
-        (
-            "undefined",
-            sorted(
-                {f"{row['metric']} at {row['level']} level: {row['why']}" for row in _of(correlations, value=None)}
-            ),
-        ),
-        ("untested", [f"{name} ({', '.join(marks)})" for name, marks in columns.items()]),
-    ):
-        if names:
-            notes.append(_note(key, names=_first_few(names)))
-    return " ".join(notes)
+    undefined = {f"{row['metric']} at {row['level']} level: {row['why']}" for row in _of(correlations, value=None)}
+    named = {
+        "doubtful": sorted(row["metric"] for row in of_r if row.get("p", 0) >= 0.05),
+        "undefined": sorted(undefined),
+        "untested": [f"{name} ({', '.join(marks)})" for name, marks in columns.items()],
+    }
+    return " ".join([*notes, *(_note(key, names=_first_few(names)) for key, names in named.items() if names)])
 
 
 def _agreement(rows: Rows) -> Table:
@@ -152,7 +146,7 @@ def _by_type(criterion: str, rows: Rows) -> Table:
     correlated = _of(rows, coefficient="spearman")
     sizes = _largest(correlated, "type")
     known = {row["type"] for row in correlated if row["value"] is not None}
-    order = sorted(known, key=lambda kind: (-sizes[kind], list(sizes).index(kind)))
+    order = sorted((kind for kind in sizes if kind in known), key=lambda kind: -sizes[kind])
     lines = joined_rows(
         [row for kind in order for row in _of(correlated, type=kind)],
         ("metric",),
