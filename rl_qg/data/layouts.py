@@ -481,13 +481,13 @@ LAYOUTS = (
 #
 # Each file may also be gzipped.
 
-_IF_THERE = "?"  # before the name of a file that need not be there
-# The file of the sentences or paragraphs -> the one of the questions, and the one of the answers if there is one.
+# The file of the sentences or paragraphs -> the one of the questions, and the one of the answers if there is one, and
+# whether that must be there.
 _FILES = {
-    r"src-(?P<name>.+)\.txt": ("tgt-{}.txt", ""),
-    r"para-(?P<name>.+)\.txt": ("tgt-{}.txt", _IF_THERE + "src-{}.txt"),
-    r"(?P<name>.+)\.source\.txt": ("{}.target.txt", "{}.bio"),
-    r"sentence-(?P<name>.+)\.txt": ("question-{}.txt", "answer-{}.txt"),
+    r"src-(?P<name>.+)\.txt": ("tgt-{}.txt", "", False),
+    r"para-(?P<name>.+)\.txt": ("tgt-{}.txt", "src-{}.txt", False),
+    r"(?P<name>.+)\.source\.txt": ("{}.target.txt", "{}.bio", True),
+    r"sentence-(?P<name>.+)\.txt": ("question-{}.txt", "answer-{}.txt", True),
 }
 
 
@@ -505,23 +505,21 @@ def parallel_files(path: Path) -> ParallelFiles | None:
     """The files that belong to a file of sentences or paragraphs; None if its name is not that of one. Raises
     `InputError` if one of them is missing.
     """
-    name = path.name[:-3] if path.name.endswith(".gz") else path.name
-    for pattern, (questions, answers) in _FILES.items():
-        if match := re.fullmatch(pattern, name):
-            found = [_beside(path, names.format(match["name"])) for names in (questions, answers)]
-            assert found[0] is not None  # each layout has a file of questions
-            return ParallelFiles(match["name"], path, found[0], found[1], tagged=answers.endswith(".bio"))
+    for pattern, (of_questions, of_answers, needs_answers) in _FILES.items():
+        if match := re.fullmatch(pattern, path.name.removesuffix(".gz")):
+            name = match["name"]
+            questions = _beside(path, of_questions.format(name), True)
+            answers = _beside(path, of_answers.format(name), needs_answers) if of_answers else None
+            assert questions is not None
+            return ParallelFiles(name, path, questions, answers, tagged=of_answers.endswith(".bio"))
     return None
 
 
-def _beside(path: Path, name: str) -> Path | None:
-    wanted = name.removeprefix(_IF_THERE)
-    for end in ("", ".gz") if name else ():
-        if (place := path.with_name(f"{wanted}{end}")).is_file():
-            return place
-    if not name or name != wanted:
-        return None
-    raise InputError(f"{path}: {name} must lie beside it; the two belong together line by line")
+def _beside(path: Path, name: str, is_needed: bool) -> Path | None:
+    found = [place for end in ("", ".gz") if (place := path.with_name(f"{name}{end}")).is_file()]
+    if is_needed and not found:
+        raise InputError(f"{path}: {name} must lie beside it; the two belong together line by line")
+    return found[0] if found else None
 
 
 def parallel_records(files: ParallelFiles) -> Iterator[formats.RawRecord]:

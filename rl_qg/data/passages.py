@@ -162,20 +162,17 @@ def _from_rows(path: Path, stem: str) -> Iterator[Passage]:
     for where, number, row in rows(path):
         key = f"{stem}-{number}"
         try:
-            yield _row_passage(row, where, key)
+            if isinstance(row, InputError):
+                raise row
+            name = next((name for name in CONTEXT_FIELDS if isinstance(row, dict) and name in row), None)
+            if name is None:
+                raise InputError(f"{where}: no passage; expected one of the fields {', '.join(CONTEXT_FIELDS)}")
+            own = "" if row.get("question") else formats.id_field(row, where)  # else the id is that of the question
+            context = formats.text_field(row, name, where)
+            title = formats.text_field(row, "title", where, optional=True)
+            yield Passage(own or key, title, context, name != "text" and _has_answer(row))
         except InputError as error:
             yield Passage(key, "", "", fault=str(error))
-
-
-def _row_passage(row: Any, where: str, key: str) -> Passage:
-    if isinstance(row, InputError):
-        raise row
-    name = next((name for name in CONTEXT_FIELDS if isinstance(row, dict) and name in row), None)
-    if name is None:
-        raise InputError(f"{where}: no passage; expected one of the fields {', '.join(CONTEXT_FIELDS)}")
-    own = "" if row.get("question") else formats.id_field(row, where)  # else the id is that of the question
-    context, title = formats.text_field(row, name, where), formats.text_field(row, "title", where, optional=True)
-    return Passage(own or key, title, context, name != "text" and _has_answer(row))
 
 
 def _has_answer(row: dict[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 import io
 import tempfile
 import zipfile
+from functools import partial
 from pathlib import Path
 
 from starlette.responses import JSONResponse, Response
@@ -72,14 +73,9 @@ def show(visit: Visit) -> Response:
     )
 
 
-def pause(visit: Visit) -> Response:
-    visit.store.pause()
-    return redirect("/admin?said=paused")
-
-
-def resume(visit: Visit) -> Response:
-    visit.store.pause(False)
-    return redirect("/admin?said=resumed")
+def pause(visit: Visit, paused: bool = True) -> Response:
+    visit.store.pause(paused)
+    return redirect(f"/admin?said={'paused' if paused else 'resumed'}")
 
 
 def expire(visit: Visit) -> Response:
@@ -119,7 +115,13 @@ def _signed(handler: Handler) -> Handler:
     return checked
 
 
-_FORMS = {"pause": pause, "resume": resume, "expire": expire, "export": export, "logout": logout}
+_FORMS: dict[str, Handler] = {
+    "pause": pause,
+    "resume": partial(pause, paused=False),
+    "expire": expire,
+    "export": export,
+    "logout": logout,
+}
 ROUTES: Routes = (
     ("GET", "/healthz", health),
     ("GET", "/admin", show),

@@ -32,9 +32,7 @@ SWAPS = 20  # for each item of such an order
 
 
 def longest_distance(forms: Sequence[int]) -> int:
-    """The greatest distance that the forms of every question can have; no limit (their number) where each has one.
-    `forms`: of each question.
-    """
+    """The greatest distance that the forms of every question can have; no limit (their number) where each has one."""
     return nearest(_spread(forms, [*range(len(forms))]))
 
 
