@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from threading import Condition, Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
@@ -79,10 +79,8 @@ class QueuedRequest:
 class BatchQueue:
     """A bounded queue whose jobs leave it in batches, the oldest job's kind first. For several threads.
 
-    Args:
-        max_jobs: jobs that may wait. More are taken where nothing waits, so that no request is too long for ever.
-        max_rows: of a batch; a single job may have more.
-        max_wait: seconds that a job waits for others of its kind.
+    `max_jobs` may wait, and more where nothing waits, so that no request is too long for ever. A batch has `max_rows`,
+    or a single job with more. A job waits `max_wait` seconds for others of its kind.
     """
 
     def __init__(self, *, max_jobs: int, max_rows: int, max_wait: float) -> None:
@@ -100,12 +98,7 @@ class BatchQueue:
             return sum(job.rows for job in self._jobs)
 
     def put(self, jobs: Sequence[QueuedRequest]) -> None:
-        """Let all of these jobs wait, or none.
-
-        Raises:
-            QueueFullError: they do not fit.
-            QueueClosedError: `close` was called.
-        """
+        """Let all of these jobs wait, or none: `QueueFullError` without room, `QueueClosedError` once closed."""
         with self._changed:
             if self._closed:
                 raise QueueClosedError
@@ -168,8 +161,7 @@ MEMORY_SECONDS = 10  # after which a request that memory did not suffice for may
 GOOD_BATCHES = 100  # after memory ran out, before whole batches are tried again
 
 
-@dataclass(frozen=True)
-class ScoreRequest:
+class ScoreRequest(NamedTuple):
     """A question to score, with its text and its answer."""
 
     question: str
@@ -195,11 +187,8 @@ class AskingService:
         self._hurried = False
         self._loaded = Event()
         self._seconds_per_row = 0.1
-        self._queue = BatchQueue(
-            max_jobs=self.settings.max_queue,
-            max_rows=self.settings.batch_size,
-            max_wait=self.settings.max_wait_ms / 1000,
-        )
+        most, rows, wait_ms = self.settings.max_queue, self.settings.batch_size, self.settings.max_wait_ms
+        self._queue = BatchQueue(max_jobs=most, max_rows=rows, max_wait=wait_ms / 1000)
         self._retry = _retry()
         self._good_batches = 0
         self._thread = Thread(target=self._work, name="rl-qg model", daemon=True)
@@ -456,9 +445,8 @@ def _scores(
     model: "QuestionGenerator", lists: Sequence[Sequence[ScoreRequest]], language: str
 ) -> list[list[dict[str, float]]]:
     """The scores of several lists of questions, in one call."""
-    flat = [request for requests in lists for request in requests]
-    columns = ([getattr(request, name) for request in flat] for name in ("question", "text", "answer"))
-    scores = iter(model.score(*columns, language=language))
+    columns = zip(*(request for requests in lists for request in requests), strict=True)
+    scores = iter(model.score(*map(list, columns), language=language))
     return [[next(scores) for _ in requests] for requests in lists]
 
 
