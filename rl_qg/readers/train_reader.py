@@ -209,11 +209,10 @@ def train_reader(
     *,
     settings: QASettings,
     output_dir: Path,
-    use_cpu: bool = False,
-    precision: str = "no",
-    accept_changed_data: bool = False,
+    **machine: Any,
 ) -> dict[str, Any]:
-    """Train one reader for each seed, score it on `validation`, and return what `qa_metrics.json` holds.
+    """Train one reader for each seed, score it on `validation`, and return what `qa_metrics.json` holds. `machine` are
+    further arguments of `train_readers`.
 
     Files in `output_dir`: model and tokenizer of the first seed and its `predictions.json` (id to text);
     `question_scores.json` (id to exact match and F1, fractions and means over the seeds, and the hash of the passage);
@@ -224,8 +223,7 @@ def train_reader(
     this; the main one writes. Raises `InputError` for unusable examples, settings or models, and when `output_dir`
     holds readers trained with other settings, or with other data that the caller has not accepted.
     """
-    options: dict[str, Any] = {"use_cpu": use_cpu, "precision": precision, "accept_changed_data": accept_changed_data}
-    train_readers({output_dir: train}, validation, settings=settings, **options)
+    train_readers({output_dir: train}, validation, settings=settings, **machine)
     return read_json(output_dir / "qa_metrics.json")
 
 
@@ -469,18 +467,16 @@ def train_on_synthetic(
     settings: QASettings,
     trials: ReaderTrials,
     folder: Path,
-    use_cpu: bool = False,
-    precision: str = "no",
-    accept_changed_data: bool = False,
     keep_weights: bool = False,
+    **machine: Any,
 ) -> TrainedReader:
     """Train readers on `synthetic`, one for each of `settings.seeds`, and score them on `gold`.
 
     With `trials.count` the learning rate, the number of epochs and the batch size are those of the trial whose reader,
     trained on a part of the questions, has the highest sum of exact match and F1 on those of other passages (of equal
-    ones the first). Human questions decide nothing. A second call goes on where the first one ended.
+    ones the first). Human questions decide nothing. A second call goes on where the first one ended. `machine` are
+    further arguments of `train_readers`.
     """
-    common: dict[str, Any] = {"use_cpu": use_cpu, "precision": precision, "accept_changed_data": accept_changed_data}
     rows: list[dict[str, Any]] = []
     chosen = settings
     if drawn := draw_trials(trials):
@@ -489,14 +485,14 @@ def train_on_synthetic(
             log.info("%s: trial %d of %d: %s", name, number + 1, len(drawn), _text_of(trial))
             options = replace(settings, **trial, seeds=settings.seeds[:1], max_steps=-1)
             place = folder / "trials" / str(number)
-            metrics = train_reader(train, validation, settings=options, output_dir=place, **common)
+            metrics = train_reader(train, validation, settings=options, output_dir=place, **machine)
             _delete_weights(place)
             rows.append({"trial": number, **trial, **{score: metrics[score] for score in SCORES}})
         best = max(rows, key=lambda row: (row["exact_match"] + row["f1"], -row["trial"]))
         chosen = replace(settings, **drawn[best["trial"]], max_steps=-1)
         log.info("%s: the best trial is %d: %s", name, best["trial"] + 1, _text_of(drawn[best["trial"]]))
     log.info("%s: reader on %d questions", name, len(synthetic))
-    train_reader(synthetic, gold, settings=chosen, output_dir=folder / "reader", **common)
+    train_reader(synthetic, gold, settings=chosen, output_dir=folder / "reader", **machine)
     if not keep_weights:
         _delete_weights(folder / "reader")
     tables = [read_json(folder / "reader" / f"seed-{seed}" / "question_scores.json") for seed in settings.seeds]
