@@ -42,8 +42,8 @@ from rl_qg.evaluation.sets import gap_files, is_set, passage_sets, rows_of_set, 
 from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, write_results
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.scoring.kept_scores import FILE, MetricRow, check_rows, direction_of, scores_of, write_draws
-from rl_qg.scoring.reward_scorer import Reward, signature_of
+from rl_qg.scoring.kept_scores import FILE, MetricRow, check_rows, scores_of, write_draws
+from rl_qg.scoring.reward_scorer import Reward, direction_of, signature_of
 from rl_qg.settings import EvaluateSettings
 from rl_qg.stats.intervals import PassageDraws, few_passages
 from rl_qg.text.languages import AUTO, LANGUAGES, OTHER, code_of, language_of, share_in

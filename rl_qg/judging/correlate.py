@@ -33,8 +33,8 @@ from rl_qg.judging.tables import Plots, page_tables
 from rl_qg.pages.results import Page, as_text, write_page, write_results
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
-from rl_qg.scoring.kept_scores import check_rows, direction_of, scores_of
-from rl_qg.scoring.reward_scorer import Reward, signature_of
+from rl_qg.scoring.kept_scores import check_rows, scores_of
+from rl_qg.scoring.reward_scorer import Reward, direction_of, signature_of
 from rl_qg.settings import CorrelateSettings
 from rl_qg.stats.intervals import Floats, PassageDraws, few_passages
 

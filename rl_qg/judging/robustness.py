@@ -31,8 +31,8 @@ from rl_qg.judging.alterations import (
 )
 from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, write_results
 from rl_qg.runtime.errors import InputError
-from rl_qg.scoring.kept_scores import check_rows, direction_of, scores_of
-from rl_qg.scoring.reward_scorer import Reward, signature_of
+from rl_qg.scoring.kept_scores import check_rows, scores_of
+from rl_qg.scoring.reward_scorer import Reward, direction_of, signature_of
 from rl_qg.settings import RobustnessSettings
 from rl_qg.stats.correlation import auc_draws
 from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, estimate, few_passages

@@ -161,11 +161,6 @@ def _stored_scores(lines: ResumableLines) -> list[Any] | None:
     return scores
 
 
-def direction_of(metric: Reward) -> int:
-    """1 where more is better, -1 where less is."""
-    return 1 if getattr(metric, "higher_is_better", True) else -1
-
-
 def _finite(scores: Sequence[float | None]) -> list[float | None]:
     return [None if value is None or not math.isfinite(value) else float(value) for value in scores]
 

@@ -43,6 +43,11 @@ def signature_of(reward: Reward) -> str:
     return str(getattr(reward, "signature", type(reward).__name__))
 
 
+def direction_of(reward: Reward) -> int:
+    """1 where more is better, -1 where less is."""
+    return 1 if getattr(reward, "higher_is_better", True) else -1
+
+
 def finite_or_none(value: Tensor | float) -> float | None:
     number = float(value)
     return number if math.isfinite(number) else None
@@ -134,9 +139,6 @@ class RewardScorer:
 
     def check(self, reward: Reward) -> None:
         check_row_by_row(reward)
-
-    def of(self, reward: Reward, name: str) -> "RewardScorer":
-        return RewardScorer(reward, name, references=self._with_references)
 
     def reset_cache(self) -> None:
         if hasattr(self.reward, "reset_cache"):
@@ -292,6 +294,6 @@ def reranker_of(reward: Reward) -> Reranker:
         signature_of(reward),
         lambda examples, questions: scorer(examples, questions).scores,
         scorer.reset_cache,
-        sign=1 if getattr(reward, "higher_is_better", True) else -1,
+        sign=direction_of(reward),
         needs_references="references" in getattr(reward, "needs", ()),
     )

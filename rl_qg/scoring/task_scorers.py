@@ -52,11 +52,7 @@ class TaskScorer(RewardScorer):
         self, reward: Reward, name: str = "reward", *, floor: float | None = None, answer_weight: float = 1.0
     ) -> None:
         super().__init__(reward, name)
-        self._given_floor = self.floor = floor
-        self.answer_weight = answer_weight
-
-    def of(self, reward: Reward, name: str) -> "TaskScorer":
-        return TaskScorer(reward, name, floor=self._given_floor, answer_weight=self.answer_weight)
+        self.floor, self.answer_weight = floor, answer_weight
 
     def __call__(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
         """Score text i as one of row i."""
@@ -173,9 +169,6 @@ class SetScorer(RewardScorer):
     def check(self, reward: Any) -> None:
         check_set_reward(reward)
 
-    def of(self, reward: Reward, name: str) -> "SetScorer":
-        return SetScorer(reward, name)
-
     def _score(self, pairs: Pairs) -> list[ScoredText]:
         reward: Any = self.reward
         examples, sets = [example for example, _ in pairs], [question_parts(text) for _, text in pairs]
@@ -217,13 +210,15 @@ def _sentences(example: QAExample) -> list[str]:
     return [unit.context[unit.start : unit.end]]
 
 
-def scorer_of(reward: Any, task: str, *, credit: str, pair_floor: float | None, answer_weight: float) -> RewardScorer:
+def scorer_of(
+    reward: Any, task: str, name: str = "reward", *, credit: str, pair_floor: float | None, answer_weight: float
+) -> RewardScorer:
     """The scorer of a reward for a task of generators (`rl_qg.generation.tasks`).
 
     `credit` concerns sets alone, `pair_floor` and `answer_weight` texts with answers.
     """
     if task == "sets":
-        return SetScorer(reward, credit=credit)
+        return SetScorer(reward, name, credit=credit)
     if task == "questions":
-        return RewardScorer(reward)
-    return TaskScorer(reward, floor=pair_floor, answer_weight=answer_weight)
+        return RewardScorer(reward, name)
+    return TaskScorer(reward, name, floor=pair_floor, answer_weight=answer_weight)

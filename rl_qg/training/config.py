@@ -85,10 +85,13 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
     def prompt(self) -> Prompt:
         return Prompt(**_values_of(Prompt, self))
 
-    def scorer_of(self, reward: Reward) -> RewardScorer:
-        """What scores the texts of this task by a reward."""
+    def scorer_of(self, reward: Reward | None, name: str = "reward") -> RewardScorer | None:
+        """What scores the texts of this task by a reward; only the one that is optimised credits single questions."""
+        if reward is None:
+            return None
+        credit = self.credit if name == "reward" else "whole"
         return scorer_of(
-            reward, self.task, credit=self.credit, pair_floor=self.pair_floor, answer_weight=self.answer_weight
+            reward, self.task, name, credit=credit, pair_floor=self.pair_floor, answer_weight=self.answer_weight
         )
 
     def decoding_rules(self) -> DecodingRules:

@@ -16,7 +16,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.generation.decoding import Rollout
 from rl_qg.generation.tasks import shown
 from rl_qg.scoring.held_out import held_out_measures
-from rl_qg.scoring.reward_scorer import Reward, RewardScorer, ScoredRollout, finite_or_none
+from rl_qg.scoring.reward_scorer import RewardScorer, ScoredRollout, finite_or_none
 
 
 class StepMetrics:
@@ -146,19 +146,12 @@ def sample_rows(scored: ScoredRollout, examples: Sequence[QAExample]) -> list[di
 
 
 class HeldOutQuestions:
-    """Collects the greedy questions of one evaluation, batch by batch, and measures them at its end.
-
-    Args:
-        scorer: of the reward that is optimised; training may share it. None where there is none.
-        held_out: another reward that is measured but not optimised, or None; its own scorer where `scorer` is None.
+    """Collects the greedy questions of one evaluation, batch by batch, and measures them at its end, also by scorers:
+    `reward_greedy` is that of the reward that is optimised, and may be shared with training, `held_out` of another.
     """
 
-    def __init__(self, scorer: RewardScorer | None, held_out: Reward | RewardScorer | None) -> None:
-        self.scorers = {} if scorer is None else {"reward_greedy": scorer}
-        if isinstance(held_out, RewardScorer):
-            self.scorers["held_out"] = held_out
-        elif held_out is not None and scorer is not None:
-            self.scorers["held_out"] = scorer.of(held_out, "held-out reward")
+    def __init__(self, **scorers: RewardScorer | None) -> None:
+        self.scorers = {name: scorer for name, scorer in scorers.items() if scorer is not None}
         self._rows: list[tuple[QAExample, str, tuple[float, int] | None]] = []  # with divergence in nats, and tokens
 
     def add(

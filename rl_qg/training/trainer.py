@@ -32,7 +32,7 @@ from rl_qg.generation.sharing import share_encoder_pass
 from rl_qg.generation.tasks import QUESTION
 from rl_qg.runtime.processes import OutOfMemoryRetry
 from rl_qg.runtime.trainer_base import Resumable
-from rl_qg.scoring.reward_scorer import FailedRewards, Reward, RewardScorer, ScoredRollout
+from rl_qg.scoring.reward_scorer import FailedRewards, Reward, ScoredRollout
 from rl_qg.training import objectives
 from rl_qg.training.callbacks import (
     AdvantageScale,
@@ -125,7 +125,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         self.special_tokens = SpecialTokens.of(model)
         self.decoding_rules = args.decoding_rules()
         self.rollout_retry = OutOfMemoryRetry("rollout", "lower training.batch_size or scst.num_samples")
-        self.scorer: RewardScorer | None = None if reward is None else args.scorer_of(reward)
+        self.scorer = args.scorer_of(reward)
         self.failed_rewards = FailedRewards(Path(args.output_dir) / "samples.jsonl", args.on_bad_reward)
         self.kept: dict[int, LearnedRollout] = {}  # accumulated batch of an update -> what later updates learn from
         self.kept_number = self.last_step = -1
@@ -134,7 +134,10 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         # 3. What is logged and evaluated.
         self.step_metrics = StepMetrics()
         self.logged_samples: list[dict[str, Any]] = []
-        self.held_out_questions = None if self.scorer is None else HeldOutQuestions(self.scorer, held_out)
+        self.held_out_questions: HeldOutQuestions | None = None
+        if self.scorer is not None:
+            of_held_out = args.scorer_of(held_out, "held-out reward")
+            self.held_out_questions = HeldOutQuestions(reward_greedy=self.scorer, held_out=of_held_out)
         self.eval_losses: list[tuple[QAExample, float]] = []
         # 4. Callbacks.
         self.files = files(self)

@@ -148,7 +148,10 @@ class GeneratorEvaluation(Resumable):
         if reward_function is not None:
             scorer, self.step_metrics = reward_function.scorer, reward_function.step_metrics
             self.watch_kl = scst.watch_kl
-        self.held_out_questions = None if scorer is None else HeldOutQuestions(scorer, stage.held_out)
+        self.held_out_questions: HeldOutQuestions | None = None
+        if scorer is not None:
+            of_held_out = None if stage.held_out is None else RewardScorer(stage.held_out, "held-out reward")
+            self.held_out_questions = HeldOutQuestions(reward_greedy=scorer, held_out=of_held_out)
         self.max_new_tokens = scst.max_new_tokens
         self.finite_updates = FiniteUpdates()
         self.reference: ReferencePolicy | None = None
