@@ -17,6 +17,7 @@ from rl_qg.generation.decoding import Rollout
 from rl_qg.generation.tasks import shown
 from rl_qg.scoring.held_out import held_out_measures
 from rl_qg.scoring.reward_scorer import RewardScorer, ScoredRollout, finite_or_none
+from rl_qg.training.objectives import target_tokens
 
 
 class StepMetrics:
@@ -37,6 +38,31 @@ class StepMetrics:
             # Tensors stay on their device and are read only when they are logged, so training does not wait for it.
             self._sums[name][0] += total.double() if isinstance(total, Tensor) else total
             self._sums[name][1] += weight.double() if isinstance(weight, Tensor) else weight
+
+    def add_update(
+        self,
+        scored: ScoredRollout,
+        advantage: Tensor,
+        rollout: Rollout,
+        logprobs: Tensor,
+        labels: Tensor,
+        **losses: Tensor,
+    ) -> None:
+        """Add a batch of the self-critical stage: rewards, summed losses, lengths in tokens, and the policy's entropy
+        in nats, estimated by minus the mean log-probability of the sampled tokens, which is unbiased over samples.
+        """
+        assert rollout.samples is not None
+        mask, gold = rollout.samples.mask, labels.ne(-100)
+        if rollout.greedy is not None:
+            self.add(length_greedy=(rollout.greedy.mask.sum(), len(rollout.greedy.mask)))
+        self.add(
+            loss_ce=(losses["ce"], gold.sum()),
+            loss_scst=(losses["scst"], target_tokens(labels)),
+            length_gold=(gold.sum(), gold.any(-1).sum()),
+            length_sample=(mask.sum(), len(mask)),
+            entropy=(-(logprobs * mask).sum(), mask.sum()),
+            **reward_metrics(scored, advantage),
+        )
 
     def count(self, samples: int) -> None:
         self._samples += samples
@@ -88,22 +114,6 @@ class StepMetrics:
         reduced = accelerator.reduce(torch.tensor(values, dtype=torch.float64, device=accelerator.device), "sum")
         flat = reduced.tolist()
         return {name: [total, weight] for name, total, weight in zip(names, flat[::2], flat[1::2], strict=True)}
-
-
-def rollout_metrics(rollout: Rollout, logprobs: Tensor) -> dict[str, tuple[Tensor, Tensor | int]]:
-    """Totals and weights of lengths in tokens, and of the policy's entropy at the sampled tokens, in nats.
-
-    The entropy is estimated by minus the mean log-probability of the sampled tokens, which is unbiased over samples.
-    """
-    assert rollout.samples is not None
-    mask = rollout.samples.mask
-    metrics: dict[str, tuple[Tensor, Tensor | int]] = {
-        "length_sample": (mask.sum(), len(mask)),
-        "entropy": (-(logprobs * mask).sum(), mask.sum()),
-    }
-    if rollout.greedy is not None:
-        metrics["length_greedy"] = (rollout.greedy.mask.sum(), len(rollout.greedy.mask))
-    return metrics
 
 
 def reward_metrics(scored: ScoredRollout, advantage: Tensor) -> dict[str, tuple[Tensor, Tensor | int]]:

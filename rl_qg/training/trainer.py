@@ -47,7 +47,7 @@ from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.row_schedule import RowSchedule, ScheduleSampler, exact_share
 from rl_qg.training.run_files import RunFiles, save_model_folder
 from rl_qg.training.set_credit import advantages_of, of_questions, without_cut_question
-from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics, reward_metrics, rollout_metrics, sample_rows
+from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics, sample_rows
 
 __all__ = ["SelfCriticalConfig", "SelfCriticalTrainer"]
 
@@ -278,7 +278,11 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             loss = self.scst_weight(step) * scst.sum() + self.ce_weight(step) * ce.sum()
             if self.kl_coefficient.value > 0:
                 loss = loss + self.kl_penalty(inputs, samples, logits, logprobs)
-        self.log_update(inputs, learned, logprobs.detach(), ce.detach().sum(), scst.detach().sum())
+        losses = {"ce": ce.detach().sum(), "scst": scst.detach().sum()}
+        self.step_metrics.add_update(
+            learned.scored, learned.advantage, learned.rollout, logprobs.detach(), labels, **losses
+        )
+        self.logged_samples = sample_rows(learned.scored, inputs["examples"][: self.args.samples_logged])
         return loss
 
     # --- rollout, rewards, advantages
@@ -487,21 +491,6 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         return output
 
     # --- logging and checkpoints
-
-    def log_update(
-        self, inputs: dict[str, Any], learned: LearnedRollout, logprobs: Tensor, ce: Tensor, scst: Tensor
-    ) -> None:
-        """Add one batch of the self-critical stage to the next line of the log, and keep some of its questions."""
-        labels, scored = inputs["labels"], learned.scored
-        gold = labels.ne(-100)
-        self.step_metrics.add(
-            loss_ce=(ce, gold.sum()),
-            loss_scst=(scst, objectives.target_tokens(labels)),
-            length_gold=(gold.sum(), gold.any(-1).sum()),
-            **reward_metrics(scored, learned.advantage),
-            **rollout_metrics(learned.rollout, logprobs),
-        )
-        self.logged_samples = sample_rows(scored, inputs["examples"][: self.args.samples_logged])
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the metrics since the last line, over all samples of all processes."""
