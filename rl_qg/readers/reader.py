@@ -86,24 +86,17 @@ WINDOWS_AT_ONCE = 1024
 @dataclass(frozen=True)
 class Windows:
     """A data set of W windows with T tokens in all; window w is `bounds[w]:bounds[w + 1]` of the arrays over tokens.
-
-    ids (T,), token_types (T,) or None: model input, without padding.
-    offsets (T, 2): first and one past last character of a token, in its own text (question or passage).
-    bounds (W + 1,), examples (W,): where each window begins, and the index of its example.
-    contexts (W, 2): first and one past last position of the passage within the window.
-    labels (W, 2): positions of the first and last token of the first answer; both are the class token's where the
-        window does not hold the whole answer.
-    questions_cut: how many questions were too long and lost their end.
+    Its label is the class token, twice, where it does not hold the whole first answer.
     """
 
-    ids: NDArray[np.int32]
-    token_types: NDArray[np.int8] | None
-    offsets: NDArray[np.int32]
-    bounds: NDArray[np.int64]
-    examples: NDArray[np.int32]
-    contexts: NDArray[np.int32]
-    labels: NDArray[np.int32]
-    questions_cut: int
+    ids: NDArray[np.int32]  # (T,)
+    token_types: NDArray[np.int8] | None  # (T,)
+    offsets: NDArray[np.int32]  # (T, 2): first and one past last character, in question or passage
+    bounds: NDArray[np.int64]  # (W + 1,)
+    examples: NDArray[np.int32]  # (W,): the index of its example
+    contexts: NDArray[np.int32]  # (W, 2): first and one past last position of the passage
+    labels: NDArray[np.int32]  # (W, 2): positions of the first and last token of the first answer
+    questions_cut: int  # how many questions were too long and lost their end
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -118,9 +111,7 @@ class Windows:
         return np.diff(self.bounds)
 
     def counts(self) -> dict[str, int]:
-        """Numbers of examples, of windows, of cut questions, and of examples whose answer no window holds whole, those
-        without an answer included.
-        """
+        """Examples without an answer count as those whose answer no window holds whole."""
         has_answer = (self.contexts[:, 0] <= self.labels[:, 0]) & (self.labels[:, 0] < self.contexts[:, 1])
         examples = len(np.unique(self.examples))
         return {
@@ -435,17 +426,11 @@ LONGEST_WINDOW = 384  # tokens, as in the settings of `rl-qg qa`
 
 
 class AnswerReader:
-    """Answers questions with spans of their passages.
+    """Answers questions with spans of their passages, in batches of `batch_size` windows.
 
-    Args:
-        path: a folder of `rl-qg qa`, or folder or Hub name of any extractive reader.
-        device: where it runs.
-        max_length: of a window, in tokens; None: what the reader can read, at most `LONGEST_WINDOW`.
-        doc_stride: tokens that neighbouring windows share; None: a third of a window.
-        max_answer_length, n_best: as for `best_answers`.
-        batch_size: windows per forward pass.
-        title: of the log line when memory runs out.
-        at: what precedes the keys of the settings in error messages, such as `augment.filters.round_trip.`.
+    `path` is a folder of `rl-qg qa`, or folder or Hub name of any extractive reader. A window has `max_length` tokens
+    (None: what it can read, at most `LONGEST_WINDOW`), of which neighbours share `doc_stride` (None: a third). `title`
+    is for the log when memory runs out; `at` precedes the keys in errors, such as `augment.filters.round_trip.`.
     """
 
     def __init__(

@@ -6,8 +6,7 @@ The cross-entropy stage is that of `algorithm=scst`, update by update. Then its 
 questions (4 unless set) for every answer of the training data, with and without human questions; the best by the
 reward are in `picks.jsonl`. A second stage of cross-entropy, `scst.epochs` passes over the human questions and the
 picks, gives `scst/`. Sources: RAFT (Dong et al. 2023, arXiv:2304.06767), whose loop of sampling, ranking and
-fine-tuning this does once; expert iteration and STaR (Zelikman et al. 2022, arXiv:2203.14465) keep what a check of the
-answer accepts.
+fine-tuning this does once; STaR (Zelikman et al. 2022, arXiv:2203.14465), which keeps what a check accepts.
 
 If the command was killed, the same command continues: `picks.jsonl` after its last whole batch, each stage from its
 last checkpoint (those of the second stage are in `checkpoints/scst/`).

@@ -196,15 +196,8 @@ def scst_weight(
 def learning_rate_factor(
     step: int, boundary: int, total: int, *, warmup: tuple[float, float], second: float, decays: bool = True
 ) -> float:
-    """Factor of the learning rate: linear warm-up and decay in each of two stages.
-
-    Args:
-        step: updates done.
-        boundary: updates of the first stage.
-        total: updates of both.
-        warmup: fraction of each stage that is warm-up.
-        second: peak of the second stage relative to the first.
-        decays: whether the rate falls to 0 after the warm-up; otherwise it stays at its peak.
+    """Factor of the learning rate after `step` updates of two stages, `boundary` in the first and `total` in both. It
+    rises linearly for the fraction `warmup` of each to its peak, which is 1 and `second`, and falls to 0 if it `decays`.
     """
     if step < boundary:
         return _triangle(step, boundary, warmup[0], decays)

@@ -26,12 +26,8 @@ log = logging.getLogger(__name__)
 
 class LogFiles(TrainerCallback):
     """Writes one line of `metrics.jsonl` for each logged step and each evaluation, and samples beside it. Steps and
-    epochs continue across the stages of a run.
-
-    Args:
-        folder: the run folder.
-        stage: `ce` or `scst`, whatever the algorithm is.
-        first_step, first_epoch: those with which the previous stage ended.
+    epochs continue across the stages of a run, `ce` or `scst` whatever the algorithm is: the previous one ended with
+    `first_step` and `first_epoch`.
     """
 
     def __init__(self, folder: Path, stage: str, *, first_step: int = 0, first_epoch: float = 0.0) -> None:
