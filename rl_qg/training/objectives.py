@@ -197,7 +197,7 @@ def learning_rate_factor(
     step: int, boundary: int, total: int, *, warmup: tuple[float, float], second: float, decays: bool = True
 ) -> float:
     """Factor of the learning rate after `step` updates of two stages, `boundary` in the first and `total` in both. It
-    rises linearly for the fraction `warmup` of each to its peak, which is 1 and `second`, and falls to 0 if it `decays`.
+    rises linearly for the fraction `warmup` of each to its peak, 1 and `second`, and then falls to 0 if it `decays`.
     """
     if step < boundary:
         return _triangle(step, boundary, warmup[0], decays)
