@@ -28,7 +28,7 @@ from rewards.relevance.reading import SPAN_HEAD, span_scores
 from rewards.words import answer_exact_match, answer_f1
 from rl_qg.data.examples import QAExample
 from rl_qg.readers import fine_tuning
-from rl_qg.readers.fine_tuning import longest_window, padded
+from rl_qg.readers.fine_tuning import FLOAT32, longest_window, padded
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import OutOfMemoryRetry, load_unsharded, loading
@@ -395,12 +395,7 @@ def load_model(
     load_unsharded()
     with loading(path, key, "reader") as name, _quiet():
         model, info = AutoModelForQuestionAnswering.from_pretrained(
-            name,
-            num_labels=2,
-            use_safetensors=True,
-            dtype=torch.float32,
-            output_loading_info=True,
-            trust_remote_code=False,
+            name, num_labels=2, output_loading_info=True, **FLOAT32
         )
         check_weights(model, tokenizer)
     missing = sorted(key for key in info["missing_keys"] if not key.startswith("qa_outputs."))

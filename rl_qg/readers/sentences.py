@@ -23,7 +23,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedToken
 
 from rewards.pretrained import ModelFault, check_weights
 from rl_qg.data.examples import QAExample, passage_hash, seeded_rank
-from rl_qg.readers.fine_tuning import IGNORED, load_tokenizer
+from rl_qg.readers.fine_tuning import FLOAT32, IGNORED, load_tokenizer
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import load_unsharded, loading
 from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, difference, difference_p, estimate
@@ -367,14 +367,7 @@ def new_labeller(
         config = AutoConfig.from_pretrained(name, trust_remote_code=False, **heads)
         setattr(config, OPTIONS, asdict(options))
         model = SentenceLabeller(config)
-        encoder, info = AutoModel.from_pretrained(
-            name,
-            config=config,
-            use_safetensors=True,
-            dtype=torch.float32,
-            output_loading_info=True,
-            trust_remote_code=False,
-        )
+        encoder, info = AutoModel.from_pretrained(name, config=config, output_loading_info=True, **FLOAT32)
         model.encoder.load_state_dict(encoder.state_dict(), strict=False)  # without the pooler
         check_weights(model, tokenizer)
     if missing := sorted(name for name in info["missing_keys"] if not name.startswith("pooler.")):
@@ -418,9 +411,7 @@ class SentenceClassifier:
                 raise ModelFault("it is no folder of rl-qg train-sentences")
             if options["kind"] not in kinds:
                 raise ModelFault(f"it is of kind={options['kind']}; train one with kind={' or '.join(kinds)}")
-            model: SentenceLabeller = SentenceLabeller.from_pretrained(
-                name, config=config, use_safetensors=True, dtype=torch.float32, trust_remote_code=False
-            )
+            model: SentenceLabeller = SentenceLabeller.from_pretrained(name, config=config, **FLOAT32)
             check_weights(model, tokenizer)
         return cls(model, tokenizer, torch.device(device or "cpu"))
 

@@ -69,21 +69,12 @@ Sampler = Callable[[Sequence[QAExample]], SampledQuestions]
 
 
 def sampler(
-    name: str,
-    generator: CandidateGenerator,
-    count: int,
-    *,
-    max_new_tokens: int,
-    top_p: float,
-    temperature: float,
-    seed: int,
-    reader: Reward | None = None,
+    name: str, generator: CandidateGenerator, count: int, *, reader: Reward | None = None, **options: Any
 ) -> Sampler:
-    """What samples `count` questions for each of some examples, and labels them by `labelled`. `seed` and the id of an
-    example decide the random numbers of its questions; `name` is that of the generator, for the record.
+    """What samples `count` questions for each of some examples with the options of `generator.candidates`, and labels
+    them by `labelled`; `name` is that of the generator, for the record.
     """
-    options: dict[str, Any] = {"max_new_tokens": max_new_tokens, "top_p": top_p, "temperature": temperature}
-    draw = partial(generator.candidates, count=count, seed=seed, **options)
+    draw = partial(generator.candidates, count=count, **options)
 
     def sample(examples: Sequence[QAExample]) -> SampledQuestions:
         remedy = "lower separate.samples, or set training.use_cpu=true"

@@ -243,8 +243,8 @@ def check_on_samples(
         except torch.OutOfMemoryError:
             fault = "the generator does not fit beside the model in training; evaluation.check_reward=0 leaves it out"
             raise InputError(fault) from None
-        options: dict[str, Any] = {"top_p": scst.top_p, "temperature": scst.temperature, "seed": seed}
-        return sampler(Path(model).name, generator, SAMPLES, max_new_tokens=scst.max_new_tokens, **options)(examples)
+        options = {name: getattr(scst, name) for name in ("max_new_tokens", "top_p", "temperature")}
+        return sampler(Path(model).name, generator, SAMPLES, seed=seed, **options)(examples)
 
     with torch.random.fork_rng():
         check_reward(reward, validation, Path(settings.output_dir), count=count, seed=seed, sampler=sample)
