@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -29,26 +30,26 @@ class ReferencePolicy:
         return cls({name: value.detach().clone() for name, value in trainable.items()})
 
     @classmethod
-    def at_stage_start(cls, model: nn.Module, folder: Path, *, resumed: bool, write: bool) -> "ReferencePolicy":
-        """The policy at the start of the stage: a copy of `model`, which this process stores in the run folder with
-        `write`; the stored one where the run has `resumed` inside the stage.
+    def at_stage_start(cls, trainer: Any, *, resumed: bool) -> "ReferencePolicy":
+        """The policy at the start of the stage: a copy of the trainer's model, which is stored in the run folder; the
+        stored one where the run has `resumed` inside the stage. Every process calls this.
         """
-        path = folder / FILE
-        if not resumed:
-            reference = cls.copy_of(model)
-            if write:
-                folder.mkdir(parents=True, exist_ok=True)
-                partial = path.with_suffix(".part")
-                save_file({name: value.contiguous() for name, value in reference.weights.items()}, partial)
-                partial.replace(path)
-            return reference
-        if not path.exists():
-            raise InputError(
-                f"{path}: not there, so the divergence from the start of the stage is unknown; start the stage anew, "
-                "or set scst.watch_kl=false and scst.kl_coefficient=0"
-            )
-        device = next(model.parameters()).device
-        return cls(load_file(path, device=str(device)))
+        path = Path(trainer.args.output_dir) / FILE
+        with trainer.whole_model() as model:
+            if not resumed:
+                reference = cls.copy_of(model)
+                if trainer.is_world_process_zero():
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    partial = path.with_suffix(".part")
+                    save_file({name: value.contiguous() for name, value in reference.weights.items()}, partial)
+                    partial.replace(path)
+                return reference
+            if not path.exists():
+                raise InputError(
+                    f"{path}: not there, so the divergence from the start of the stage is unknown; start the stage "
+                    "anew, or set scst.watch_kl=false and scst.kl_coefficient=0"
+                )
+            return cls(load_file(path, device=str(next(model.parameters()).device)))
 
     @contextmanager
     def swapped_into(self, model: nn.Module) -> Iterator[None]:

@@ -421,13 +421,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         """Copy the policy at the boundary, if a divergence from it is optimised or reported."""
         reported = self.args.watch_kl and self.eval_dataset is not None
         if (self.args.kl_coefficient > 0 or reported) and self.reference is None:
-            with self.whole_model() as policy:
-                self.reference = ReferencePolicy.at_stage_start(
-                    policy,
-                    Path(self.args.output_dir),
-                    resumed=self.state.global_step > self.boundary,
-                    write=self.is_world_process_zero(),
-                )
+            self.reference = ReferencePolicy.at_stage_start(self, resumed=self.state.global_step > self.boundary)
 
     def reference_logits(self, inputs: dict[str, Any], decoded: Decoded) -> Tensor:
         """Logits (n, t, v) of the reference policy at the tokens of n = b · k questions."""

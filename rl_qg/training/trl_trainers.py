@@ -7,7 +7,6 @@ in self-critical training), the names in the logs, and the files. TRL's telemetr
 import inspect
 import logging
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -95,11 +94,7 @@ class StageFiles(LogFiles):
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         super().on_train_begin(args, state, control, **kwargs)
         if self.trainer.watch_kl:
-            resumed, write = state.global_step > 0, state.is_world_process_zero
-            with self.trainer.whole_model() as policy:
-                self.trainer.reference = ReferencePolicy.at_stage_start(
-                    policy, Path(args.output_dir), resumed=resumed, write=write
-                )
+            self.trainer.reference = ReferencePolicy.at_stage_start(self.trainer, resumed=state.global_step > 0)
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Log before each checkpoint: a resumed run would lose what TRL has accumulated since the last line."""
