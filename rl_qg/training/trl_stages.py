@@ -30,20 +30,11 @@ from rl_qg.runtime.files import read_json, write_json
 from rl_qg.runtime.trainer_base import resume_training
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import SCSTSettings, Settings
+from rl_qg.training import stages
 from rl_qg.training.callbacks import HackingReport, HeldOutStopping
 from rl_qg.training.config import check_input, check_stops, check_tracker, prompt_of, rate_factor
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.run_files import replace_folder, save_model_folder
-from rl_qg.training.stages import (
-    check_examples,
-    common_arguments,
-    complete,
-    early_stopping,
-    evaluation_sample,
-    is_complete,
-    report_cuts,
-    unlabelled_examples,
-)
 
 log = logging.getLogger(__name__)
 NUM_SAMPLES = 4
@@ -90,7 +81,7 @@ def stage_arguments(settings: Settings, stage: str, output_dir: str) -> dict[str
     """
     common, scst, options = settings.training, settings.scst, getattr(settings, stage)
     arguments = {
-        **common_arguments(settings),
+        **stages.common_arguments(settings),
         "output_dir": output_dir,
         "gradient_checkpointing": common.gradient_checkpointing,
         "lr_scheduler_type": "linear" if common.rate_schedule == "linear" else "constant_with_warmup",
@@ -120,9 +111,7 @@ def stage_arguments(settings: Settings, stage: str, output_dir: str) -> dict[str
         "beta": scst.kl_coefficient,
         "reward_weights": [scst.reward_scale],
         "max_completion_length": scst.max_new_tokens,
-        "temperature": scst.temperature,
-        "top_k": scst.top_k,
-        "top_p": scst.top_p,
+        **{name: getattr(scst, name) for name in ("temperature", "top_k", "top_p")},
         "generation_kwargs": {name: value for name, value in limits.items() if value},
         "disable_dropout": True,  # TRL samples in training mode: with dropout it would not sample from the policy
     }
@@ -132,9 +121,9 @@ def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held
     """Run the stages that `settings.stages` names; return the folder of the last stage's model."""
     folder = Path(settings.output_dir)
     final = folder / ("ce" if settings.stages == "ce" else "scst")
-    if is_complete(settings, final):
+    if stages.is_complete(settings, final):
         return final
-    splits = replace(splits, unlabelled=unlabelled_examples(settings, splits, reward))
+    splits = replace(splits, unlabelled=stages.unlabelled_examples(settings, splits, reward))
     _check(settings, splits)
     steps = 0
     with _no_library_warnings():
@@ -143,7 +132,7 @@ def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held
         if settings.stages != "ce":
             steps = CausalStage("scst", settings, splits, reward, held_out, first_step=steps).run()
     if PartialState(cpu=settings.training.use_cpu).is_main_process:
-        complete(settings, {"model": final.name, "steps": steps}, reward, held_out, splits=splits)
+        stages.complete(settings, {"model": final.name, "steps": steps}, reward, held_out, splits=splits)
     return final
 
 
@@ -152,7 +141,7 @@ def _check(settings: Settings, splits: Splits) -> None:
         raise InputError(
             f'algorithm={settings.algorithm}: causal models are trained by TRL; install it: pip install "rl-qg[trl]"'
         )
-    check_examples(settings, splits)
+    stages.check_examples(settings, splits)
     check_algorithm(settings)
     check_tracker(settings.training.report_to)
     check_lora(settings.peft)
@@ -220,11 +209,11 @@ class CausalStage:
         set_seed(settings.seed)
         model, encoder = self._load_model()
         if self.first_step == 0 and self.state.is_main_process:
-            report_cuts(encoder, [*splits.gold, *splits.unlabelled], self.folder)
+            stages.report_cuts(encoder, [*splits.gold, *splits.unlabelled], self.folder)
         adapters = None
         if settings.peft.method != "none":
             adapters = lora_config(settings.peft, model, [encoder.tokenizer.convert_tokens_to_ids(HIGHLIGHT)])
-        validation = evaluation_sample(splits, settings)
+        validation = stages.evaluation_sample(splits, settings)
         arguments = stage_arguments(settings, self.name, str(self.checkpoints))
         choose = self._cross_entropy if self.name == "ce" else self._by_reward
         trainer_class, options = choose(encoder, arguments)
@@ -262,7 +251,7 @@ class CausalStage:
             "args": SFTConfig(**arguments),
             "train_dataset": Dataset.from_dict({"row": range(len(gold))}),
             "data_collator": collate,
-            "callbacks": early_stopping(self.settings),
+            "callbacks": stages.early_stopping(self.settings),
         }
 
     def _by_reward(self, encoder: CausalPromptEncoder, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
