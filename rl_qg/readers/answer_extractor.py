@@ -24,7 +24,6 @@ from rl_qg.readers.fine_tuning import (
     IGNORED,
     FineTuning,
     TokenLabelCollator,
-    check_examples,
     load_model,
     load_tokenizer,
     longest_window,
@@ -208,7 +207,9 @@ def train_extractor(train: Sequence[QAExample], validation: Sequence[QAExample],
     window = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
 
     def make_trainer() -> Resumable:
-        check_examples("extractor", train=train, validation=validation)
+        for name, examples in (("train", train), ("validation", validation)):
+            if not examples:
+                raise InputError(f"data.{name}: no examples for the extractor; check the source and its limits")
         tokenizer = load_tokenizer(settings.model.path, TRAIN_KEY, settings.max_length)
         if settings.doc_stride >= settings.max_length - tokenizer.num_special_tokens_to_add():
             raise InputError(

@@ -24,7 +24,6 @@ from transformers import (
 
 from rewards.frozen import TOKEN_HEAD, token_classifier
 from rewards.pretrained import check_tokenizer, check_weights
-from rl_qg.data.examples import QAExample
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
 from rl_qg.runtime.processes import from_main, load_unsharded, loading
@@ -94,12 +93,6 @@ class FineTuning:
             delete_checkpoints(self.output_dir)
         evaluated: dict[str, Any] = read_json(path)
         return evaluated
-
-
-def check_examples(what: str, **data: Sequence[QAExample]) -> None:
-    for name, examples in data.items():
-        if not examples:
-            raise InputError(f"data.{name}: no examples for the {what}; check the source and its limits")
 
 
 def delete_checkpoints(folder: Path) -> None:

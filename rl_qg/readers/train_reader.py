@@ -29,7 +29,7 @@ from rewards.relevance.reading import SPAN_HEAD, span_scores
 from rewards.words import split_question_mark
 from rl_qg.data.examples import QAExample, examples_hash, passage_hash
 from rl_qg.data.splits import take_passages
-from rl_qg.readers.fine_tuning import FineTuning, check_examples, delete_checkpoints
+from rl_qg.readers.fine_tuning import FineTuning, delete_checkpoints
 from rl_qg.readers.reader import (
     HEADS,
     QATrainer,
@@ -176,7 +176,8 @@ class _Job:
     def check(self) -> None:
         settings = self.settings
         for name, examples in (("train", self.train), ("validation", self.validation)):
-            check_examples("reader", **{name: examples})
+            if not examples:
+                raise InputError(f"data.{name}: no examples for the reader; check the source and its limits")
             if unasked := next((example.id for example in examples if not example.question.strip()), None):
                 raise InputError(f"data.{name}: example {unasked} has no question; the reader needs one for each")
         if len({example.id for example in self.validation}) < len(self.validation):
