@@ -9,7 +9,7 @@ from rl_qg.data.examples import Answer, QAExample
 from rl_qg.generation.sets import join_questions, set_rows
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.reward_scorer import RewardScorer
-from rl_qg.scoring.task_scorers import SetScorer
+from rl_qg.scoring.task_scorers import SetScorer, scorer_of
 from tests.rl_qg.training.word_task import WordReward
 
 CONTEXT = "Ida wrote the novel. It was printed in 1932."
@@ -78,4 +78,6 @@ def test_each_kind_of_reward_has_its_scorer() -> None:
         RewardScorer(load("multi_set"))
     with pytest.raises(InputError, match=r"is no subclass of rewards\.SetReward"):
         SetScorer(type("Loose", (), {"score_sets": lambda *columns: []})())
-    assert isinstance(SetScorer(MultiSetReward()).of(load("question_set"), "held-out"), SetScorer)
+    options: dict[str, Any] = {"credit": "whole", "pair_floor": None, "answer_weight": 1.0}
+    assert isinstance(scorer_of(load("question_set"), "sets", **options), SetScorer)
+    assert type(scorer_of(WordReward(), "questions", **options)) is RewardScorer
