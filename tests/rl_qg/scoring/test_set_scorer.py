@@ -78,6 +78,6 @@ def test_each_kind_of_reward_has_its_scorer() -> None:
         RewardScorer(load("multi_set"))
     with pytest.raises(InputError, match=r"is no subclass of rewards\.SetReward"):
         SetScorer(type("Loose", (), {"score_sets": lambda *columns: []})())
-    options: dict[str, Any] = {"credit": "whole", "pair_floor": None, "answer_weight": 1.0}
-    assert isinstance(scorer_of(load("question_set"), "sets", **options), SetScorer)
-    assert type(scorer_of(WordReward(), "questions", **options)) is RewardScorer
+    options = {"credit": "whole", "pair_floor": None, "answer_weight": 1.0}
+    assert isinstance(scorer_of(load("question_set"), "sets", **options), SetScorer)  # type: ignore[arg-type]
+    assert type(scorer_of(WordReward(), "questions", **options)) is RewardScorer  # type: ignore[arg-type]
