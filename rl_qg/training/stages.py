@@ -37,16 +37,8 @@ from rl_qg.scoring.reward_scorer import Reward, signature_of
 from rl_qg.scoring.separation import check_reward, sampler
 from rl_qg.scoring.task_scorers import check_set_reward, pair_floor
 from rl_qg.settings import SelfCriticalOptions, Settings
+from rl_qg.training import config
 from rl_qg.training.callbacks import HeldOutStopping, best_of, lines_with
-from rl_qg.training.config import (
-    PROJECT,
-    SelfCriticalConfig,
-    check_input,
-    check_stops,
-    check_tracker,
-    prompt_of,
-    rate_factor,
-)
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.run_files import RunFiles, StopAfter, replace_folder, save_model_folder, save_stop
 from rl_qg.training.trainer import SelfCriticalTrainer
@@ -183,12 +175,12 @@ def use_best_model(trainer: SelfCriticalTrainer, final: Path, *, after: int, fir
 
 def check_training(settings: Settings) -> None:
     """Check everything that the trainer would refuse later, before any model is loaded."""
-    check_tracker(settings.training.report_to)
+    config.check_tracker(settings.training.report_to)
     _arguments(settings)
     check_lora(settings.peft)  # after the arguments, which activate DeepSpeed in the library
     check_repository(settings.training.hub_model)
-    check_stops(settings)
-    check_input(settings)
+    config.check_stops(settings)
+    config.check_input(settings)
 
 
 def check_examples(settings: Settings, splits: Splits) -> None:
@@ -363,12 +355,12 @@ def early_stopping(settings: Settings) -> list[TrainerCallback]:
     return [HeldOutStopping("loss", patience)] if patience and settings.stages == "ce" else []
 
 
-def _arguments(settings: Settings, **changed: Any) -> SelfCriticalConfig:
+def _arguments(settings: Settings, **changed: Any) -> config.SelfCriticalConfig:
     common, ce, scst, stages = settings.training, settings.ce, settings.scst, settings.stages
-    factor = rate_factor(settings)
+    factor = config.rate_factor(settings)
     selects_best = stages == "ce"  # losses of two stages cannot be compared
     options = {name: value for name, value in asdict(scst).items() if name in TRAINER_OPTIONS}
-    options |= {name: value for name, value in asdict(prompt_of(settings)).items() if name != "separator"}
+    options |= {name: value for name, value in asdict(config.prompt_of(settings)).items() if name != "separator"}
     options |= {
         "output_dir": settings.output_dir,
         "run_name": Path(settings.output_dir).name,
@@ -390,7 +382,7 @@ def _arguments(settings: Settings, **changed: Any) -> SelfCriticalConfig:
         "greater_is_better": False if selects_best else None,
     }
     try:
-        return SelfCriticalConfig(**common_arguments(settings) | options | changed)
+        return config.SelfCriticalConfig(**common_arguments(settings) | options | changed)
     except ValueError as error:
         raise InputError(f"settings: {error}") from None
 
@@ -405,7 +397,7 @@ def common_arguments(settings: Settings) -> dict[str, Any]:
         "fp16": precision == "fp16",
         "eval_strategy": "steps",
         "save_strategy": "steps",
-        "project": PROJECT,
+        "project": config.PROJECT,
         "seed": settings.seed,
         "data_seed": settings.seed,
     }
