@@ -31,7 +31,7 @@ from rl_qg.runtime.trainer_base import Resumable, resume_training
 from rl_qg.settings import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 
 GOOD_ENCODERS = "give an encoder such as distilbert, bert or roberta"
-FLOAT32: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32, "trust_remote_code": False}
+FLOAT32: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
 UNFIT = {"encoder": "cannot label tokens", "reader": "is no extractive reader"}  # what is said of other models
 
 
@@ -204,7 +204,7 @@ def load_model(
         config = AutoConfig.from_pretrained(name, trust_remote_code=False, **heads)
         if head is not None and head != getattr(config, TOKEN_HEAD, "linear"):
             setattr(config, TOKEN_HEAD, head)
-        model = token_classifier(config).from_pretrained(name, config=config, **FLOAT32)
+        model = token_classifier(config).from_pretrained(name, config=config, trust_remote_code=False, **FLOAT32)
         check_weights(model, tokenizer)
     return model
 

@@ -395,7 +395,7 @@ def load_model(
     load_unsharded()
     with loading(path, key, "reader") as name, _quiet():
         model, info = AutoModelForQuestionAnswering.from_pretrained(
-            name, num_labels=2, output_loading_info=True, **FLOAT32
+            name, num_labels=2, output_loading_info=True, trust_remote_code=False, **FLOAT32
         )
         check_weights(model, tokenizer)
     missing = sorted(key for key in info["missing_keys"] if not key.startswith("qa_outputs."))

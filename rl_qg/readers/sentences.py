@@ -367,7 +367,9 @@ def new_labeller(
         config = AutoConfig.from_pretrained(name, trust_remote_code=False, **heads)
         setattr(config, OPTIONS, asdict(options))
         model = SentenceLabeller(config)
-        encoder, info = AutoModel.from_pretrained(name, config=config, output_loading_info=True, **FLOAT32)
+        encoder, info = AutoModel.from_pretrained(
+            name, config=config, output_loading_info=True, trust_remote_code=False, **FLOAT32
+        )
         model.encoder.load_state_dict(encoder.state_dict(), strict=False)  # without the pooler
         check_weights(model, tokenizer)
     if missing := sorted(name for name in info["missing_keys"] if not name.startswith("pooler.")):
@@ -411,7 +413,9 @@ class SentenceClassifier:
                 raise ModelFault("it is no folder of rl-qg train-sentences")
             if options["kind"] not in kinds:
                 raise ModelFault(f"it is of kind={options['kind']}; train one with kind={' or '.join(kinds)}")
-            model: SentenceLabeller = SentenceLabeller.from_pretrained(name, config=config, **FLOAT32)
+            model: SentenceLabeller = SentenceLabeller.from_pretrained(
+                name, config=config, trust_remote_code=False, **FLOAT32
+            )
             check_weights(model, tokenizer)
         return cls(model, tokenizer, torch.device(device or "cpu"))
 
