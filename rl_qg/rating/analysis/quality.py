@@ -126,21 +126,15 @@ NOT_FAILED, EVERYBODY = "not_failed", "all"
 
 @dataclass(frozen=True)
 class RaterControl:
-    """The control of one rater.
-
-    `p_item_means` and `p_ratings` are those of the two units, None where there is nothing to compare; `pairs` is the
-    number of degraded items compared, `difference` by how much ordinary ones are rated higher on average. `verdict`:
-    `undecided` where so few pairs, or tasks, cannot pass whatever the values; `untested` where the study has no
-    degraded items.
-    """
+    """The control of one rater."""
 
     rater: str
     tasks: int
-    pairs: int
-    difference: float | None
-    p_item_means: float | None
+    pairs: int  # the number of degraded items compared
+    difference: float | None  # by how much ordinary ones are rated higher on average
+    p_item_means: float | None  # of the two units, None where there is nothing to compare
     p_ratings: float | None
-    verdict: str
+    verdict: str  # undecided: so few pairs, or tasks, cannot pass whatever the values; untested: no degraded items
     why: str = ""
 
     @property

@@ -25,13 +25,11 @@ _DIALOGUE_EVAL_ADDS = 1e-6  # to σ, in the code of Ji et al. (ACL 2022)
 
 @dataclass(frozen=True)
 class ZScores:
-    """The z of every rating, (n, c) as `RatedItems.values`; NaN where there is none. `without_spread`: raters whose
-    ratings are all equal, or single, and so have no z; `ratings_left_out`: how many ratings these are.
-    """
+    """The z of every rating."""
 
-    values: Floats
-    without_spread: tuple[str, ...]
-    ratings_left_out: int
+    values: Floats  # (n, c) as `RatedItems.values`, NaN where there is none
+    without_spread: tuple[str, ...]  # raters whose ratings are all equal, or single, and so have no z
+    ratings_left_out: int  # how many ratings these are
 
 
 def z_scores(rated: RatedItems, variant: str = WITHOUT_DEGRADED) -> ZScores:
@@ -102,19 +100,15 @@ def question_scores(rated: RatedItems, values: Floats) -> QuestionScores:
 
 @dataclass(frozen=True)
 class SystemScores:
-    """Scores of s systems on c criteria and overall (last), in the data and in draws, (1 + resamples, s, c + 1).
-
-    `questions` (s,): rated questions of each, one for each rater; `shown`: with repeats, which is N in the tables of
-    QAScore; `ratings`: single values. `note`: what the intervals are not about.
-    """
+    """Scores of s systems on c criteria and overall (last)."""
 
     systems: tuple[str, ...]
     criteria: tuple[str, ...]
-    values: CrossedValues
-    questions: Ints
-    shown: Ints
-    ratings: Ints
-    note: str
+    values: CrossedValues  # in the data and in draws, (1 + resamples, s, c + 1)
+    questions: Ints  # rated questions of each, one for each rater, (s,)
+    shown: Ints  # with repeats, which is N in the tables of QAScore, (s,)
+    ratings: Ints  # single values, (s,)
+    note: str  # what the intervals are not about
 
     def of(self, system: str, criterion: str = OVERALL) -> CrossedValues:
         s, c = self.systems.index(system), (*self.criteria, OVERALL).index(criterion)
