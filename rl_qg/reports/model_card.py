@@ -17,7 +17,6 @@ from rl_qg.generation.prompts import HIGHLIGHT, WHOLE
 from rl_qg.generation.tasks import PREFIXES
 from rl_qg.pages.plots import ReportedMean
 from rl_qg.pages.results import as_markdown
-from rl_qg.reports.report import unlabelled_use
 from rl_qg.reports.run_files import (
     BY_KEY,
     MEASURES,
@@ -29,7 +28,7 @@ from rl_qg.reports.run_files import (
     diverging,
     read_run,
 )
-from rl_qg.reports.views import equal_conditions, reader_label, sentence
+from rl_qg.reports.views import equal_conditions, reader_label, sentence, unlabelled_use
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_json
 from rl_qg.scoring.held_out import SeriesChange, rises
@@ -51,16 +50,19 @@ def write_model_card(run_folder: Path) -> list[Path]:
     if not (run_folder / "config.yaml").exists():
         return []
     run = read_run(run_folder)
-    paths = [run_folder / stage / "README.md" for stage in STAGES if (run_folder / stage / "config.json").exists()]
+    paths = [model / "README.md" for model in _models(run_folder)]
     for path in paths:
         with atomic_writer(path) as stream:
             stream.write(_card(run, path.parent.name))
     return paths
 
 
+def _models(run_folder: Path) -> list[Path]:
+    return [run_folder / stage for stage in STAGES if (run_folder / stage / "config.json").exists()]
+
+
 def final_model(run_folder: Path) -> Path | None:
-    folders = [run_folder / stage for stage in STAGES if (run_folder / stage / "config.json").exists()]
-    return folders[-1] if folders else None
+    return next(reversed(_models(run_folder)), None)
 
 
 def _card(run: ReportedRun, stage: str) -> str:

@@ -1,8 +1,9 @@
-"""Sections of the report of one run: numbers as text with intervals; a part is empty when its file is missing."""
+"""What the report shows of one run: numbers as text with intervals; a part is empty when its file is missing."""
 
 import math
 import re
-from collections.abc import Collection, Mapping
+import shlex
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from rl_qg.data.oracle import BESIDE, VERDICTS
@@ -20,8 +21,9 @@ from rl_qg.reports.run_files import (
     ReportedRun,
     diverging,
     fallen_measures,
+    is_number,
 )
-from rl_qg.reports.training_plots import small_plot
+from rl_qg.reports.training_plots import small_plot, training_plots
 from rl_qg.scoring.held_out import DIRECTION, LEAST, SeriesChange, rises, rouge_l
 from rl_qg.scoring.separation import ABOVE, FREQUENT, SAMPLED_KINDS, WRONG, is_rare, told
 from rl_qg.stats.intervals import FEW
@@ -75,6 +77,115 @@ def means_of(run: ReportedRun, *field: str) -> dict[str, ReportedMean | None]:
 def cells_of(means: Mapping[str, ReportedMean | None], digits: int | None = None) -> dict[str, Cell]:
     digits = digits_of(means.values()) if digits is None else digits
     return {name: estimate_cell(mean, digits, signed=name == "difference") for name, mean in means.items()}
+
+
+# --- One run ---
+
+LISTED = 20
+DATA_KEYS = ("data", "data_report", "examples", "leakage")  # shown in a section of their own
+
+
+def run_view(run: ReportedRun, anchor: str, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything the template shows of one run beside its files; `anchor` is its id on the page."""
+    return {
+        "files": run,
+        "words": run.words,
+        "facts": _facts(run, summary),
+        "reward": cells_of(means_of(run, "reward")),
+        "bleu4": cells_of(means_of(run, "bleu4"), 3),
+        "flag": flag(diverging(run), 1),
+        "conditions": equal_conditions(run),
+        "sizes": training_sizes(run),
+        "outcome": outcome_view(run, anchor),
+        "evaluation": evaluation_view(run),
+        "separation": separation_view(run),
+        "plots": training_plots(run, anchor),
+        "hacking": held_out_view(run, anchor),
+        **samples_view(run),
+        "funnel": _funnel(run),
+        "qa": readers_view(run, anchor),
+        "reading": _reading(run.record.part("data_report")),
+        "record": list(_record_rows({key: run.record.value[key] for key in run.record.value if key not in DATA_KEYS})),
+    }
+
+
+def _facts(run: ReportedRun, summary: Mapping[str, Any]) -> list[str]:
+    """Stages, algorithm, data, steps, seed, commit and time, for the line below the run's name."""
+    stages = " → ".join(dict.fromkeys(str(line.get("stage")).upper() for line in run.metrics.lines))
+    steps, seed, commit = summary["training"]["steps"], summary["seed"], summary["commit"]
+    changed = " with uncommitted changes" if run.record.get("code", "dirty") else ""
+    facts = {
+        stages: stages,
+        f"algorithm {run.settings.get('algorithm')}": run.settings.get("algorithm"),
+        unlabelled_use(run): unlabelled_use(run),
+        f"{steps or 0:,.0f} steps": steps,
+        f"seed {seed}": seed is not None,
+        f"commit {str(commit)[:10]}{changed}": commit,
+        f"started {str(run.record.get('started')).replace('T', ' ')}": run.record.get("started"),
+    }
+    return [text for text, known in facts.items() if known]
+
+
+def unlabelled_use(run: ReportedRun) -> str:
+    """How training used the answers without questions; empty where there are none, or none was trained by reward."""
+    known, used = run.record.count("examples", "unlabelled"), run.trained.part("unlabelled")
+    if used.value:
+        share = used.number("share")
+        part = "" if share is None else f", {100 * share:.0f} % of its examples"
+        return f"{used.count('examples') or 0:,} answers without questions learned from by the reward{part}"
+    if not known or run.trained.get("model") != "scst":
+        return ""
+    if run.settings.get("algorithm") == "best_of_n":
+        return f"{known:,} answers without questions sampled for too"
+    return f"{known:,} answers without questions, not used in training"
+
+
+def _funnel(run: ReportedRun) -> list[dict[str, Any]]:
+    """Bars from all candidates to the sampled ones; `left` and `width` are percent of all candidates."""
+    total = run.augmentation.count("candidates")
+    if not total:
+        return []
+    bars: list[tuple[str, str, int | None, float]] = [("candidates", "all", total, 0.0)]
+    remaining = total
+    for reason, count in run.augmentation.part("dropped").value.items():
+        if not is_number(count):
+            raise run.augmentation.error(("dropped", reason), "a number", count)
+        remaining -= count
+        bars.append((reason, "dropped", count, 100 * max(remaining, 0) / total))
+    bars += [(kind, kind, run.augmentation.count(kind), 0.0) for kind in ("kept", "sampled")]
+    return [
+        {"label": label, "kind": kind, "count": count, "left": left, "width": 100 * count / total}
+        for label, kind, count, left in bars
+        if count is not None
+    ]
+
+
+def _reading(report: JsonObject) -> list[dict[str, Any]]:
+    """For each role's data: records read and kept, and the count of each kind of change and drop."""
+    rows = []
+    for role in report.value:
+        part = report.part(role)
+        changes = {key: part.count(key, "count") for key in part.value if isinstance(part.value[key], Mapping)}
+        drops = {reason: part.count("dropped", reason, "count") for reason in part.part("dropped").value}
+        notes = [f"{count:,} {key.replace('_', ' ')}" for key, count in changes.items() if count]
+        notes += [f"{count:,} dropped ({reason})" for reason, count in drops.items() if count]
+        rows.append({"role": role, "read": part.count("read"), "kept": part.count("kept"), "notes": ", ".join(notes)})
+    return rows
+
+
+def _record_rows(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The run record as (dotted key, text) rows."""
+    for key, part in value.items():
+        name = f"{prefix}{key}"
+        if isinstance(part, Mapping):
+            yield from _record_rows(part, f"{name}.")
+        elif key == "command" and isinstance(part, list):
+            yield name, shlex.join(map(str, part))
+        elif isinstance(part, list):
+            more = f" … ({len(part):,} in all)" if len(part) > LISTED else ""
+            yield name, ", ".join(map(str, part[:LISTED])) + more or "none"
+        else:
+            yield name, "unknown" if part is None else str(part)
 
 
 # --- The questions in numbers ---

@@ -32,6 +32,7 @@ MINUTES = 24 * 60  # of a job of a cluster, where the parameters say nothing
 CPU = "cpu"
 FAILED = "failed.json"  # in the folder of a job that failed when it was last tried
 Compose = Callable[[str, Sequence[str]], Settings]  # the settings of a command with its arguments
+Values = Mapping[str, Any]  # of keys
 OnDone = Callable[["Job"], None]  # called when a job's command has ended well, before the job is recorded as done
 RESULTS = "out"  # what the command writes, below the job's folder
 COMMANDS = {"ce": "train", "scst": "train", "reader": "qa"}  # of a kind of job, where its name is another

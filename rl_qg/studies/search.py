@@ -137,38 +137,29 @@ def _plan(search: SearchFile, configuration: Configuration, compose: Compose) ->
         f"stages={search.stages}",
     ]
     settings = compose("train", arguments)
-    where, planned = f"{search.file}: configuration {configuration.number}", search.planned_epochs
-    if not search.measure.commands and search.measure.name == "held_out" and not settings.held_out:
-        raise InputError(
-            f"{where}: measure: held_out is not measured: give held_out in settings, such as held_out=bartscore"
-        )
-    if not search.measure.commands and search.measure.name == "reward_greedy" and search.stages == "ce":
-        raise InputError(
-            f"{where}: measure: reward_greedy is not measured: stages: ce has no reward; give stages: scst or both, "
-            "or measure: held_out"
-        )
-    if search.stages == "ce":
-        arguments.append(f"ce.epochs={planned}")
-    else:
-        first = settings.ce.epochs if search.stages == "both" else 0
-        if planned <= first:
-            raise InputError(
-                f"{where}: rungs: ce.epochs={first:g} leaves none of {planned} epochs to scst; raise the last rung"
-            )
-        arguments.append(f"scst.epochs={planned - first:g}")
-    if search.go_on_to is not None and (changing := _depend_on_plan(settings, search.stages)):
-        raise InputError(
-            f"{where}: go_on_to: {search.go_on_to}: to go on beyond the last rung, schedules must not depend on the "
-            f"planned epochs; set {', '.join(changing)}, or go_on_to: null"
-        )
-    if settings.algorithm == "scst" or (search.stages == "ce" and settings.algorithm == "best_of_n"):
-        return arguments, None
-    if len(search.rungs) > 1 or search.go_on_to is not None or not search.measure.commands:
-        raise InputError(
-            f"{where}: algorithm={settings.algorithm} does not stop and go on: give a single rung, go_on_to: null and "
-            "measure.commands"
-        )
-    return arguments, "ce" if search.stages == "ce" else "scst"
+    stages, planned, measure = search.stages, search.planned_epochs, search.measure
+    first = settings.ce.epochs if stages == "both" else 0
+    measured = "" if measure.commands else measure.name
+    changing = [] if search.go_on_to is None else _depend_on_plan(settings, stages)
+    stops = settings.algorithm == "scst" or (stages == "ce" and settings.algorithm == "best_of_n")
+    faults = {
+        "measure: held_out is not measured: give held_out in settings, such as held_out=bartscore": (
+            measured == "held_out" and not settings.held_out
+        ),
+        "measure: reward_greedy is not measured: stages: ce has no reward; give stages: scst or both, or measure: "
+        "held_out": measured == "reward_greedy" and stages == "ce",
+        f"rungs: ce.epochs={first:g} leaves none of {planned} epochs to scst; raise the last rung": planned <= first,
+        f"go_on_to: {search.go_on_to}: to go on beyond the last rung, schedules must not depend on the planned "
+        f"epochs; set {', '.join(changing)}, or go_on_to: null": changing,
+        f"algorithm={settings.algorithm} does not stop and go on: give a single rung, go_on_to: null and "
+        "measure.commands": not stops
+        and (len(search.rungs) > 1 or search.go_on_to is not None or not measure.commands),
+    }
+    for fault, holds in faults.items():
+        if holds:
+            raise InputError(f"{search.file}: configuration {configuration.number}: {fault}")
+    arguments.append(f"ce.epochs={planned}" if stages == "ce" else f"scst.epochs={planned - first:g}")
+    return arguments, None if stops else "ce" if stages == "ce" else "scst"
 
 
 def _depend_on_plan(settings: Settings, stages: str) -> list[str]:

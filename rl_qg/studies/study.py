@@ -25,7 +25,7 @@ from rl_qg.settings import DataSettings, WorldSettings
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.yaml_files import as_overrides, listed_values
 from rl_qg.studies.job_files import JobFile, by_name, device_fault, item, name_faults, read_job_file, written_out
-from rl_qg.studies.jobs import ALL_EXAMPLES, Job, JobList, settings_of
+from rl_qg.studies.jobs import ALL_EXAMPLES, COMMANDS, Job, JobList, Values, settings_of
 
 ALL = "all"  # the questions of all validation sets together
 PAGE = "docs/how-to/study.md"
@@ -455,76 +455,62 @@ class _CellPlanner:
                     cells.append(Cell(*cell, reader, augmented, run))
         return cells
 
-    def add(self, kind: str, label: str, arguments: Sequence[str], needs: Sequence[Job], exclusive: str = "") -> Job:
-        return self.listed.add(kind, f"{self.data.name}-{label}", self.seed, arguments, needs, exclusive)
-
-    def settings(self, command: str, *specific: Sequence[str]) -> list[str]:
-        """What every job of a command gets, from general to specific."""
+    def add(
+        self, kind: str, label: str, specific: Sequence[str], own: Values, needs: Sequence[Job], exclusive: str = ""
+    ) -> Job:
+        """What every job of a command gets, from general to specific, then its own values."""
+        command = COMMANDS.get(kind, kind)
         general = settings_of(command, [*self.study.settings, *self.study.resources[self.data.name].settings])
         folders = [text for text in self.miniatures if text.startswith(MINIATURES[command])]
-        last = [text for part in specific for text in part]
-        if any(text.startswith("model=") for text in last):  # another model; a value would override it
+        if any(text.startswith("model=") for text in specific):  # another model; a value would override it
             folders = [text for text in folders if not text.startswith("model.path=")]
-        return [f"preset={self.study.preset}", *general, *folders, *ALL_EXAMPLES, *last]
+        arguments = [f"preset={self.study.preset}", *general, *folders, *ALL_EXAMPLES, *specific]
+        arguments += [f"{key}={value}" for key, value in own.items()]
+        return self.listed.add(kind, f"{self.data.name}-{label}", self.seed, arguments, needs, exclusive)
 
     def generator(self, name: str, generator: Generator) -> tuple[Job | None, str]:
         """The job that trains a generator, and the folder of its model; no job for a generator at a path."""
         if generator.path is not None:
             return None, generator.path.replace("{resource}", self.data.name).replace("{seed}", str(self.seed))
-        needs: list[Job] = []
-        model: list[str] = []
+        needs, specific = list[Job](), generator.settings
         if generator.stages == "scst":
             start = "ce" if generator.start is None else generator.start
             options = Generator("ce") if generator.start is None else self.study.generators[start]
             first, folder = self.generator(start, options)
-            needs, model = [first] if first else [], [f"model.path={folder}"]
-        arguments = [
-            *self.settings("train", model, generator.settings),
-            f"stages={generator.stages}",
-            f"seed={self.seed}",
-            f"data.train={self.data.folder / 'gold.json'}",
-            f"data.validation={self.held_out / 'development.json'}",
-            "output_dir={out}",
-        ]
+            needs, specific = [first] if first else [], [f"model.path={folder}", *generator.settings]
+        own: Values = {
+            "stages": generator.stages,
+            "seed": self.seed,
+            "data.train": self.data.folder / "gold.json",
+            "data.validation": self.held_out / "development.json",
+            "output_dir": "{out}",
+        }
         kind = "ce" if generator.stages == "ce" else "scst"
-        job = self.add(kind, name, arguments, needs)
+        job = self.add(kind, name, specific, own, needs)
         return job, str(job.results / kind)
 
     def generate(self, name: str, trained: Job | None, model: str) -> Job:
-        weights = ""
-        if trained is None and (files := sorted(Path(model).glob("*.safetensors"))):
-            weights = "-" + "".join(
-                file_hash(file)[:4] for file in files
-            )  # another model at the same path: another job
-        arguments = [
-            *self.settings("generate", self.study.generate),
-            f"seed={self.seed}",
-            f"model.path={model}",
-            f"data.train={self.data.folder / 'spans.jsonl'}",
-            "output={out}/questions.jsonl",
-        ]
-        return self.add("generate", f"{name}{weights}", arguments, [trained] if trained else [])
+        files = sorted(Path(model).glob("*.safetensors")) if trained is None else []
+        weights = "".join(file_hash(file)[:4] for file in files)  # another model at the same path: another job
+        spans = self.data.folder / "spans.jsonl"
+        own = {"seed": self.seed, "model.path": model, "data.train": spans, "output": "{out}/questions.jsonl"}
+        label = f"{name}-{weights}" if weights else name
+        return self.add("generate", label, self.study.generate, own, [trained] if trained else [])
 
     def augment(self, label: str, questions: Job, filters: Sequence[str], requested: int, baseline: Job) -> Job:
         filled = [text.replace("{gold_reader}", str(baseline.results)) for text in filters]
-        arguments = [
-            *self.settings("augment", filled),
-            f"augment.questions={questions.results / 'questions.jsonl'}",
-            f"augment.gold={self.data.folder / 'gold.json'}",
-            "augment.output={out}/augmented.json",
-            f"augment.num_samples={requested}",
-            f"augment.seed={self.seed}",
-        ]
+        own = {
+            "augment.questions": questions.results / "questions.jsonl",
+            "augment.gold": self.data.folder / "gold.json",
+            "augment.output": "{out}/augmented.json",
+            "augment.num_samples": requested,
+            "augment.seed": self.seed,
+        }
         needs = [questions, *([baseline] if filled != [*filters] else [])]
-        return self.add("augment", label, arguments, needs, exclusive=questions.name)
+        return self.add("augment", label, filled, own, needs, exclusive=questions.name)
 
     def reader(self, label: str, train: Path, needs: Sequence[Job]) -> Job:
-        arguments = [
-            *self.settings("qa"),
-            f"data.train={train}",
-            f"data.validation={self.held_out / 'validation.json'}",
-            f"qa.seeds=[{self.seed}]",
-            *([] if self.updates is None else [f"qa.max_steps={self.updates}"]),
-            "output_dir={out}",
-        ]
-        return self.add("reader", label, arguments, needs)
+        updates = {} if self.updates is None else {"qa.max_steps": self.updates}
+        own: Values = {"data.train": train, "data.validation": self.held_out / "validation.json"}
+        own = {**own, "qa.seeds": f"[{self.seed}]", **updates, "output_dir": "{out}"}
+        return self.add("reader", label, (), own, needs)

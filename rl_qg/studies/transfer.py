@@ -24,11 +24,13 @@ from rl_qg.settings.yaml_files import as_overrides, listed_values
 from rl_qg.studies.job_files import JobFile, by_name, device_fault, item, name_faults, read_job_file, written_out
 from rl_qg.studies.jobs import (
     ALL_EXAMPLES,
+    COMMANDS,
     READ_BY,
     Compose,
     Job,
     JobList,
     JobOutcomes,
+    Values,
     check_keys,
     count_jobs,
     delete_checkpoints,
@@ -190,16 +192,16 @@ class _Planner:
             jobs.append(self.adapt(source, target, seed, jobs[0]))
             learned += self.unlabelled(target)
         model, test = jobs[-1].results / ("scst" if cell == "adapted" else "ce"), away.file("test")
-        arguments = self.settings("generate", self.transfer.generate, away.generate)
-        arguments += ["data.max_train=null", "keep=1", f"seed={seed}", f"model.path={model}", f"data.train={test}"]
-        arguments += ["output={out}/questions.jsonl"]
-        label = f"{cell}-{source}-{target}"
-        jobs.append(self.add("generate", label, seed, arguments, [jobs[-1]], [test]))
+        label, all_of = f"{cell}-{source}-{target}", self.transfer
+        own: dict[str, Any] = {"data.max_train": "null", "keep": 1, "seed": seed, "model.path": model}
+        own |= {"data.train": test, "output": "{out}/questions.jsonl"}
+        specific = [*all_of.generate, *away.generate]
+        jobs.append(self.add("generate", label, seed, specific, own, jobs[-1], test))
+        own = {"predictions": jobs[-1].results / "questions.jsonl", "references": test}
+        own |= {"metrics": f"[{','.join(all_of.metrics)}]", "output": "{out}"}
         language = OTHER if language_fault(away.language) else away.language
-        arguments = self.settings("evaluate", [f"language={language}"], self.transfer.evaluate)
-        arguments += [f"predictions={jobs[-1].results / 'questions.jsonl'}", f"references={test}"]
-        arguments += [f"metrics=[{','.join(self.transfer.metrics)}]", "output={out}"]
-        jobs.append(self.add("evaluate", label, seed, arguments, [jobs[-1]], [test]))
+        specific = [f"language={language}", *all_of.evaluate]
+        jobs.append(self.add("evaluate", label, seed, specific, own, jobs[-1], test))
         seen = len(self.keys_of(test) & set[bytes]().union(*map(self.keys_of, learned)))
         return TransferCell(cell, source, target, seed, crosses, tuple(jobs), seen)
 
@@ -214,23 +216,21 @@ class _Planner:
 
     def train(self, label: str, domain: str, seed: int, start: Job | None = None) -> Job:
         one = self.transfer.domains[domain]
-        train, validation = one.file("train"), one.file("validation")
-        arguments = self.settings("train", one.settings)
-        arguments += [f"model.path={start.results / 'ce'}"] if start else []
-        arguments += ["stages=ce", f"seed={seed}", f"data.train={train}", f"data.validation={validation}"]
-        arguments += ["output_dir={out}"]
-        return self.add("ce", label, seed, arguments, [start] if start else [], [train, validation])
+        own: dict[str, Any] = {"model.path": start.results / "ce"} if start else {}
+        own |= {"stages": "ce", "seed": seed, "data.train": one.file("train")}
+        own |= {"data.validation": one.file("validation"), "output_dir": "{out}"}
+        return self.add("ce", label, seed, one.settings, own, start, one.file("train"), one.file("validation"))
 
     def adapt(self, source: str, target: str, seed: int, start: Job) -> Job:
         """Training by reward on the target's passages. Its checkpoint is chosen on the source's validation data, so
         that no question of the target is used.
         """
         passages, validation = self.unlabelled(target), self.transfer.domains[source].file("validation")
-        arguments = self.settings("train", self.transfer.domains[target].settings, self.transfer.adapt)
-        arguments += ["stages=scst", f"seed={seed}", f"model.path={start.results / 'ce'}", "data.train=null"]
-        arguments += [f"data.validation={validation}", f"data.unlabelled=[{','.join(map(str, passages))}]"]
-        arguments += ["output_dir={out}"]
-        return self.add("scst", f"{source}-{target}", seed, arguments, [start], [*passages, validation])
+        own: Values = {"stages": "scst", "seed": seed, "model.path": start.results / "ce", "data.train": "null"}
+        files = f"[{','.join(map(str, passages))}]"
+        own = {**own, "data.validation": validation, "data.unlabelled": files, "output_dir": "{out}"}
+        specific = [*self.transfer.domains[target].settings, *self.transfer.adapt]
+        return self.add("scst", f"{source}-{target}", seed, specific, own, start, *passages, validation)
 
     def unlabelled(self, target: str) -> list[Path]:
         """The files of the passages to adapt to; those of the training file are written without their questions."""
@@ -246,16 +246,15 @@ class _Planner:
                     stream.write(json.dumps(row, ensure_ascii=False) + "\n")
         return [path]
 
-    def settings(self, command: str, *specific: Sequence[str]) -> list[str]:
-        """What every job of a command gets, from general to specific."""
-        examples = ALL_EXAMPLES if command == "train" else ()
-        general = settings_of(command, self.transfer.settings, SECTIONS)
-        return [f"preset={self.transfer.preset}", *examples, *general, *(text for part in specific for text in part)]
-
     def add(
-        self, kind: str, label: str, seed: int, arguments: Sequence[str], needs: Sequence[Job], reads: Sequence[Path]
+        self, kind: str, label: str, seed: int, specific: Sequence[str], own: Values, start: Job | None, *reads: Path
     ) -> Job:
-        return self.listed.add(kind, label, seed, arguments, needs, hashes=map(self.hash_of, reads))
+        """What every job of a command gets, from general to specific, then its own values."""
+        command = COMMANDS.get(kind, kind)
+        general = settings_of(command, self.transfer.settings, SECTIONS)
+        arguments = [f"preset={self.transfer.preset}", *(ALL_EXAMPLES if command == "train" else ()), *general]
+        arguments += [*specific, *(f"{key}={value}" for key, value in own.items())]
+        return self.listed.add(kind, label, seed, arguments, [start] if start else [], hashes=map(self.hash_of, reads))
 
 
 def write_transfer(transfer: Transfer, plan: TransferPlan, outcomes: JobOutcomes) -> str:
