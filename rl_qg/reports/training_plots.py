@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from rl_qg.pages.plots import COLOURS, new_figure, page_svg, shortened
 from rl_qg.pages.results import Plot
-from rl_qg.reports.run_files import JsonObject, Metrics, ReportedRun
+from rl_qg.reports.run_files import JsonObject, Metrics, ReportedMeasure, ReportedRun
 from rl_qg.runtime.files import packaged_yaml
 
 RAW_POINTS = 300  # drawn of a series
@@ -50,27 +50,28 @@ def overlay_plot(title: str, keys: tuple[str, str], runs: Mapping[str, tuple[str
 
 
 def small_plot(
-    key: str, run: ReportedRun, salt: str, *, colour: str, factor: float, span: float, level: float | None
+    measure: ReportedMeasure, run: ReportedRun, salt: str, *, colour: str, span: float, level: float | None
 ) -> Markup:
     """One measure of the evaluations over all steps, as a small SVG.
 
-    Values are multiplied by `factor`. The axis spans at least `span`, so that small changes look small. `level` is the
-    value of human questions, a dotted line. About `salt` see `page_svg`.
+    The axis spans at least `span`, in the unit of the file, so that small changes look small. `level` is the value of
+    human questions, a dotted line. About `salt` see `page_svg`.
     """
     figure, axes = new_figure(width=2.75, height=1.3, left=0.16, right=0.95, bottom=0.22)
-    steps, values = run.metrics.series(key)
+    steps, values = run.metrics.series(measure.field)
+    factor = measure.factor
     shown = [factor * value for value in values]
     axes.plot(steps, shown, "o-", color=COLOURS[colour], markersize=2.6, linewidth=1.3, clip_on=False)
     levels = [] if level is None else [factor * level]
     for height in levels:
         axes.axhline(height, color=COLOURS["gold"], linewidth=1.1, dashes=(1, 1.5))
     low, high = min(shown + levels), max(shown + levels)
-    margin = max(span - (high - low), 0.2 * (high - low)) / 2 or 0.1 * abs(high) or 1.0
+    margin = max(factor * span - (high - low), 0.2 * (high - low)) / 2 or 0.1 * abs(high) or 1.0
     axes.set_ylim(max(low - margin, 0.0) if low >= 0 else low - margin, high + margin)
     axes.yaxis.set_major_locator(MaxNLocator(3))
     _mark_stages(axes, run)
     axes.set_xticks(sorted({0.0, run.metrics.boundary or 0.0, run.metrics.last_step}))
-    return page_svg(figure, f"{salt} small {key}")
+    return page_svg(figure, f"{salt} small {measure.field}")
 
 
 def moving_mean(values: ArrayLike, window: int) -> np.ndarray:

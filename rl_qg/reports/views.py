@@ -303,6 +303,7 @@ def _small(measure: ReportedMeasure, run: ReportedRun, anchor: str, *, wrong: bo
     human = run.measured("gold", field) if field else None
     change = SeriesChange.of(run.metrics.self_critical(measure.field))
     optimised = measure.key == REWARD
+    colour, level = "greedy" if optimised else "bad" if wrong else "text", None if human is None else human.mean
     return {
         "label": measure.label,
         "better": _BETTER.get(DIRECTION.get(measure.key, 0), ""),
@@ -310,15 +311,7 @@ def _small(measure: ReportedMeasure, run: ReportedRun, anchor: str, *, wrong: bo
         "wrong": wrong,
         "optimised": optimised,
         "human": human is not None,
-        "svg": small_plot(
-            measure.field,
-            run,
-            anchor,
-            colour="greedy" if optimised else "bad" if wrong else "text",
-            factor=measure.factor,
-            span=measure.factor * 2 * LEAST.get(measure.key, 0.0),
-            level=None if human is None else human.mean,
-        ),
+        "svg": small_plot(measure, run, anchor, colour=colour, span=2 * LEAST.get(measure.key, 0.0), level=level),
     }
 
 

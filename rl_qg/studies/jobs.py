@@ -311,15 +311,9 @@ def run_on_cluster(
 
     All nodes must see these folders. A search that was killed waits for the jobs that its scheduler still runs.
 
-    Args:
-        jobs: each after those it needs; those with the same `exclusive` are one job of the cluster.
-        on_done: see `OnDone`; called on the node.
-        kind: `slurm`, or `local` for processes of this machine.
-        parameters: of `submitit.AutoExecutor.update_parameters`, such as `timeout_min` and `slurm_partition`.
-        folder: for the files of submitit.
-        device: of every job on its node: `cpu`, or the number of a GPU.
-        threads: as in `run_jobs`.
-        program: as there.
+    Jobs with the same `exclusive` are one job of the cluster, on the `device` of its node (`cpu`, or the number of a
+    GPU). `kind` is `slurm`, or `local` for processes of this machine; `parameters` are those of
+    `submitit.AutoExecutor.update_parameters`, such as `timeout_min`, and `folder` is for submitit's files.
     """
     try:
         import submitit

@@ -317,12 +317,7 @@ class OptunaProposals:
     seed and scores lead to the same proposals, and a search that was interrupted is replayed from its finished runs.
     Its pruner is not used. Proposals that are equal to an earlier one are told its score and not run again.
 
-    Args:
-        space: of the search.
-        count: configurations in all.
-        batch: configurations at a time.
-        seed: of the sampler.
-        higher: whether larger scores are better.
+    `count` configurations in all, `batch` at a time; `higher`: larger scores are better.
     """
 
     def __init__(self, space: Space, count: int, batch: int, seed: int, *, higher: bool) -> None:

@@ -192,13 +192,9 @@ COMPLETE = "data.json"  # in each data folder, written last
 
 @dataclass(frozen=True)
 class ResourceData:
-    """What the jobs of one resource read.
-
-    Args:
-        folder: of its files, gold.json and spans.jsonl.
-        gold: human questions with their answers.
-        spans: one example without a question for each answer that questions may be generated for.
-        text: gold and the passages without questions, on which miniatures are pretrained.
+    """What the jobs of one resource read: human questions (`gold`), one example without a question for each answer
+    that questions may be generated for (`spans`), and the `text` on which miniatures are pretrained, of gold and the
+    passages without questions. `folder` is that of gold.json and spans.jsonl.
     """
 
     name: str
@@ -210,13 +206,8 @@ class ResourceData:
 
 @dataclass(frozen=True)
 class StudyExamples:
-    """All data of a study.
-
-    Args:
-        folder: of validation.json, development.json and sets.json.
-        sets: the validation set of each validation question's id.
-        counts: how many questions and passages there are, and how many were left out for what reason.
-        sources: SHA-256 of each source.
+    """All data of a study: `folder` of validation.json, development.json and sets.json, the set of each validation
+    question's id, counts of what there is and what was left out for what reason, and SHA-256 of each source.
     """
 
     folder: Path

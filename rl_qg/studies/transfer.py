@@ -127,15 +127,9 @@ def read_transfer(path: Path, overrides: Sequence[str] = (), *, allow_imports: b
 
 @dataclass(frozen=True)
 class TransferCell:
-    """One generator tested on one target.
-
-    Args:
-        cell: one of `CELLS`.
-        source: what it was trained on first; the target itself for `in_domain`.
-        cross_lingual: whether the languages of source and target differ.
-        jobs: what makes it, some of them shared with other cells; the last is its evaluation. None where the cell
-            cannot be, for the reason `why`.
-        seen: passages of the target's test data that are in the data it learned from.
+    """One generator tested on one target: what it was trained on first (the target itself for `in_domain`), the jobs
+    that make it, the last of which is its evaluation (none where it cannot be, for the reason `why`), and how many
+    passages of the target's test data are in the data it learned from (`seen`).
     """
 
     cell: str
@@ -162,7 +156,7 @@ class TransferPlan:
 
 def make_plan(transfer: Transfer) -> TransferPlan:
     """Lay out all cells, seed by seed; writes the passages to adapt to, and nothing else."""
-    planner, cells = _Planner(transfer, JobList(transfer.output_dir)), list[TransferCell]()
+    planner, cells = _TransferPlanner(transfer, JobList(transfer.output_dir)), list[TransferCell]()
     for seed in transfer.seeds:
         for target in transfer.targets:
             for cell in transfer.cells:
@@ -173,7 +167,7 @@ def make_plan(transfer: Transfer) -> TransferPlan:
 
 
 @dataclass
-class _Planner:
+class _TransferPlanner:
     transfer: Transfer
     listed: JobList
     hash_of: Any = field(default_factory=lambda: cache(file_hash))
