@@ -62,10 +62,10 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
     from omegaconf.errors import OmegaConfBaseException
 
     given = full_overrides(command, overrides)
-    config = _composed({name: value for name, value in given if name in GROUPS})
+    config = _composed({name: value for name, value in given if _chooses(name, value)})
     try:
         for name, value in given:  # one at a time: the error knows its key
-            if name not in GROUPS and name not in _FREE_TEXTS:
+            if name not in _FREE_TEXTS and not _chooses(name, value):
                 _set(config, name, value, command)
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
@@ -80,6 +80,11 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
             setattr(settings.explain, name.rpartition(".")[2], text)
     settings.check()
     return settings
+
+
+def _chooses(name: str, value: Any) -> bool:
+    """Whether an override chooses a file of a group; a mapping changes options of what is chosen."""
+    return name in GROUPS and not isinstance(value, dict)
 
 
 def resolved_yaml(command: str, overrides: Sequence[str]) -> str:
@@ -114,7 +119,11 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, An
             key = f"{section_of(command)}.{key}"
         if key.startswith("augment.filters.") and sign in ("", "+"):
             sign = "++"
-        full.append((f"{sign}{key}", value.strip("'\"") if key in GROUPS else _value(key, value)))
+        is_choice = key in GROUPS and not value.startswith("{")
+        meant = value.strip("'\"") if is_choice else _value(key, value)
+        if sign and _chooses(key, meant):
+            raise InputError(f"settings: {sign}{key}: there is such a group; leave out the {sign}")
+        full.append((f"{sign}{key}", meant))
     given = {name.lstrip("+"): value for name, value in full}
     if "preset" in given:
         full = [*_limits_lifted(given), *full]

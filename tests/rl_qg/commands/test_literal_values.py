@@ -73,6 +73,24 @@ def test_a_list_that_cannot_be_read_is_one_line() -> None:
         compose("train", ["data.train=[a,{b]"])
 
 
+def test_a_mapping_changes_options_of_what_a_group_chooses() -> None:
+    data = "data={train: a.json, validation: b.json}"
+    given = ["model={path: m}", data, "peft={r: 4}", "held_out={}", "reward={direction: recall}", "reward=bartscore"]
+    settings = compose("train", given)
+    assert (settings.model.path, settings.data.train, settings.data.validation) == ("m", "a.json", "b.json")
+    assert (settings.peft.method, settings.peft.r, settings.held_out) == ("none", 4, {})
+    assert (settings.reward["_target_"], settings.reward["direction"]) == ("rewards.BARTScore", "recall")
+    with pytest.raises(InputError, match=r"there is no key or group 'model\.nokey'"):
+        compose("train", ["model={nokey: 1}"])
+    assert compose("score", ["+reward={new: 1}"]).reward["new"] == 1
+
+
+@pytest.mark.parametrize("text", ["+preset=smoke", "++preset=smoke", "+filters=paper", "+reward=bleu4"])
+def test_a_group_is_not_added(text: str) -> None:
+    with pytest.raises(InputError, match="there is such a group; leave out the"):
+        compose("pipeline", [text])
+
+
 def test_a_command_runs_with_such_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     source, output = "données (été) #1.json", "résultats 'a=b'.jsonl"
