@@ -92,7 +92,7 @@ def test_changed_lines_of_a_toy_package(tmp_path: Path) -> None:
         "import sys, pathlib, tests.mutants.__main__ as script\n"
         f"sys.exit(script.main(sys.argv[1:], pathlib.Path({str(root)!r}), preloaded=['pytest']))"
     )
-    given = ["--rev", "HEAD", "--patience", "0.01", "--folder", str(tmp_path / "out")]
+    given = ["--rev", "HEAD", "--patience", "0.05", "--folder", str(tmp_path / "out")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     first, second = (
         subprocess.run([sys.executable, "-c", code, *given], cwd=ROOT, capture_output=True, text=True, env=environment)
