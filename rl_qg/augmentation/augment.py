@@ -54,9 +54,10 @@ from rl_qg.augmentation.row_filters import (
     GoldDuplicates,
     Length,
     PassageScript,
+    RoundTrip,
     WellFormed,
 )
-from rl_qg.augmentation.set_filters import Cap, RewardFilter, RoundTrip, TypeBalance
+from rl_qg.augmentation.set_filters import Cap, RewardFilter, TypeBalance
 from rl_qg.data.examples import Answer, QAExample, examples_hash, seeded_rank, write_squad
 from rl_qg.data.streaming import Examples, ExampleStream
 from rl_qg.runtime.errors import InputError

@@ -6,24 +6,20 @@ A new filter of this kind is a `SetFilter` in this file, registered in `rl_qg.au
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rl_qg.augmentation.candidates import MEASURES, RANDOM, Ranking, answer_hash64, passage_hash64
+from rl_qg.augmentation.candidates import RANDOM, Ranking, answer_hash64, passage_hash64
 from rl_qg.augmentation.funnel import (
     CandidateMeasure,
     FilterResources,
     MeasureFunction,
     Record,
-    RowFilter,
-    Rules,
     SetFilter,
     model_identity,
 )
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.readers.reader import AnswerReader, f1
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.reward_scorer import RewardScorer, signature_of
 from rl_qg.text.question_types import TYPE_TABLES, TYPES, question_type
@@ -260,67 +256,4 @@ def _scores(scorer: RewardScorer, records: Any) -> list[dict[str, Any]]:
     return [
         {"value": score, "parts": {name: values[row] for name, values in parts.items()}}
         for row, score in enumerate(batch.scores)
-    ]
-
-
-BATCHES_AT_ONCE = 16  # batches measured together, so that windows of similar length share a forward pass
-
-
-@dataclass
-class RoundTrip(RowFilter):
-    """Keeps questions that a reader answers with the candidate's answer.
-
-    Source: Alberti, Andor, Pitler, Devlin and Collins, "Synthetic QA corpora generation with roundtrip consistency"
-    (2019). They keep a question if the reader's answer is the same; this filter uses its SQuAD F1.
-
-    Args:
-        reader: a folder of `rl-qg qa`, or folder or Hub name of any extractive reader. A reader that was trained on
-            the evaluation passages would leak them.
-        min_f1: lowest SQuAD F1 between the reader's answer and the candidate's; 1.0 requires the same words.
-        max_length, doc_stride, max_answer_length: in tokens, as in the settings of `rl-qg qa`; so is `n_best`.
-        batch_size: windows per forward pass.
-    """
-
-    reader: str = ""
-    min_f1: float = 0.5
-    max_length: int = 384
-    doc_stride: int = 128
-    max_answer_length: int = 30
-    n_best: int = 20
-    batch_size: int = 32
-
-    def option_errors(self) -> list[tuple[bool, str]]:
-        stride = f"doc_stride={self.doc_stride} must be below max_length={self.max_length}, and not negative"
-        smallest = min(self.max_answer_length, self.n_best, self.batch_size)
-        return [
-            (not self.reader, "needs a reader: reader=FOLDER of rl-qg qa, or a Hub name"),
-            (not 0 <= self.min_f1 <= 1, f"min_f1={self.min_f1} is not in [0, 1]"),
-            (not 0 <= self.doc_stride < self.max_length, stride),
-            (smallest < 1, "max_answer_length, n_best and batch_size must be at least 1"),
-        ]
-
-    def measure(self, resources: FilterResources) -> CandidateMeasure:
-        """F1 of the reader's answer; it does not depend on the threshold."""
-        options = {key: value for key, value in asdict(self).items() if key not in ("min_f1", "batch_size")}
-
-        def load() -> tuple[MeasureFunction, Mapping[str, Any]]:
-            sizes = {key: value for key, value in asdict(self).items() if key not in ("min_f1", "reader")}
-            where: dict[str, Any] = {"title": self.name, "at": f"augment.filters.{self.name}."}
-            reader = AnswerReader(self.reader, device=resources.device, **sizes, **where)
-            return partial(_answered, reader), {"reader": self.reader}
-
-        batch_size = BATCHES_AT_ONCE * self.batch_size
-        return CandidateMeasure("round_trip", {"round_trip": model_identity(options)}, load, batch_size)
-
-    def rules(self) -> Rules:
-        # NaN is not given back either
-        return {"answer not given back": lambda record: not record[MEASURES][self.name] >= self.min_f1}
-
-
-def _answered(reader: AnswerReader, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each candidate the F1 of the reader's answer, and that answer."""
-    answers = reader([record["question"] for record in records], [record["context"] for record in records])
-    return [
-        {"value": f1(answer, record["answer"]), "answer": answer}
-        for answer, record in zip(answers, records, strict=True)
     ]

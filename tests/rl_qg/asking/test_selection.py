@@ -9,7 +9,7 @@ import pytest
 from rl_qg.asking.pairs import AnswerSpan
 from rl_qg.asking.selection import ProposedPair, select, select_for_answers, usable
 from rl_qg.augmentation.near_duplicates import NearDuplicates
-from rl_qg.augmentation.set_filters import RoundTrip
+from rl_qg.augmentation.row_filters import RoundTrip
 
 TEXT = "Ada wrote it in 1843. Bob read it in Rome. Cleo sang."
 

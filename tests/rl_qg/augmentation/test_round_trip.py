@@ -10,7 +10,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from rl_qg.augmentation.augment import augment
 from rl_qg.augmentation.funnel import FilterResources
-from rl_qg.augmentation.set_filters import RoundTrip
+from rl_qg.augmentation.row_filters import RoundTrip
 from rl_qg.readers.reader import f1, load_model
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AugmentSettings
