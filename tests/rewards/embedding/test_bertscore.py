@@ -70,7 +70,10 @@ def marked(folders, tmp_path_factory) -> str:
     """The same BERT with a tokenizer that adds special tokens and has a maximum length, as the package needs it."""
     tokenizer = AutoTokenizer.from_pretrained(folders["bert"], model_max_length=40)
     tokenizer.backend_tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    return save(tmp_path_factory.mktemp("marked") / "bert", tokenizer, AutoModel.from_pretrained(folders["bert"]))
+    model = AutoModel.from_pretrained(folders["bert"])
+    for layer in model.encoder.layer:  # of a cosine below 0 the package makes 0 where another text is longer
+        layer.output.LayerNorm.bias.data.fill_(1.5)
+    return save(tmp_path_factory.mktemp("marked") / "bert", tokenizer, model)
 
 
 @pytest.mark.parametrize("idf", [False, True])
