@@ -196,9 +196,6 @@ def _is_apart(text: str, start: int, before: int) -> bool:
     return not joined or bool(re.search(f"[{UNSPACED_LETTERS}]", first + last))
 
 
-# --- training
-
-
 def train_extractor(train: Sequence[QAExample], validation: Sequence[QAExample], tuning: FineTuning) -> dict[str, Any]:
     """Train and evaluate the model (`FineTuning.result`), return the content of `answers_metrics.json`: the scores of
     `score_proposals` on `validation` for several numbers of proposals.

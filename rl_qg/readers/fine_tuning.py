@@ -113,8 +113,6 @@ def keeping_best(arguments: TrainingArguments) -> TrainingArguments:
     )
 
 
-# --- encoders that label tokens
-
 IGNORED = -100  # the label that the loss of transformers leaves out
 
 

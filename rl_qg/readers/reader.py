@@ -77,8 +77,6 @@ def score_predictions(predictions: Mapping[str, str], examples: Iterable[QAExamp
     return SquadScores(ids=ids, exact_matches=exact_matches, f1s=f1s, missing=missing)
 
 
-# --- examples to windows of question and passage; passages that are too long are read in overlapping ones
-
 EXAMPLES_AT_ONCE = 1000
 WINDOWS_AT_ONCE = 1024
 
@@ -301,8 +299,6 @@ def _highest(logits: NDArray[np.floating], count: int) -> tuple[NDArray[np.int64
     return chosen, np.take_along_axis(logits, chosen, axis=1)
 
 
-# --- the trainer, and loading what it trains
-
 log = logging.getLogger(__name__)
 MODEL_KEY = "qa.model.path"
 HEADS = ("softmax", "sigmoid")  # the first is that of configurations that do not say
@@ -414,8 +410,6 @@ def _quiet() -> Iterator[None]:
     finally:
         transformers.logging.set_verbosity(level)
 
-
-# --- a trained reader that answers questions about passages, in batches of windows of similar length
 
 LONGEST_WINDOW = 384  # tokens, as in the settings of `rl-qg qa`
 

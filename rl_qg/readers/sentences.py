@@ -456,7 +456,6 @@ class SentenceClassifier:
         return [found[n] for n in range(len(items))]
 
     def worthy(self, paragraphs: Sequence[Sequence[str]]) -> list[list[bool]]:
-        """Whether each sentence of each paragraph is worth a question."""
         if self.kind == "types":
             raise InputError("a classifier of kind=types does not say which sentences are worthy")
         return [[bool(p >= self.thresholds[0]) for p in rows[:, 0]] for rows in self(paragraphs)]

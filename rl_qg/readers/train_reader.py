@@ -130,8 +130,6 @@ _RULES: tuple[Callable[[Words, Words, random.Random], Words], ...] = (
 )
 
 
-# --- training over several seeds
-
 log = logging.getLogger(__name__)
 
 SCORES = ("exact_match", "f1")
@@ -140,8 +138,6 @@ PRECISIONS = ("no", "bf16", "fp16")
 
 @dataclass(frozen=True)
 class _Job:
-    """The arguments of `train_reader`."""
-
     train: Sequence[QAExample]
     validation: Sequence[QAExample]
     settings: QASettings
@@ -197,8 +193,6 @@ class _Job:
 
 
 class _Features(NamedTuple):
-    """What every seed is trained on and predicts."""
-
     tokenizer: PreTrainedTokenizerBase
     train: Windows
     validation: Windows

@@ -66,7 +66,6 @@ class SentenceTrainer(Resumable):
 
 
 def epochs_without_gain(state: TrainerState) -> int:
-    """How many evaluations there were since the one with the lowest loss."""
     losses = [entry["eval_loss"] for entry in state.log_history if "eval_loss" in entry]
     return len(losses) - 1 - int(np.argmin(losses)) if losses else 0
 

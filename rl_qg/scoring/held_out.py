@@ -45,9 +45,6 @@ FEWEST = 4  # evaluations: with fewer, one noisy value decides
 bleu4, rouge_l, faithfulness = (cache(partial(load, name)) for name in ("bleu4", "rouge_l", "faithfulness"))
 
 
-# --- measures of questions
-
-
 def held_out_measures(
     questions: Sequence[str], references: Sequence[str], contexts: Sequence[str]
 ) -> dict[str, float]:
@@ -118,9 +115,6 @@ def _repeats(question: Sequence[str]) -> bool:
     return len(set(ngrams)) < len(ngrams)
 
 
-# --- what is said of a series of them
-
-
 def improves(name: str, value: float, best: float | None) -> bool:
     """Return whether `value` of a measure is better than the best so far; None: there was none yet.
 
@@ -180,7 +174,6 @@ def diverges(
 
 
 def divergences(reward: Sequence[float], others: Mapping[str, Sequence[float]]) -> dict[str, SeriesChange]:
-    """Return the measures of `DIRECTION` among `others` that diverge from the optimised reward, and their changes."""
     diverging = {}
     for name, values in others.items():
         change = SeriesChange.of(values)

@@ -166,7 +166,6 @@ def _finite(scores: Sequence[float | None]) -> list[float | None]:
 
 
 def texts_hash(texts: Iterable[object]) -> str:
-    """A hash of texts, 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for text in texts:
         digest.update(repr(text).encode())
@@ -207,7 +206,6 @@ class ScoreDraws:
         return units, min(units - 1 if one.degrees is None else one.degrees for one in every)
 
     def is_paired_with(self, other: "ScoreDraws") -> bool:
-        """Whether both are of the same rows and of the same draws."""
         mine, others = ((one.items, one.seed, len(one.values), one.complete) for one in (self, other))
         return mine == others and self.complete
 

@@ -70,7 +70,6 @@ def check_reward_options(settings: Settings) -> None:
 
 
 def load_metrics(entries: Any, settings: Settings, state: PartialState, *, language: str = "en") -> dict[str, Reward]:
-    """The metrics of a list, ready to score questions in a language, by label."""
     placement = settings.training.reward_placement
     loaded = {}
     for label, options in metric_options(entries, settings.reward_models).items():

@@ -124,11 +124,8 @@ Pairs = Sequence[tuple[QAExample, str]]
 class RewardScorer:
     """Calls a reward and handles its failures: a question whose reward is None, not finite, or raises has no score.
 
-    Args:
-        reward: any reward (`rewards.contract`).
-        name: what it is, for the log.
-        references: whether it gets the human questions, where there are any. A reward without an attribute `needs`
-            may compare with them, which would make it useless on questions that nobody has asked.
+    `references`: whether it gets the human questions, where there are any. A reward without an attribute `needs` may
+    compare with them, which would make it useless on questions that nobody has asked.
     """
 
     def __init__(self, reward: Reward, name: str = "reward", *, references: bool = True) -> None:
@@ -145,7 +142,6 @@ class RewardScorer:
             self.reward.reset_cache()
 
     def __call__(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
-        """Score question i as one about example i."""
         pairs = list(zip(examples, questions, strict=True))
         # A policy with little entropy samples its greedy question: equal texts are scored once.
         distinct = list(dict.fromkeys(pairs))
@@ -288,7 +284,6 @@ class FailedRewards:
 
 
 def reranker_of(reward: Reward) -> Reranker:
-    """A reward as what `rl_qg.generation.generate` orders candidates by."""
     scorer = RewardScorer(reward)
     return Reranker(
         signature_of(reward),

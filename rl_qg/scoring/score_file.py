@@ -38,8 +38,6 @@ from rl_qg.stats.intervals import Floats, Interval, PassageDraws, mean_interval
 
 log = logging.getLogger(__name__)
 
-# --- The summary of a file of scores, read once in memory that does not grow with it
-
 SAMPLE = 100_000  # scores held for the bootstrap and the quantiles; of more, a random choice of this size
 PASSAGES = 10_000  # passages resampled; of more, sums are kept in groups of passages
 PASSAGE_GROUPS = 65_536
@@ -169,9 +167,6 @@ def summary_text(summary: Mapping[str, Any]) -> str:
         means = [f"{name} {part['mean']:.4g}" for name, part in summary["parts"].items()]
         lines.append(f"parts      {', '.join(means)}")
     return "\n".join(lines)
-
-
-# --- The file
 
 
 def score_file(

@@ -186,9 +186,6 @@ def _of_kind(
     return record | {"auc": auc.mean, "auc_low": auc.low, "auc_high": auc.high, "passages": auc.passages}
 
 
-# --- the test
-
-
 def separation(
     reward: Reward,
     examples: Sequence[QAExample],
@@ -312,9 +309,6 @@ def _samples(
     ]
 
 
-# --- what it says
-
-
 def told(low: float | None, high: float | None) -> str:
     """What the interval of a share says of the reward: `ABOVE` chance, it tells; `PREFERS_WRONG` below it;
     `CANNOT_TELL` where the interval holds 0.5, or there is none.
@@ -411,7 +405,6 @@ def check_reward(
 
 
 def write_separation(folder: Path, record: Mapping[str, Any]) -> None:
-    """Write `separation.json`, `.txt`, `.html` and a CSV of the table, and print the table."""
     page = Page("separate", "Right and wrong questions", _facts(record), _tables(record), {"reward": record["reward"]})
     pairs = {**record["pairs"], "all": record["auc"]}
     sampled = record.get("sampled", {"kinds": {}, "beside": {}, "wrong": None})

@@ -55,7 +55,6 @@ class TaskScorer(RewardScorer):
         self.floor, self.answer_weight = floor, answer_weight
 
     def __call__(self, examples: Sequence[QAExample], questions: Sequence[str]) -> ScoredBatch:
-        """Score text i as one of row i."""
         if not any(isinstance(example, TaskRow) for example in examples):
             return super().__call__(examples, questions)
         if any(task_of(example) == "pairs" for example in examples):
@@ -122,7 +121,6 @@ def valid_pairs(context: str, text: str) -> list[tuple[str, Answer]]:
 
 
 def pair_floor(reward: Any, floor: float | None) -> float:
-    """The value of a pair that is not valid: the one given, or `floor_of` the reward."""
     if "references" in getattr(reward, "needs", ()):
         raise InputError(
             f"model.task=pairs: the reward {signature_of(reward)} compares with gold questions, and nobody has asked "
@@ -146,20 +144,13 @@ def floor_of(reward: Any) -> float | None:
     return 0.0 if high > 0 else None
 
 
-# --- Texts of generators of sets (`rl_qg.generation.sets`)
-
-
 class SetScorer(RewardScorer):
     """Scores texts of rows of the task `sets`: the questions between its separators are one set.
 
     The references of a row are the questions of its sources; the sentences to cover, for rewards that ask for them,
     those of its unit. The parts of a result are those of the reward, `written`, the number of questions, and `valid`,
     the share of them that are neither empty nor repeated.
-
-    Args:
-        reward: a reward of sets.
-        name: what it is, for the log.
-        credit: what to compute for each question, one of `rewards.set_rewards.CREDITS`.
+    `credit`: what to compute for each question, one of `rewards.set_rewards.CREDITS`.
     """
 
     def __init__(self, reward: Any, name: str = "reward", *, credit: str = "whole") -> None:

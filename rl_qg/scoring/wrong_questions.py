@@ -115,7 +115,6 @@ def _is_other(text: str, replaced: str, known: AbstractSet[str]) -> bool:
 
 
 def swap_pronoun(question: str, chance: random.Random) -> Perturbation | None:
-    """Replace a pronoun by another; None where the question has none."""
     matches = [match for match in WORD.finditer(question) if _other_pronoun(question, match)]
     if not matches:
         return None
@@ -147,7 +146,6 @@ def _other_pronoun(question: str, match: re.Match[str]) -> str:
 
 
 def replaced(question: str, match: re.Match[str], new: str, rule: str) -> Perturbation:
-    """The question with another text for a matched word."""
     return Perturbation(question[: match.start()] + new + question[match.end() :], match.group(), new, rule)
 
 
@@ -188,11 +186,8 @@ def wrong_questions(
     `wrong_attribute` one about another relation of the same subject. On other English text `wrong_entity` replaces a
     name, number or date by `swap_entity`, and there is no `wrong_attribute`. `template` is for English alone, and
     questions in scripts without spaces, which are one word here, are neither shuffled nor cut.
-
-    Args:
-        examples: with a question and an answer each.
-        pool: where questions of other passages and other answers come from; the examples are added to it.
-        seed: of all choices.
+    Each example has a question and an answer. `pool`: where questions of other passages and other answers come from;
+    the examples are added to it.
     """
     known = list(dict.fromkeys(item for item in (*examples, *pool) if item.question))
     by_passage: dict[str, list[QAExample]] = {}

@@ -85,7 +85,6 @@ def train_best_of_n(
 
 
 def check_best_of_n(settings: Settings) -> None:
-    """Check what would be refused later, before any model is loaded."""
     defaults = type(settings.scst)()
     changed = [name for name in NOT_SAMPLED if getattr(settings.scst, name) != getattr(defaults, name)]
     if changed:
@@ -99,9 +98,6 @@ def check_best_of_n(settings: Settings) -> None:
             "the other, and stops after none; leave it at null, or use algorithm=scst"
         )
     stages.check_training(settings)
-
-
-# --- 1. the first stage
 
 
 def _cross_entropy_stage(settings: Settings, splits: Splits, reward: Reward, held_out: Reward | None) -> int:
@@ -149,9 +145,6 @@ def _complete_start(settings: Settings, state: PartialState) -> str:
     return str(target)
 
 
-# --- 2. picks
-
-
 @dataclass(frozen=True)
 class Picks:
     """The best question of each answer as an example, with the reward of it and the mean of all its candidates.
@@ -164,7 +157,6 @@ class Picks:
     dropped: int
 
     def summary(self) -> dict[str, float]:
-        """Counts and mean rewards."""
         best, mean = (sum(values) / len(values) for values in zip(*self.rewards.values(), strict=True))
         return {"count": len(self.examples), "dropped": self.dropped, "reward_pick": best, "reward_sample": mean}
 
@@ -179,9 +171,6 @@ def read_picks(path: Path, spans: Sequence[QAExample]) -> Picks:
         {f"pick-{record['id']}": (record["reward"], record["reward_mean"]) for record in usable},
         len(records) - len(usable),
     )
-
-
-# --- 3. the second stage
 
 
 class _PickFiles(RunFiles):

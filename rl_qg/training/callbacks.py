@@ -50,7 +50,6 @@ class FiniteUpdates(TrainerCallback, ExportableState):
             log.warning("step %d: the gradient is not finite; this update is skipped", state.global_step + 1)
 
     def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Raise `InputError` where no update was made: the model is the one that training began with."""
         if self.skipped and self.skipped >= state.global_step:
             raise InputError(
                 f"none of {state.global_step} updates was made, because no gradient was finite; check the model, "
@@ -88,7 +87,6 @@ class KLCoefficient(TrainerCallback, ExportableState):
         self._sums[1] += float(tokens)
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Adapt β by the divergence per token of this update, over all processes."""
         if self.target is not None:
             device = PartialState().device
             total, tokens = reduce(torch.tensor(self._sums, dtype=torch.float64, device=device), "sum").tolist()
@@ -109,14 +107,12 @@ class EqualRewards(TrainerCallback):
         self._limits = (math.inf, -math.inf)
 
     def add(self, *rewards: Tensor | None) -> None:
-        """Add the rewards of a batch; those that are not finite are left out."""
         for values in [values for values in rewards if values is not None]:
             if len(finite := values[values.isfinite()]):
                 lowest, highest = self._limits
                 self._limits = min(lowest, float(finite.min())), max(highest, float(finite.max()))
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Look at the rewards of all processes after the tenth update, or after the last one if there are fewer."""
         if state.global_step != min(self.boundary() + self.UPDATES, state.max_steps) or not state.max_steps:
             return
         lowest, highest = zip(*gather_object([self._limits]), strict=True)
@@ -189,7 +185,6 @@ def lines_with(measure: str, history: Sequence[Mapping[str, Any]], boundary: int
 
 
 def best_of(measure: str, lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The first of the lines with the best value of a measure."""
     best = lines[0]
     for line in lines:
         if improves(measure, line[f"eval_{measure}"], best[f"eval_{measure}"]):
@@ -224,12 +219,10 @@ class AdvantageScale(TrainerCallback, ExportableState):
         self._squares, self._count = attributes.get("_squares", 0.0), attributes.get("_count", 0.0)
 
     def add(self, advantage: Tensor) -> None:
-        """Add the advantages of a batch to the current update."""
         self._sums[0] += float(advantage.double().square().sum())
         self._sums[1] += float(advantage.ne(0).sum())
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Add this update, over all processes, to the mean."""
         sums = torch.tensor(self._sums, dtype=torch.float64, device=PartialState().device)
         squares, count = reduce(sums, "sum").tolist()
         if count:

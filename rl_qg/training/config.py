@@ -99,13 +99,11 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
 
 
 def _values_of(cls: Any, source: Any) -> dict[str, Any]:
-    """What an object has of the fields of a dataclass."""
     names = [field.name for field in fields(cls) if hasattr(source, field.name)]
     return {name: getattr(source, name) for name in names}
 
 
 def prompt_of(settings: Settings, *, prefix: str = "", separator: str = "") -> Prompt:
-    """How the settings say that inputs are built."""
     model, ask = settings.model, settings.ask
     return Prompt(
         prefix,
@@ -121,7 +119,6 @@ def prompt_of(settings: Settings, *, prefix: str = "", separator: str = "") -> P
 
 
 def check_input(settings: Settings) -> None:
-    """Raise `InputError` when the stage by reward alone would read other inputs than the model that it continues."""
     stored = Prompt.stored(settings.model.path)
     if settings.stages == "scst" and stored is not None and stored.input != settings.model.input:
         raise InputError(

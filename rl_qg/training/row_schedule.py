@@ -91,7 +91,6 @@ class RowSchedule:
         return ce + scst * (step - self.boundary) / (self.updates - self.boundary)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """The rows of each update, in order."""
         size = self.update_size
         gold = _endless(self.gold, 0, self.seed, "gold")
         unlabelled = _endless(self.unlabelled, self.gold, self.seed, "unlabelled")

@@ -79,7 +79,6 @@ class RunFiles(LogFiles, ExportableState):
         self.trainer.accelerator.wait_for_everyone()  # every process may write to samples.jsonl
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Count the update for the mean loss, and set the passes over the data that the log shows."""
         trainer = self.trainer
         trainer.step_metrics.add(loss=(0.0, 1 / trainer.accelerator.num_processes))
         if trainer.schedule is not None:
@@ -106,9 +105,6 @@ class RunFiles(LogFiles, ExportableState):
     def samples(self) -> Sequence[dict[str, Any]]:
         samples, self.trainer.logged_samples = self.trainer.logged_samples, []
         return samples
-
-
-# --- model folders: each is absent or complete
 
 
 def save_model_folder(trainer: Any, folder: Path) -> None:

@@ -126,9 +126,6 @@ def report_cuts(encoder: Any, examples: Sequence[QAExample], folder: Path) -> No
     log.info("inputs: %s", json.dumps(cuts))
 
 
-# --- a complete run
-
-
 def is_complete(settings: Settings, final: Path) -> bool:
     """Whether the run is complete; then what is left of publishing it is done."""
     if not (final.parent / TRAINED).exists():
@@ -170,11 +167,7 @@ def use_best_model(trainer: SelfCriticalTrainer, final: Path, *, after: int, fir
     return {"kept": {"measure": measure, "value": value, "step": step}}
 
 
-# --- checks
-
-
 def check_training(settings: Settings) -> None:
-    """Check everything that the trainer would refuse later, before any model is loaded."""
     config.check_tracker(settings.training.report_to)
     _arguments(settings)
     check_lora(settings.peft)  # after the arguments, which activate DeepSpeed in the library
@@ -251,13 +244,9 @@ class CheckAtBoundary(TrainerCallback):
         self.trainer, self.settings, self.reward, self.validation = trainer, settings, reward, validation
 
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Test it once: what is in the file is not measured again."""
         folder = Path(args.output_dir) / "ce"
         if state.global_step == self.trainer.boundary and folder.exists():
             check_on_samples(self.settings, self.reward, self.validation, str(folder), args.device)
-
-
-# --- the examples of the stages
 
 
 def in_task(settings: Settings, splits: Splits) -> Splits:
@@ -304,12 +293,8 @@ def unlabelled_examples(settings: Settings, splits: Splits, reward: Reward | Non
 
 
 def evaluation_sample(splits: Splits, settings: Settings) -> list[QAExample]:
-    """The validation examples of each evaluation while a stage trains."""
     limit, what = settings.training.eval_samples, "validation questions are used at each evaluation"
     return take(splits.validation_in_training, limit, settings.data.seed, "training.eval_samples", what)
-
-
-# --- the trainer
 
 
 def seq2seq_trainer(
@@ -388,7 +373,6 @@ def _arguments(settings: Settings, **changed: Any) -> config.SelfCriticalConfig:
 
 
 def common_arguments(settings: Settings) -> dict[str, Any]:
-    """Arguments of `transformers.TrainingArguments` that are alike for every algorithm."""
     precision = settings.training.precision
     return {
         **{name: getattr(settings.training, name) for name in SAME_NAMES},

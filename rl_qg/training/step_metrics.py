@@ -69,7 +69,6 @@ class StepMetrics:
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
-        """Add the wall time of the block to a part."""
         start = time.perf_counter()
         yield
         self._seconds[part] += time.perf_counter() - start
@@ -176,7 +175,6 @@ class HeldOutQuestions:
         self._rows += zip(examples, questions, divergences, strict=True)
 
     def reset_cache(self) -> None:
-        """Drop what the rewards have cached of earlier questions."""
         for scorer in self.scorers.values():
             scorer.reset_cache()
 

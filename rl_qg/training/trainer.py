@@ -157,8 +157,6 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
                 )
             )
 
-    # --- the schedule of updates: functions of the step alone
-
     def row_schedule(self) -> RowSchedule:
         """The rows of every update. Without a schedule the library reads the examples in its own order."""
         args = self.args
@@ -181,7 +179,6 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
 
     @property
     def boundary(self) -> int:
-        """Last step of the cross-entropy stage."""
         return self.boundary_of(self.state.max_steps)
 
     def boundary_of(self, max_steps: int) -> int:
@@ -195,13 +192,11 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         )
 
     def ce_weight(self, step: int) -> float:
-        """The weight of L_ce in the update that completes `step`."""
         return 1.0 if self.args.ce_weight == "one" else 1.0 - self.scst_weight(step)
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
-        """Linear warm-up in each stage, then linear decay or none (`rate_schedule`)."""
         if self.lr_scheduler is None:  # type: ignore[has-type]
             args, boundary = self.args, self.boundary_of(num_training_steps)
             self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
@@ -217,8 +212,6 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
-
-    # --- the loss of an update
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Any:
         """The library's count of target tokens over all processes, in which a row without a question counts too."""
@@ -285,8 +278,6 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         self.logged_samples = sample_rows(learned.scored, inputs["examples"][: self.args.samples_logged])
         return loss
 
-    # --- rollout, rewards, advantages
-
     def kept_rollout(self, step: int) -> LearnedRollout | None:
         """What an earlier update has made for the contexts of this batch, with `updates_per_rollout` above 1."""
         number = step if self.schedule is None else self.schedule.rollout_of(step)
@@ -298,7 +289,6 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         return self.kept.get(self.accumulated)
 
     def new_rollout(self, inputs: dict[str, Any], step: int) -> LearnedRollout:
-        """Sampled questions, and greedy ones for the baseline, with their rewards and advantages."""
         args = self.args
         with self.step_metrics.timed("rollout"):
             rollout = self.roll_out(inputs, samples=args.num_samples, greedy=args.baseline == "greedy")
@@ -338,7 +328,6 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
                 policy.train(training)
 
     def score(self, examples: Sequence[QAExample], rollout: Rollout, step: int) -> ScoredRollout:
-        """The rewards of all questions of a rollout: one call for sampled and greedy ones."""
         assert self.scorer is not None and rollout.samples is not None
         sampled = self.texts(rollout.samples, examples)
         greedy = [] if rollout.greedy is None else self.texts(rollout.greedy, examples)
@@ -353,8 +342,6 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         """What the tokens say; of a set of questions without the one that the longest length has cut."""
         texts = self.encoder.decoded(decoded.tokens, examples)
         return without_cut_question(texts, decoded, self.special_tokens.end) if self.args.task == "sets" else texts
-
-    # --- the terms of the loss
 
     def gold_and_sample_logits(
         self, model: nn.Module, inputs: dict[str, Any], gold: Tensor, samples: Decoded
@@ -415,10 +402,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             self.step_metrics.add(clip_fraction=(clipped, samples.mask.sum()))
         return objectives.clipped_policy_gradient(logprobs, learned.logprobs, samples.mask, advantage, args.clip_ratio)
 
-    # --- the divergence from the policy at the start of the self-critical stage
-
     def keep_reference(self) -> None:
-        """Copy the policy at the boundary, if a divergence from it is optimised or reported."""
         reported = self.args.watch_kl and self.eval_dataset is not None
         if (self.args.kl_coefficient > 0 or reported) and self.reference is None:
             self.reference = ReferencePolicy.at_stage_start(self, resumed=self.state.global_step > self.boundary)
@@ -444,8 +428,6 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         self.kl_coefficient.add(*total)
         self.step_metrics.add(kl=total)
         return self.kl_coefficient.value * kl.sum() / self.args.num_samples
-
-    # --- evaluation
 
     def prediction_step(
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
@@ -484,10 +466,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             output.metrics.update({f"{prefix}_{name}": value for name, value in measures.items()})
         return output
 
-    # --- logging and checkpoints
-
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the metrics since the last line, over all samples of all processes."""
         if "loss" in logs:
             step = self.state.global_step
             logs |= self.step_metrics.collect(self.accelerator)

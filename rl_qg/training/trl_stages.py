@@ -71,7 +71,6 @@ def check_algorithm(settings: Settings) -> None:
 
 
 def samples_of(settings: Settings) -> int:
-    """Questions sampled per context."""
     return NUM_SAMPLES if settings.scst.num_samples is None else settings.scst.num_samples
 
 

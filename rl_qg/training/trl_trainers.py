@@ -185,8 +185,6 @@ class GeneratorEvaluation(Resumable):
             self.held_out_questions.reset_cache()
         super()._save_checkpoint(model, trial)
 
-    # --- evaluation
-
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
