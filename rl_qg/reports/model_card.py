@@ -66,7 +66,6 @@ def final_model(run_folder: Path) -> Path | None:
 
 
 def _card(run: ReportedRun, stage: str) -> str:
-    """Front matter for the Hub and the text of one model, as Markdown."""
     config, folder = run.settings, run.folder / stage
     base, ask = str(config["model"]["path"]), config.get("ask", {})
     task = "sets" if ask.get("granularity") else str(config["model"].get("task", "questions"))
@@ -137,9 +136,6 @@ def _front_matter(run: ReportedRun, stage: str, name: str, base: str, signature:
     )
 
 
-# --- Results ---
-
-
 def _results(run: ReportedRun, columns: list[str]) -> str:
     """The measures of the models of these stages, as a Markdown table.
 
@@ -193,9 +189,6 @@ def _cell(text: Callable[[float], str], mean: ReportedMean | None) -> str:
     if mean.low is None or mean.high is None:
         return text(mean.mean)
     return f"{text(mean.mean)} ({text(mean.low)} to {text(mean.high)})"
-
-
-# --- How it was trained, and how to use it ---
 
 
 def _training_rows(run: ReportedRun, stage: str) -> list[list[Any]]:
@@ -280,9 +273,6 @@ def is_on_hub(name: str) -> bool:
 def shown(source: str) -> str:
     """A source as a card may show it: the last part of an absolute path, which would describe a machine."""
     return Path(source).name if Path(source).is_absolute() else source
-
-
-# --- The Hugging Face Hub ---
 
 
 def check_repository(name: str | None) -> None:

@@ -71,9 +71,6 @@ def _template() -> Any:
     return environment.get_template("report_template.html")
 
 
-# --- The numbers ---
-
-
 def run_summary(run: ReportedRun) -> dict[str, Any]:
     """The main numbers of one run, as `summary.json` has them; missing ones are null."""
     evaluation, augmentation = run.evaluation, run.augmentation
@@ -146,9 +143,6 @@ def _reader(run: ReportedRun, name: str) -> dict[str, Any] | None:
         "seeds": [row.get("seed") for row in record.list("seeds")],
         "updates": record.count("updates"),
     }
-
-
-# --- Several runs ---
 
 
 def _comparison(runs: Sequence[ReportedRun], views: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -235,7 +229,6 @@ def _recipe(value: Any) -> Any:
 
 
 def _signature(run: ReportedRun) -> str:
-    """The signature of the run's rewards; empty when it has none."""
     has_reward = any(run.metrics.series(key)[0] for key in ("reward_greedy", "eval_reward_greedy"))
     has_reward |= any(run.measured(model, "reward") for model in MODELS)
     return (run.signature or "signature not recorded") if has_reward else ""

@@ -243,9 +243,6 @@ def _config(path: Path) -> str:
     return text
 
 
-# --- The measures of a run's evaluations, and those that went the wrong way ---
-
-
 @dataclass(frozen=True)
 class ReportedMeasure:
     """A measure of the evaluations in training, `eval_<key>` in `metrics.jsonl`.

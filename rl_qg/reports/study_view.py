@@ -150,9 +150,6 @@ def _draw(
     axes.set_ylabel(f"{SCORES[score]} (%)")
 
 
-# --- Tables ---
-
-
 def tables(record: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     """The rows of every table as plain columns, numbers in full."""
     cells = [

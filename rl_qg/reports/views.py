@@ -79,8 +79,6 @@ def cells_of(means: Mapping[str, ReportedMean | None], digits: int | None = None
     return {name: estimate_cell(mean, digits, signed=name == "difference") for name, mean in means.items()}
 
 
-# --- One run ---
-
 LISTED = 20
 DATA_KEYS = ("data", "data_report", "examples", "leakage")  # shown in a section of their own
 
@@ -110,7 +108,6 @@ def run_view(run: ReportedRun, anchor: str, summary: Mapping[str, Any]) -> dict[
 
 
 def _facts(run: ReportedRun, summary: Mapping[str, Any]) -> list[str]:
-    """Stages, algorithm, data, steps, seed, commit and time, for the line below the run's name."""
     stages = " → ".join(dict.fromkeys(str(line.get("stage")).upper() for line in run.metrics.lines))
     steps, seed, commit = summary["training"]["steps"], summary["seed"], summary["commit"]
     changed = " with uncommitted changes" if run.record.get("code", "dirty") else ""
@@ -174,7 +171,6 @@ def _reading(report: JsonObject) -> list[dict[str, Any]]:
 
 
 def _record_rows(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The run record as (dotted key, text) rows."""
     for key, part in value.items():
         name = f"{prefix}{key}"
         if isinstance(part, Mapping):
@@ -186,9 +182,6 @@ def _record_rows(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
             yield name, ", ".join(map(str, part[:LISTED])) + more or "none"
         else:
             yield name, "unknown" if part is None else str(part)
-
-
-# --- The questions in numbers ---
 
 
 def evaluation_view(run: ReportedRun) -> dict[str, Any] | None:
@@ -216,9 +209,6 @@ def evaluation_view(run: ReportedRun) -> dict[str, Any] | None:
 
 def _without_interval(mean: ReportedMean | None, form: str) -> Cell:
     return None if mean is None else {"value": form.format(mean.mean).removesuffix("%"), "interval": ""}
-
-
-# --- The separation test: how often the reward puts the right question above a wrong one ---
 
 
 def separation_view(run: ReportedRun) -> dict[str, Any] | None:
@@ -263,8 +253,6 @@ def _doubt(share: ReportedMean) -> str:
     verdict = told(share.low, share.high)
     return "" if share.low is None or verdict == ABOVE else verdict
 
-
-# --- "Is the reward being hacked?": the optimised reward beside measures that it does not see ---
 
 _BETTER = {1: "more is better", -1: "less is better"}
 
@@ -313,9 +301,6 @@ def _small(measure: ReportedMeasure, run: ReportedRun, anchor: str, *, wrong: bo
         "human": human is not None,
         "svg": small_plot(measure, run, anchor, colour=colour, span=2 * LEAST.get(measure.key, 0.0), level=level),
     }
-
-
-# --- Readers trained on gold, and on gold with questions of each generator ---
 
 
 def reader_label(run: ReportedRun, name: str) -> str:
@@ -395,15 +380,12 @@ def readers_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
 
 
 def _seed_scores(record: JsonObject) -> list[tuple[Any, ...]]:
-    """Each seed with its scores."""
     rows = [JsonObject(record.path, row) for row in record.list("seeds")]
     for score in SCORES:
         if None in [row.number(score) for row in rows]:
             raise record.error(("seeds", score), "a number for each seed", None)
     return [(row.get("seed"), *(row.number(score) for score in SCORES)) for row in rows]
 
-
-# --- Samples: questions of both generators for the same answers, and which became better or worse ---
 
 SAMPLES_SHOWN = 24
 EXCERPT = 150
@@ -498,8 +480,6 @@ def _context(sample: JsonObject) -> dict[str, str]:
         near_after = re.sub(r"\s+\S*$", "", after[:EXCERPT]) + " …"
     return {"before": before, "answer": answer, "after": after, "near_before": near_before, "near_after": near_after}
 
-
-# --- What learning by the reward was worth ---
 
 VERDICT_COLOURS: Mapping[str, str] = TABLES["verdicts"]
 

@@ -18,7 +18,6 @@ Result = TypeVar("Result")
 
 
 def ask_request(body: PairsRequest, service: AskingService, settings: ServeSettings) -> AskRequest:
-    """What a client asks of the model."""
     check_text(body.text, settings)
     spans = given_answers(body.text, body.answers, settings) if body.answers else None
     number = len(spans) if spans else body.number
@@ -28,7 +27,6 @@ def ask_request(body: PairsRequest, service: AskingService, settings: ServeSetti
 
 
 def questions_request(body: QuestionsRequest, service: AskingService, settings: ServeSettings) -> AskRequest:
-    """One question for each answer."""
     check_text(body.text, settings)
     spans = given_answers(body.text, body.answers, settings)
     check_way(body.way, service)

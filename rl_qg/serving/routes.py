@@ -180,7 +180,6 @@ def _event(name: str, data: dict[str, Any]) -> str:
 
 
 def _in_order(found: QAPairs, asked: AskRequest) -> QAPairs:
-    """Pairs in the order of the answers that were given."""
     spans = located(asked.text, asked.answers or ())
     places = {(span.start, span.text): place for place, span in enumerate(spans)}
     ordered = sorted(found, key=lambda pair: places.get((pair.answer_start, pair.answer), len(places)))

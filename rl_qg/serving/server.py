@@ -31,7 +31,6 @@ class DrainingServer(OrderlyServer):
         self._signalled: float | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end; on a second signal, end."""
         if self._signalled is None:
             self._signalled = time.monotonic()
             self._service.drain()

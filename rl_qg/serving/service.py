@@ -23,8 +23,6 @@ from rl_qg.settings.web import ServeSettings
 if TYPE_CHECKING:
     from rl_qg.asking.question_generator import QuestionGenerator
 
-# --- What the server counts, for Prometheus ---
-
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -51,9 +49,6 @@ class ServerMetrics:
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
-
-
-# --- Requests that wait for the model, and which of them are answered together ---
 
 
 class QueueFullError(Exception):
@@ -153,8 +148,6 @@ class BatchQueue:
                 self._changed.notify_all()
 
 
-# --- The model and its thread ---
-
 log = logging.getLogger(__name__)
 MORE = 2  # pairs that a passage is asked for beyond its part, for the choice over the whole text
 MEMORY_SECONDS = 10  # after which a request that memory did not suffice for may be sent again
@@ -194,8 +187,6 @@ class AskingService:
         self._thread = Thread(target=self._work, name="rl-qg model", daemon=True)
         self.metrics.queue.set_function(lambda: len(self._queue))
         self.metrics.ready.set_function(lambda: float(self.is_ready))
-
-    # --- Its life ---
 
     def start(self) -> None:
         """Begin to load the model, in its thread. Once."""
@@ -237,8 +228,6 @@ class AskingService:
         end = time.monotonic() + seconds
         while self._thread.is_alive() and not self._hurried and (left := end - time.monotonic()) > 0:
             self._thread.join(min(left, 0.1))
-
-    # --- What is asked ---
 
     @property
     def name(self) -> str:
@@ -307,13 +296,11 @@ class AskingService:
             raise ProblemError(422, str(error)) from None
 
     async def answers(self, text: str, number: int | None, language: str) -> list[AnswerSpan]:
-        """Answers in a text that can be asked about, best first."""
         self._check(AskRequest(text, number=number, language=language))
         job = QueuedRequest(("answers", number, language), text, number or self.settings.max_questions, len(text))
         return [*await self._only_result(job)]
 
     async def score(self, requests: Sequence[ScoreRequest], language: str = "en") -> list[dict[str, float]]:
-        """The scores of each question, by name."""
         self._check(AskRequest(requests[0].text, language=language))
         longest = max(len(request.text) for request in requests)
         return [*await self._only_result(QueuedRequest(("score", language), [*requests], len(requests), longest))]
@@ -367,8 +354,6 @@ class AskingService:
     def _too_late(self) -> ProblemError:
         limit = self.settings.timeout_seconds
         return unavailable(f"no answer within {limit:g} seconds; ask again later", self.seconds_to_wait)
-
-    # --- The thread ---
 
     def _work(self) -> None:
         try:
@@ -444,7 +429,6 @@ def unavailable(detail: str, seconds: int) -> ProblemError:
 def _scores(
     model: "QuestionGenerator", lists: Sequence[Sequence[ScoreRequest]], language: str
 ) -> list[list[dict[str, float]]]:
-    """The scores of several lists of questions, in one call."""
     columns = zip(*(request for requests in lists for request in requests), strict=True)
     scores = iter(model.score(*map(list, columns), language=language))
     return [[next(scores) for _ in requests] for requests in lists]

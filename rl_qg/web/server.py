@@ -16,7 +16,6 @@ from rl_qg.web.requests import JsonLines
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound to an address."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError):
@@ -38,7 +37,6 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address_of(bound: socket.socket) -> str:
-    """Where a browser finds it."""
     host, port = bound.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -65,9 +63,7 @@ def begin_no_connections(listening: socket.socket) -> bool:
     A port that is closed while clients connect resets each connection that the kernel has established and the process
     has not accepted, with the request on it. After this call the kernel drops the first packet of each new connection.
     Its client sends it again after a second, and is refused if the port is closed by then.
-
-    Returns:
-        Whether the system can do so; only Linux does.
+    False where the system cannot do so; only Linux can.
     """
     if sys.platform != "linux":
         return False
@@ -85,7 +81,6 @@ class OrderlyServer(uvicorn.Server):
     """Uvicorn that ends with exit code 0 on SIGTERM or Ctrl-C: what is under way is answered, nothing new begun."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end; on a second signal, end."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
