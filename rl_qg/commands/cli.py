@@ -122,7 +122,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def run_command(name: str, arguments: Sequence[str]) -> None:
-    """Compose the settings of one command and run it."""
     if name == "--version":
         print(f"rl-qg {version('rl-qg')}")
         return

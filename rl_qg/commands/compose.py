@@ -57,7 +57,6 @@ _OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|)(?P<key>[^=]+)=(?P<value>.*)", re.DOT
 
 
 def compose(command: str, overrides: Sequence[str]) -> Settings:
-    """The checked settings of a command."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 

@@ -68,9 +68,6 @@ def generators_of(run: OpenRun, final: Path) -> list[Arm]:
     return arms
 
 
-# --- Questions ---
-
-
 def answers_asked(run: OpenRun) -> list[QAExample]:
     """The answers that questions are generated for, each span once: all of the training data, or a seeded sample."""
     spans, limit = answer_spans([*run.splits.gold, *run.splits.unlabelled]), run.settings.generate.max_answers
@@ -95,9 +92,6 @@ def generate_questions(run: OpenRun, arms: Sequence[Arm]) -> int:
             reranker=reranker,
         )
     return lines
-
-
-# --- Augmented data ---
 
 
 def augment_equally(run: OpenRun, arms: Sequence[Arm]) -> None:
@@ -154,9 +148,6 @@ def _report(arm: Arm, arms: Sequence[Arm], settings: AugmentSettings) -> dict[st
     made_with, now = report.get("settings", {}), json.loads(json.dumps(asdict(settings)))
     same = all(now.get(key) == value for key, value in made_with.items() if key != "num_samples")
     return report if same or arm is arms[-1] else None
-
-
-# --- Readers ---
 
 
 def train_readers(run: OpenRun, arms: Sequence[Arm], candidates: int) -> dict[str, Path]:

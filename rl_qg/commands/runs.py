@@ -190,14 +190,8 @@ def claim_run(
 ) -> Splits:
     """Claim or resume the folder `output_dir`, read the data, and write `run.json`.
 
-    Args:
-        settings: those of the command.
-        relevant: the settings that the folder depends on; a folder with a run of other settings is refused.
-        seed: in the run record.
-        last_file: exists when training is complete; before, the number of processes must stay the same.
-        unused: sections of `relevant` that may differ.
-        read: reads the data.
-        extra: further fields of the run record.
+    A folder with a run of other `relevant` settings is refused; its sections in `unused` may differ. `last_file`
+    exists when training is complete; before, the number of processes must stay the same. `extra`: more for the record.
     """
     folder, state = Path(settings.output_dir), processes(settings.training.use_cpu)
     begun = check_run_folder(folder, relevant, unused)

@@ -128,7 +128,6 @@ def write_plan_files(folder: Path, settings: Mapping[str, Any], protocol: Protoc
 
 
 def read_plan(folder: Path) -> StudyPlan:
-    """The plan in a folder."""
     path, lines = folder / PLAN, folder / HITS
     if not path.is_file():
         raise InputError(f"{folder}: no plan ({PLAN} is missing); make one with rl-qg rate plan output={folder}")

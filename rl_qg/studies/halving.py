@@ -53,7 +53,6 @@ class Plan:
         every: after the first rung, epochs between measurements; None: at rungs alone.
         go_on_to: the winner goes on one epoch at a time while it improves, up to this epoch; None: not at all.
         seeds: every configuration is trained with each, and ranked by the mean.
-        higher: whether larger values of the measure are better.
     """
 
     rungs: tuple[tuple[int, int], ...]
@@ -81,9 +80,7 @@ class Halving:
     """A search in progress.
 
     Args:
-        plan: its rungs and seeds.
         run: runs trials and returns the result of each by its key. Those of one run are given with epochs rising.
-        after_rung: called when a rung has ended.
 
     Attributes:
         configurations: by number.

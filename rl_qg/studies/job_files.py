@@ -29,13 +29,9 @@ def item(
 ) -> Any:
     """A key of a file; the limits of a list are those of each of its values, and null has none.
 
-    Args:
-        default: its value, or the dataclass of its keys; `MISSING`: the file must give it.
-        form: writes out what may be given in short.
-        required: whether the list or mapping needs a value.
-        least: the smallest number.
-        choices: the only texts.
-        fault: what is wrong with a value, or "".
+    `default` is its value, or the dataclass of its keys; `MISSING`: the file must give it. `form` writes out what may
+    be given in short, `required` lists and mappings need a value, `least` is the smallest number, `choices` are the
+    only texts, and `fault` says what is wrong with a value, or "".
     """
     limits = {"form": form, "required": required, "least": least, "choices": choices, "fault": fault}
     if isinstance(default, type):
@@ -59,7 +55,6 @@ class JobFile:
         return ()
 
     def overrides(self) -> Sequence[str]:
-        """All overrides of the file."""
         return ()
 
     def complete(self) -> None:

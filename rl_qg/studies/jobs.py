@@ -121,7 +121,6 @@ def is_done(job: Job) -> bool:
 
 
 def seconds_of(job: Job) -> float:
-    """How long a job took that is done."""
     seconds: float = read_json(job.folder / "job.json")["seconds"]
     return seconds
 
@@ -145,7 +144,6 @@ def print_jobs(jobs: Sequence[Job]) -> None:
 
 
 def count_jobs(jobs: Sequence[Job], kinds: Sequence[str]) -> str:
-    """How many jobs there are of each kind, and how many are done."""
     counts = {kind: sum(job.kind == kind for job in jobs) for kind in kinds}
     parts = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     return f"{len(jobs)} jobs ({parts}), {sum(map(is_done, jobs))} done"
@@ -189,14 +187,9 @@ def run_jobs(
     """Run what is not done, each job after those it needs; return when nothing is left that can be run.
 
     When this process is interrupted or told to end, so are its jobs; when it is killed, its jobs end themselves.
-
-    Args:
-        jobs: each after those it needs.
-        devices: `cpu`, or the number of a GPU; one job runs on each at a time. Jobs on the CPU share its cores.
-        on_done: see `OnDone`.
-        program: the module that is run with a job's command and arguments.
-        title: of the progress bar.
-        threads: of each job on the CPU; None: the cores divided by the jobs that run at a time.
+    In `jobs` each comes after those it needs. One runs at a time on each of the `devices`, `cpu` (jobs there share its
+    cores) or the number of a GPU, with `threads` on the CPU (None: the cores divided by the jobs that run at a time).
+    `program`: the module that is run with a job's command and arguments.
     """
     seconds = {job.name: seconds_of(job) for job in jobs if is_done(job)}  # of what is done
     waiting = [job for job in jobs if job.name not in seconds]
@@ -235,8 +228,6 @@ def run_jobs(
 
 
 class _RunningJob:
-    """A job in a process of its own."""
-
     def __init__(self, job: Job, device: str, threads: int, program: str) -> None:
         self.job, self.device, self.started = job, device, time.monotonic()
         self.threads = threads if device == CPU else 0  # on a GPU the libraries' own number

@@ -121,9 +121,6 @@ def best_trial(search: SearchFile, halving: Halving) -> Trial | None:
     return Trial(halving.configurations[halving.winner], search.seeds[0], halving.score(halving.winner)[1])
 
 
-# --- How a configuration is trained ---
-
-
 def _plan(search: SearchFile, configuration: Configuration, compose: Compose) -> tuple[list[str], str | None]:
     """The arguments of a configuration's training but for its seed; for an algorithm that cannot stop in between, the
     folder of its final model.
@@ -198,7 +195,6 @@ class SearchRuns:
         self._plans: dict[int, tuple[list[str], str | None]] = {}
 
     def __call__(self, trials: Sequence[Trial]) -> dict[tuple[int, int, int], TrialResult]:
-        """Run trials; what is done is read again."""
         chains = {trial.key: self.chain(trial) for trial in trials}
         jobs = [job for chain in chains.values() for job in chain]
         names = {job.name for job in jobs}
@@ -329,9 +325,6 @@ def _number_at(path: Path, keys: Sequence[str]) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"{path}: {' '.join(keys)} is no number, but {value!r}")
     return float(value)
-
-
-# --- What is written ---
 
 
 def write_search(runs: SearchRuns, halving: Halving, origin: Mapping[str, Any]) -> None:

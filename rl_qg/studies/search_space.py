@@ -73,7 +73,6 @@ Space = Mapping[str, Range | Choice]
 
 
 def read_space(content: Mapping[str, Any], file: str) -> Space:
-    """The space of a search file."""
     if not content:
         raise InputError(f"{file}: space: give at least one key of rl-qg train with its values")
     return {key: _dimension(key, value, f"{file}: space.{key}") for key, value in content.items()}

@@ -344,7 +344,6 @@ def _passages(examples: Iterable[QAExample]) -> set[str]:
 
 
 def _split(examples: Sequence[QAExample], passages: set[str]) -> tuple[list[QAExample], list[QAExample]]:
-    """The examples on these passages, and those on others."""
     pairs = [(passage_hash(example.context) in passages, example) for example in examples]
     return [example for inside, example in pairs if inside], [example for inside, example in pairs if not inside]
 

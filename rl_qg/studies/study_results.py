@@ -182,8 +182,6 @@ def test_rows(results: StudyResults) -> list[dict[str, Any]]:
     return rows
 
 
-# --- Why readers gained or lost ---
-
 SYNTHETIC = "synthetic-"
 SHOWN_MEASURES = ("reward_greedy", "held_out", "bleu4", "length_words", "kl")  # `eval_*` of the self-critical stage
 FEWEST = 20  # questions of a type, below which its gain is not shown
@@ -236,7 +234,6 @@ def _filter_row(group: CellGroup) -> dict[str, Any]:
     candidates = [report["candidates"] for report in reports]
 
     def share(counts: Iterable[int]) -> float:
-        """Of the candidates."""
         return _mean(count / total for count, total in zip(counts, candidates, strict=True))
 
     return {

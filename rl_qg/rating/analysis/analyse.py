@@ -94,7 +94,6 @@ _FOOTER = (
 
 
 def _conclusion(scores: StudyScores, tables: Tables) -> list[str]:
-    """Who is preferred, or why that cannot be said."""
     if not len(scores.counted):
         counts = counts_of(scores.controls)
         return [
@@ -116,7 +115,6 @@ def _conclusion(scores: StudyScores, tables: Tables) -> list[str]:
 def _replicated(
     scores: StudyScores, second: RatedStudy, settings: RateAnalyseSettings
 ) -> tuple[list[dict[str, Any]], str]:
-    """The table of the second study, and its sentence."""
     others = scores_of_study(second, settings, seed=(settings.seed + 1) % 2**32)
     if scores.systems is None or others.systems is None:
         return [], f"Not compared with {second.name}: one of the two has no scores."

@@ -66,7 +66,6 @@ def _habits(rated: RatedItems, rater: int, median: float | None, rng: np.random.
 
 
 def _flags(one: Mapping[str, Any], sliders: bool) -> Iterator[str]:
-    """What is unusual."""
     if one["spread"] is not None and one["spread"] <= 1e-9:
         yield "all values equal"
     elif sliders and one["longest_run"] > LONG_RUN:
@@ -117,8 +116,6 @@ def _repeats(rated: RatedItems, own: NDArray[np.bool_], rng: np.random.Generator
     p = float((np.count_nonzero(means <= difference + 1e-9) + 1) / (_DRAWS + 1))
     return found | {"chance_difference": float(np.nanmean(means)), "p_repeats": p}
 
-
-# --- The control ---
 
 PASSED, FAILED, UNDECIDED, UNTESTED = "passed", "failed", "undecided", "untested"
 NOT_FAILED, EVERYBODY = "not_failed", "all"

@@ -66,7 +66,6 @@ class RatedItems:
         return len(self.rater)
 
     def is_kind(self, *kinds: str) -> NDArray[np.bool_]:
-        """Which rows are of some kinds, (n,)."""
         return np.isin(self.kind, [KINDS.index(kind) for kind in kinds])
 
     @property

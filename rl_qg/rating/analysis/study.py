@@ -61,7 +61,6 @@ class RatedStudy:
 
 
 def read_study(source: str, settings: RateAnalyseSettings, *, key: str = "ratings") -> RatedStudy:
-    """The study that the setting `key` names."""
     if not source:
         raise InputError(f"{key} has no value; give the folder of `rl-qg rate export`, or a file of ratings")
     path = Path(source).expanduser()
@@ -281,8 +280,6 @@ def preference(row: Mapping[str, Any]) -> str:
 def certain_pairs(rows: Sequence[Mapping[str, Any]], key: str = "p_holm") -> int:
     return sum(row.get(key) is not None and row[key] < CERTAIN for row in rows)
 
-
-# --- Ratings by question: agreement of raters, and `judgements.jsonl` for `rl-qg correlate` ---
 
 FEW_VALUES = 10  # distinct values of a criterion, up to which κ, which knows equal or not, means something
 

@@ -12,8 +12,6 @@ from rl_qg.rating.pages.visits import NoSession, Routes, Visit, redirect, values
 from rl_qg.rating.study.records import COMPLETED, FULL, NO_CONSENT, SCREENED_OUT, NotYours
 from rl_qg.runtime.errors import InputError
 
-# --- What raters get when they are done: a code, the way back to the panel, or why it ends here ---
-
 PAGES = {COMPLETED: "done", NO_CONSENT: "declined", SCREENED_OUT: "screened", FULL: "full"}
 
 

@@ -191,8 +191,6 @@ def roles(systems: int, recipe: protocol.TaskRecipe) -> list[tuple[str, ...]]:
 
 
 class _Maker:
-    """Makes the tasks of one study."""
-
     def __init__(self, study: StudyQuestions, recipe: protocol.TaskRecipe, language: str, seed: int) -> None:
         self.study, self.recipe, self.language, self.seed = study, recipe, language, seed
         passages = {subject.passage.passage: subject.passage.context for subject in study.subjects}

@@ -113,8 +113,6 @@ def _joined(before: str, words: str, after: str) -> str:
     return before.rstrip() + after if before[-1:].isspace() and (not after or after[0].isspace()) else before + after
 
 
-# --- The questions of the files ---
-
 HUMAN = "human"
 EMPTY = "empty questions"
 FURTHER = "further questions of a system about the same answer"

@@ -27,8 +27,6 @@ LIVE = "(SELECT count(*) FROM assignment AS live WHERE live.hit = hit.id AND liv
 
 
 class _AssignmentRow(NamedTuple):
-    """A row of the table assignment."""
-
     id: int
     hit: str
     rater: int

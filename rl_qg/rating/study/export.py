@@ -46,8 +46,6 @@ def _no_formula(text: str) -> str:
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
-# --- The ratings of a study as files, also while raters are at work ---
-
 RATINGS, TABLE, ITEMS = "ratings.jsonl", "ratings.csv", "items.jsonl"
 ASSIGNMENTS, FEEDBACK = "assignments.jsonl", "feedback.jsonl"
 log = logging.getLogger(__name__)
@@ -128,9 +126,6 @@ def _check_folder(folder: Path, store: Store) -> None:
         raise InputError(f"output={folder}: has the ratings of another study; name another folder")
 
 
-# --- What a study knows of a rater is deleted, or of all of them once the study's time is over ---
-
-
 def forget_rater(settings: RateForgetSettings) -> None:
     """Delete one rater's data, or all raters' where they are `expired`, and print how much that was."""
     if bool(settings.rater) == settings.expired:
@@ -155,9 +150,6 @@ def forget_rater(settings: RateForgetSettings) -> None:
         f"{done['feedback']} texts of feedback, {done['events']} events, {done['ratings']} ratings"
         + (kept if done["kept_ratings"] else "")
     )
-
-
-# --- How far a study is ---
 
 
 def print_status(settings: RateStatusSettings) -> None:

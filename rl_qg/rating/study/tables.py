@@ -21,10 +21,7 @@ RATER = "id, panel, consent_version, declined, practice, language, forgotten"
 
 class StudyTables:
     """A study in a database. A method that is given a rater raises `NotAllowed` where there is none of this name.
-
-    Args:
-        database: with the tables of a study.
-        clock: seconds since 1970.
+    `clock`: seconds since 1970.
     """
 
     def __init__(self, database: Database, clock: Callable[[], float]) -> None:
@@ -83,7 +80,6 @@ class StudyTables:
         )
 
     def rater(self, rater: str) -> Rater:
-        """A rater."""
         with self._database.read() as sql:
             return self._rater(sql, rater)[1]
 
@@ -100,7 +96,6 @@ class StudyTables:
 
 
 def record_of_rater(row: Sequence[Any]) -> Rater:
-    """A rater from the columns `RATER`."""
     number, panel, version, declined, practice, language, forgotten = row
     return Rater(rater_name(number) or "", panel, version, bool(declined), practice, language, bool(forgotten))
 
