@@ -50,14 +50,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def commands_text() -> str:
     """Every command with its purpose, its example and the sections of the settings that it reads."""
-    from rl_qg.commands.catalogue import COMMANDS, RAW
+    from rl_qg.commands.catalogue import COMMANDS
 
     parts = []
     for name, command in COMMANDS.items():
         parts += [f"## rl-qg {name}", f"{command.purpose[0].upper()}{command.purpose[1:]}."]
         parts += [f"```\n{command.example}\n```"]
-        if name in RAW:
-            parts += [f"Arguments: {RAW[name]}."]
+        if command.arguments:
+            parts += [f"Arguments: {command.arguments}."]
         else:
             parts += [f"Sections of the settings: {', '.join(f'`{section}`' for section in command.sections)}."]
     return "\n\n".join(parts)
@@ -68,7 +68,7 @@ def settings_text() -> str:
     from rl_qg.commands.catalogue import GROUPS, offered
     from rl_qg.settings import Settings, describe
 
-    groups = "\n".join(f"| `{group}` | {offered(group)} |" for group in GROUPS)
+    groups = "\n".join(f"| `{group}` | {', '.join(offered(group))} |" for group in GROUPS)
     parts = [f"## Groups\n\n| group | choices |\n| --- | --- |\n{groups}"]
     for name in Settings.__dataclass_fields__:
         parts.append(f"## {name}\n\n```yaml\n{describe(name)}\n```")
