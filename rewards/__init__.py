@@ -54,7 +54,48 @@ if TYPE_CHECKING:
     from rewards.sets import published_base as published_base
     from rewards.sets import self_bleu as self_bleu
 
-__all__ = [*EXPORTS, "METRICS", "MetricInputError", "__version__", "known_name", "load"]
+__all__ = [
+    "BLEURT",
+    "COMET",
+    "CTC",
+    "KPQA",
+    "METRICS",
+    "RQUGE",
+    "Answerability",
+    "BARTScore",
+    "BERTScore",
+    "Bleu",
+    "Chrf",
+    "Cider",
+    "CoverageSetReward",
+    "EntityFaithfulness",
+    "Gleu",
+    "Meteor",
+    "Meteor15",
+    "Metric",
+    "MetricInputError",
+    "MetricResult",
+    "MoverScore",
+    "Multi",
+    "MultiSetReward",
+    "Product",
+    "QAAligned",
+    "QAScore",
+    "QMetric",
+    "QRelScore",
+    "QuestionForm",
+    "ReaderScore",
+    "RougeL",
+    "SetReward",
+    "Weighted",
+    "__version__",
+    "cardinality_difference",
+    "known_name",
+    "load",
+    "match_sets",
+    "published_base",
+    "self_bleu",
+]
 
 
 def __getattr__(name: str) -> Any:

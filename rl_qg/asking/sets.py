@@ -60,7 +60,8 @@ class SetQuestion:
     """A question of a set.
 
     Args:
-        start, end: characters of the passage, or of one of its sentences, that it was asked about.
+        start: the first character, in the passage, of the sentence or passage that it was asked about.
+        end: the character after its last one.
         type: of the nine types: the one that was asked for, else the one that the question has.
         score: in [0, 1], higher is better: answerability, without a reader probability.
         scores: `probability` (geometric mean over the tokens), and with a reader `answerability`.
