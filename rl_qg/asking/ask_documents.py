@@ -108,8 +108,6 @@ class DocumentPassage:
 
 
 class _DocumentOutput(ABC):
-    """A file that is made of documents, of pairs or of sets."""
-
     content: ClassVar[str]
     lines_per_row: ClassVar[int | None] = None
 
@@ -145,9 +143,7 @@ class _DocumentOutput(ABC):
         """The numbers of the report; raises `InputError` where there is nothing to write."""
 
     def write(self, accept_changed_data: bool) -> dict[str, Any]:
-        """Add the lines of the passages that the file does not have yet, then write the chosen format and the report,
-        and return the report.
-        """
+        """Add the lines that the file lacks, then write the chosen format and the report, and return the report."""
         names, made_by = unique_names(self.documents), self.made_by()
         hashes = [hashlib.sha256(document.text.encode()).hexdigest() for document in self.documents]
         sources = dict(zip(names, hashes, strict=True))
@@ -273,7 +269,6 @@ class _Sets(_DocumentOutput):
 
 
 def set_format(name: str, chosen: str) -> str:
-    """The format of an output of sets."""
     form = format_of(name, chosen)
     if form not in WITHOUT_ANSWERS:
         endings = ", ".join(ending for ending, kind in ENDINGS.items() if kind in WITHOUT_ANSWERS)

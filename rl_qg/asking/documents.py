@@ -51,9 +51,6 @@ Row = dict[str, Any]
 """A pair: `id`, `title`, `context`, `question`, `answer`, `answer_start` (in the context), `score`, `reason`, …"""
 
 
-# --- Long texts cut into passages that a model can read, at ends of paragraphs or sentences where there are any.
-
-
 @dataclass(frozen=True)
 class TextPassage:
     """A part of a text: `text` stands at character `start` of it."""
@@ -123,9 +120,6 @@ _LEVELS: tuple[Callable[[str], list[tuple[int, int]]], ...] = (
     sentences,
     lambda text: _between(_WORD_END, text),
 )
-
-
-# --- The text of plain text, Markdown, HTML, PDF, and standard input.
 
 
 @dataclass(frozen=True)
@@ -242,11 +236,7 @@ _READERS: dict[str, Callable[[bytes, str], str]] = {
 }
 
 
-# --- Question-answer pairs in the formats of other programs.
-
-
 def format_of(name: str, chosen: str = AUTO) -> str:
-    """The format of an output: the chosen one, else that of the ending of its name."""
     endings = (form for ending, form in ENDINGS.items() if name.lower().endswith(ending))
     found = next(endings, None) if chosen == AUTO else chosen
     if found is None:

@@ -98,7 +98,6 @@ class QuestionRows:
         return found
 
     def _batches(self, rows: Sequence[QuestionRow]) -> Iterator[list[int]]:
-        """The numbers of the rows in batches; rows whose answer does not fit are left out."""
         together = self.generator.is_independent
         keys: list[tuple[bool, int, int, int]] = []
         for number, row in enumerate(rows):
@@ -201,7 +200,6 @@ class Draft:
         return None if number is None else 2 * number + 2
 
     def propose(self, proposals: AnswerProposals) -> None:
-        """Find the answers to ask about; those that a model has written, but the text lacks, are counted."""
         before = proposals.left_out
         if self.request.answers is not None:
             self.spans = [span for span in map(self._placed, self.request.answers) if span is not None]
@@ -221,7 +219,6 @@ class Draft:
             self._rows.append((span, QuestionRow(self.number, seed, example)))
 
     def _example(self, span: AnswerSpan) -> QAExample:
-        """A span as the answer in its passage, to a question that is not known yet."""
         passage = self.passage_of(span)
         return QAExample(str(self.number), "", passage.text, "", (Answer(span.text, span.start - passage.start),))
 
@@ -238,7 +235,6 @@ class Draft:
             self.pairs += distinct if given else usable(distinct, self.dropped)
 
     def add_whole_pairs(self, generator: CandidateGenerator) -> None:
-        """In the way `end2end`: add the pairs that the model writes of each passage."""
         if self.way != "end2end" or self.request.answers is not None:
             return
         longest = generator.encoder.prompt.max_target_length
@@ -251,7 +247,6 @@ class Draft:
             self.pairs += usable(found, self.dropped)
 
     def read_back(self, reader: AnswerReader | None) -> None:
-        """Let the reader answer the questions, each about its passage."""
         if reader is None or not self.pairs:
             return
         contexts = [self.passage_of(pair.span).text for pair in self.pairs]
@@ -284,7 +279,6 @@ class Draft:
         return select(request.text, self.pairs, request.number, **options)
 
     def _placed(self, answer: str | AnswerSpan) -> AnswerSpan | None:
-        """A given answer where it stands; None where it does not."""
         text = self.request.text if self.passages else ""
         if isinstance(answer, str):
             answer = answer.strip()

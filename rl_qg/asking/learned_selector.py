@@ -128,7 +128,6 @@ class LearnedSelector:
         return chosen
 
     def warn_unless_of(self, strategy: str) -> None:
-        """Say so in the log if it has learned from questions of another strategy."""
         if self.strategy not in ("", strategy):
             log.warning(
                 "the selector has learned from questions of %s by %s, and these are of %s; train one on them with "

@@ -40,7 +40,6 @@ def generator_path(path: str | Path) -> str:
 
 
 def reader_path(path: str | Path) -> str:
-    """The folder or Hub name of a reader."""
     return _packaged(str(path), "reader", "config.json") if is_miniature(str(path)) else str(path)
 
 

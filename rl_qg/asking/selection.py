@@ -144,7 +144,6 @@ def select_for_answers(
 
 
 def _good_enough(pairs: Sequence[ProposedPair], min_score: float, dropped: Counter[str]) -> list[ProposedPair]:
-    """The best first; the others are counted in `dropped`."""
     kept = []
     for pair in pairs:
         if pair.round_trip is not None and not pair.round_trip >= MIN_ROUND_TRIP:

@@ -42,13 +42,11 @@ REPEATED = "repeated"  # as in `rl_qg.generation.sets`
 
 
 def random_choice(count: int, number: int, draws: np.random.Generator) -> list[int]:
-    """`number` of `count` indices, drawn without replacement."""
     chosen: list[int] = draws.permutation(count)[:number].tolist()
     return chosen
 
 
 def ranked(quality: Floats, number: int | None) -> list[int]:
-    """The best ones; None: all, best first."""
     order: list[int] = np.argsort(-quality, kind="stable")[:number].tolist()
     return order
 
@@ -261,7 +259,6 @@ class PassagePool:
 
 
 def with_answerability(pools: Sequence[PassagePool], reader: AnswerabilityReader) -> list[PassagePool]:
-    """The pools with the answerability of their questions, all read together."""
     texts = [text for pool in pools for text in pool.texts]
     contexts = [pool.context for pool in pools for _ in pool.questions]
     values = iter(1 - np.array(reader.impossible(texts, contexts)))

@@ -338,7 +338,6 @@ def _set_question(pool: PassagePool, row: int, rank: int, select: str) -> SetQue
 
 
 def _shortage(pool: PassagePool, found: int, number: Number, dropped: Mapping[str, int]) -> str:
-    """Why a set has fewer questions than asked for; "" where it has as many."""
     wanted = number if isinstance(number, int) else 1
     if found >= wanted:
         return ""

@@ -416,17 +416,11 @@ def augment(
 ) -> dict[str, Any]:
     """Write the augmented set: gold first, then the sampled candidates (see `rl_qg.augmentation.augment`).
 
-    Beside the output are written the report that is returned, `<output stem>.report.json` (counts, settings, hashes of
-    the inputs), and the data card, `<output stem>.card.md`. If fewer than `settings.num_samples` candidates are kept,
-    all of them are added. Called by every process.
-
-    Args:
-        questions: the candidates.
-        gold: human questions; may be empty.
-        output: `.json`, `.jsonl` or `.parquet`.
-        settings: filters have the complete options of their metrics.
-        state: the processes; None for a single process on the CPU.
-        load_metric: builds the metric that such options describe.
+    Beside the output (`.json`, `.jsonl` or `.parquet`) are written the report that is returned, `<output
+    stem>.report.json` (counts, settings, hashes of the inputs), and the data card, `<output stem>.card.md`. If fewer
+    than `settings.num_samples` candidates are kept, all of them are added. `gold` may be empty. The filters of the
+    settings have the complete options of their metrics, which `load_metric` builds. Every process calls this; without
+    a `state` it is a single one on the CPU.
     """
     # 1. Build and check everything before the first expensive step.
     questions, output = Path(questions), Path(output)
@@ -465,7 +459,6 @@ def check_inputs(output: Path, read: Iterable[str | Path]) -> None:
 
 
 def funnel_table(report: dict[str, Any]) -> str:
-    """Format the report's counts as a short table, one line for each step."""
     counts = {"candidates": report["candidates"]}
     counts |= {f"- {reason}": -count for reason, count in report["dropped"].items()}
     counts |= {step: report[step] for step in ("kept", "sampled", "gold", "written")}
@@ -479,7 +472,6 @@ def funnel_table(report: dict[str, Any]) -> str:
 def _check(
     questions: Path, gold: Examples, output: Path, settings: AugmentSettings, measures: Mapping[str, Any]
 ) -> None:
-    """Raise `InputError` for invalid settings, outputs and human questions."""
     if faults := list(settings.faults()):
         raise InputError("; ".join(f"augment.{fault}" for fault in faults))
     check_output(output, measures)

@@ -23,7 +23,6 @@ def card_path(output: Path) -> Path:
 
 
 def write_data_card(report: Mapping[str, Any], output: Path) -> Path:
-    """Write the card of a report (`rl_qg.augmentation.augment`); return its path."""
     path = card_path(output)
     with atomic_writer(path) as stream:
         stream.write(data_card(report))
@@ -31,7 +30,6 @@ def write_data_card(report: Mapping[str, Any], output: Path) -> Path:
 
 
 def data_card(report: Mapping[str, Any]) -> str:
-    """Front matter for the Hub and the text, as Markdown."""
     path = Path(report["inputs"]["questions"]["path"])
     filters = {name: given for name, given in report["settings"]["filters"].items() if given is not None}
     template = Path(__file__).with_name("data_card_template.md").read_text(encoding="utf-8")
@@ -59,13 +57,9 @@ def check_dataset_name(repository: str | None) -> None:
 def publish(card: Path, table: Path, repository: str, *, api: Any = None) -> bool:
     """Upload card and Parquet table to a Hub data set in one commit; `datasets.load_dataset(repository)` reads it.
 
-    A failed upload is one warning, since the local files are complete. Returns whether the upload succeeded.
-
-    Args:
-        card: written by `write_data_card`.
-        table: a `.parquet` of `rl_qg.augmentation.augment`.
-        repository: such as `me/squad-augmented`; created if it does not exist.
-        api: a `huggingface_hub.HfApi`; None for the default one, with the login of `hf auth login` or `HF_TOKEN`.
+    A failed upload is one warning, since the local files are complete. Returns whether the upload succeeded. The
+    `repository`, such as `me/squad-augmented`, is created if it does not exist. `api` is a `huggingface_hub.HfApi`;
+    None: the default one, with the login of `hf auth login` or `HF_TOKEN`.
     """
     try:
         api = api or HfApi()

@@ -144,7 +144,6 @@ Rules = Mapping[str, Callable[[Record], bool]]
 
 
 def no_metric(options: Mapping[str, Any]) -> Reward:
-    """The default metric loader, which cannot load any."""
     raise InputError("a filter needs a metric, and no metric loader was given; use rl-qg augment")
 
 

@@ -70,17 +70,9 @@ def similarity(first: Iterable[int], second: Iterable[int]) -> float:
 def similar_to_earlier(
     sets: TokenSets, order: Iterable[int], threshold: float, fixed: int = 0
 ) -> Iterator[tuple[int, int]]:
-    """Find the sets that are similar to an earlier one.
-
-    Args:
-        sets: sorted by rarity.
-        order: numbers of the sets, in the order of comparison.
-        threshold: Jaccard similarity (above 0) from which sets are similar.
-        fixed: sets with numbers below this are never yielded.
-
-    Yields:
-        (number, lowest number of the similar ones) of each set that is similar to an earlier set which was itself not
-        yielded.
+    """Yield (number, lowest number of the similar ones) of each set that is similar to an earlier set which was itself
+    not yielded; `order` has the numbers of the sets in the order of comparison. Sets are similar from the Jaccard
+    similarity `threshold` (above 0) on; they are sorted by rarity. Those with numbers below `fixed` are never yielded.
     """
     index: dict[int, array[int]] = defaultdict(lambda: array("Q"))
     for number in order:
@@ -140,7 +132,6 @@ class NearDuplicates(SetFilter):
         self._add(record)
 
     def dropped(self) -> Iterator[tuple[int, str]]:
-        """Compare human questions first, then candidates from best to worst."""
         self._sets.sort_by_rarity()
         # The sets of each group: human questions, then candidates from best to worst.
         order = np.concatenate([np.arange(self._gold), self._gold + self._ranking.best_first()])

@@ -67,7 +67,6 @@ class LanguageFilter(RowFilter):
         return [(bool(fault), f"language={fault}")]
 
     def language_of(self, record: Record) -> str:
-        """The code of a record's language; "" where it is not known."""
         if self.language.casefold() != AUTO:
             return code_of(self.language)
         given = record.get("language")
@@ -230,7 +229,6 @@ class WellFormed(LanguageFilter):
 
 
 def is_balanced(text: str) -> bool:
-    """Whether brackets close in order, and double quotes come in pairs."""
     expected = []  # closing brackets, innermost last
     for character in text:
         if character in OPENING:
@@ -253,7 +251,6 @@ def repeats_itself(question: str, context: str, length: int) -> bool:
 
 
 def _ngrams(words: list[str], length: int) -> Counter[tuple[str, ...]]:
-    """How often each n-gram of `length` words occurs; occurrences may overlap."""
     return Counter(tuple(words[i : i + length]) for i in range(len(words) - length + 1))
 
 

@@ -27,10 +27,7 @@ from rl_qg.text.question_types import TYPE_TABLES, TYPES, question_type
 
 @dataclass
 class Cap(SetFilter):
-    """Keeps at most `per_answer` candidates of an answer span and `per_context` of a passage, the best `by` first.
-
-    Candidates are kept from best to worst, until the cap of their answer or passage is reached.
-    """
+    """Keeps at most `per_answer` candidates of an answer span and `per_context` of a passage, the best `by` first."""
 
     per_answer: int | None = None
     per_context: int | None = None
@@ -56,7 +53,6 @@ class Cap(SetFilter):
         self._passages.append(passage_hash64(record))
 
     def dropped(self) -> Iterator[tuple[int, str]]:
-        """Candidates whose answer or passage has reached its cap."""
         answers, passages = Counter[int](), Counter[int]()
         for row in self._ranking.best_first():
             answer, passage = self._answers[row], self._passages[row]
@@ -111,7 +107,6 @@ class TypeBalance(SetFilter):
         self._types.append(TYPES.index(question_type(record["question"], self.language)))
 
     def dropped(self) -> Iterator[tuple[int, str]]:
-        """The worst candidates of each type that has too many."""
         counts = {TYPES[number]: count for number, count in Counter(self._types).items()}
         remaining = self._capped_counts(counts) if self.shares is None else _exact_counts(self.shares, counts)
         for row in self._ranking.best_first():
@@ -194,7 +189,6 @@ class RewardFilter(SetFilter):
         return tuple(reason for limit, reason in zip(limits, self.reasons, strict=True) if limit is not None)
 
     def measure(self, resources: FilterResources) -> CandidateMeasure | None:
-        """The metric's scores; a candidate on which the metric fails has none."""
         if self.field is not None:
             return None
         if not isinstance(self.metric, Mapping):
@@ -222,7 +216,6 @@ class RewardFilter(SetFilter):
         self._passages.append(passage_hash64(record))
 
     def dropped(self) -> Iterator[tuple[int, str]]:
-        """First those without a reward or with too low a one; then, of the others of each passage, the worst."""
         values, indices = self._ranking.values, self._ranking.indices
         good = []
         for row in self._ranking.best_first():

@@ -255,9 +255,6 @@ def _row(
     }
 
 
-# --- For people ---
-
-
 def column_labels(results: Sequence[ModelScore]) -> dict[tuple[str, str, str], str]:
     """The name of each metric, signature and form on the page: with a number where one metric has several signatures.
 

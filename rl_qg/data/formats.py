@@ -128,7 +128,6 @@ def first_line(error: Exception) -> str:
 
 
 def json_line_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
-    """The objects of a JSON lines file; blank lines are skipped."""
     with open_binary(path) as stream:
         for number, line in enumerate(complete_lines(stream, path), 1):
             if line.strip():

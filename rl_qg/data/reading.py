@@ -120,7 +120,6 @@ def read_examples(
 
 
 def source_names(sources: Any) -> list[str]:
-    """The sources of a setting or argument that holds one, several or none."""
     if not sources:
         return []
     several = isinstance(sources, Iterable) and not isinstance(sources, str | Path)
@@ -128,7 +127,6 @@ def source_names(sources: Any) -> list[str]:
 
 
 def report_line(report: Mapping[str, Any]) -> str:
-    """What reading did (see `QAData`), as one line for the log."""
     kept = f"{report['role']} data: {report['kept']:,} of {report['read']:,} records"
     changes = [f"{name.replace('_', ' ')} {report[name]['count']:,}" for name in _CHANGES if report[name]["count"]]
     drops = [f"dropped {part['count']:,} ({reason})" for reason, part in report["dropped"].items()]
@@ -136,7 +134,6 @@ def report_line(report: Mapping[str, Any]) -> str:
 
 
 def malformed_line(source: Any, faults: Sequence[str]) -> str:
-    """How many records of a source are malformed and left out, and what is wrong with the first, for the log."""
     return "; ".join([f"{source}: malformed records left out: {len(faults):,}", *_first_faults(faults)])
 
 

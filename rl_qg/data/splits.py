@@ -162,7 +162,6 @@ def training_spans(settings: DataSettings) -> ExampleStream:
 
 
 def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = False) -> reading.QAData:
-    """All examples of one role; the counts are logged."""
     source = _source(settings, role)
     if source == WORLD:
         examples = list(_corpus_examples(settings.world, role))
@@ -265,9 +264,6 @@ def choosing_passages(examples: Sequence[QAExample], seed: int) -> frozenset[byt
     passages = {passage_hash(one.context): passage_key(one.context) for one in examples}
     half = sorted(passages, key=lambda passage: seeded_rank(seed, passage))[: len(passages) // 2]
     return frozenset(passages[passage] for passage in half) if len(half) >= FEWEST else frozenset()
-
-
-# --- answer spans: what questions are generated for
 
 
 def answer_spans(examples: Sequence[QAExample]) -> list[QAExample]:

@@ -56,9 +56,6 @@ LOOKED_AT = 200  # rows from which the language of a file is found
 MOSTLY = 0.9  # share of a question's letters from which on it is in a script
 
 
-# --- In which language questions are: whether in the one that was wanted, mostly that of the passages
-
-
 def language_of_files(settings: EvaluateSettings) -> str:
     """The language that the questions should be in: that of the settings, or that of most of the first rows of the
     first file: of their passages; where these do not tell, of their references, then of the questions themselves;
@@ -100,9 +97,6 @@ def language_shares(rows: Sequence[MetricRow], language: str) -> dict[str, Any]:
         "undecided": found[""] / count,
         "others": {code: number for code, number in found.most_common() if code not in ("", language)},
     }
-
-
-# --- The evaluation
 
 
 def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path) -> dict[str, Any]:
@@ -167,7 +161,6 @@ def sources_of(settings: EvaluateSettings, *more: str) -> dict[str, QuestionTabl
 
 
 def _named_inputs(predictions: Any, columns: Set[str]) -> dict[str, Any]:
-    """A mapping as it is, others by their stems."""
     if isinstance(predictions, Mapping) and predictions:
         if predictions.keys() <= columns:
             return {Path(str(next(iter(predictions.values())))).name.partition(".")[0]: predictions}
@@ -254,9 +247,6 @@ def _scored(
 
 def _has_corpus_form(metric: Reward) -> bool:
     return hasattr(metric, "statistics") and hasattr(metric, "corpus")
-
-
-# --- For people ---
 
 
 def _facts(record: Mapping[str, Any]) -> list[str]:

@@ -45,9 +45,6 @@ Columns = dict[tuple[str, str], Floats]
 """Values of the passages by metric and part; NaN where a passage has none."""
 
 
-# --- Files of pairs, by passage: those of a system, and those that people wrote
-
-
 @dataclass
 class PairFile:
     """The pairs of a system by passage (its hash), in the order of the file; `dropped` counts what is no pair."""
@@ -132,9 +129,6 @@ class HumanPairs(HumanSources):
             raise InputError(f"{self}: holds no question with an answer; check the file")
 
 
-# --- All pairs of a file about a passage against all human pairs about it
-
-
 @dataclass(frozen=True)
 class PairSets:
     """For each passage, in the same order: its text, the human pairs, and the pairs of each file (maybe none).
@@ -172,7 +166,6 @@ def pair_sets(files: Mapping[str, PairFile], human: HumanPairs, *, every_passage
 
 
 def pair_counts(sets: PairSets, name: str) -> dict[str, Any]:
-    """What a file has, on the passages that count."""
     pairs = sets.predictions[name]
     answers = [(answer, context) for group, context in zip(pairs, sets.contexts, strict=True) for _, answer in group]
     return {
@@ -278,7 +271,6 @@ def _tests(draws_of: Mapping[str, Columns], draws: PassageDraws) -> Rows:
 
 
 def evaluate_pairs(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path) -> None:
-    """Compare the pairs of every file with the human ones, and write the results to `folder`."""
     sources = sources_of(settings, FIELD)
     human = HumanPairs(settings.references, settings.references_split)
     files = {name: read_pair_file(source) for name, source in sources.items()}
@@ -299,9 +291,6 @@ def evaluate_pairs(metrics: Mapping[str, Reward], settings: EvaluateSettings, fo
     page = Page("evaluate", " · ".join(files), _facts(record), _tables(record), record["signatures"])
     write_results(folder, "evaluate", record, page, {name: record[name] for name in ("scores", "tests")})
     log.info("%s\ndone: open %s", as_text(page), folder / "evaluate.html")
-
-
-# --- For people ---
 
 
 def _facts(record: Mapping[str, Any]) -> list[str]:

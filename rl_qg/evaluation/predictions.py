@@ -178,7 +178,6 @@ def test_table(title: str, rows: Rows, columns: Sequence[str], pair: str, note: 
 
 
 def _forms(predictions: Predictions, corpus: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Every metric, with each form of its score."""
     for metric in predictions.scores:
         yield metric, MEAN
         if metric in corpus:

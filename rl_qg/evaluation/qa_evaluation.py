@@ -109,9 +109,6 @@ def _system(system: System) -> dict[str, Any]:
     return {"em": float(system.table(EM).mean()), "f1": float(system.table(F1).mean()), "files": files}
 
 
-# --- Correlation with metrics ---
-
-
 def metric_values(sources: Sequence[Path], names: Sequence[str]) -> dict[tuple[str, str], dict[str, float]]:
     """For each metric and form the values of the systems `names` in evaluate.json files, higher for better."""
     values: dict[tuple[str, str], dict[str, float]] = {}
@@ -183,9 +180,6 @@ def few_systems(count: int) -> str:
     return f"{count} systems{few}. Intervals draw passages and seeds of the readers; they hold these systems fixed."
 
 
-# --- For people ---
-
-
 def qa_page(record: Mapping[str, Any]) -> Page:
     gold = record["gold"]
     facts = [f"Scored on {gold['questions']:,} human questions about {gold['passages']:,} passages."]
@@ -220,11 +214,7 @@ def _correlation_lines(rows: Rows) -> list[dict[str, str]]:
     return joined_rows(rows, ("metric", "form", "with"), cells)
 
 
-# --- The stage ---
-
-
 def evaluate_by_readers(settings: Settings, output: Path) -> None:
-    """Train readers on the questions of each generator, score them on human ones, and write record and page."""
     options = settings.qa_evaluate
     named, earlier = named_files(options.questions), options.evaluations
     sources = [earlier] if isinstance(earlier, str) else earlier or ()

@@ -107,14 +107,11 @@ def grouped_rows(rows: Sequence[MetricRow], level: str, aggregation: str) -> lis
     """The rows that lmqg scores: one for each distinct sentence or passage (in lower case), in the order of their
     first rows, against all human questions about it.
 
+    `level` is answer (the rows as they are), sentence or paragraph; `aggregation` says which of a group's questions is
+    scored: first, last, long, short or middle (of the questions by length in bytes the one after half of them).
+
     Source: asahi417/lm-question-generation, `automatic_evaluation.py`. The published tables of question generation are
     of level `sentence`, with the first question of each sentence.
-
-    Args:
-        rows: with their references.
-        level: answer (the rows as they are), sentence or paragraph.
-        aggregation: which of a group's questions is scored: first, last, long, short or middle (of the questions by
-            length in bytes the one after half of them).
     """
     for row in rows:
         if not row.references:

@@ -56,7 +56,6 @@ Questions = Sequence[Sequence[str]]
 
 
 def is_set(row: TableRow) -> bool:
-    """Whether a row holds the questions of a passage, and not one question."""
     return "questions" in row.fields and not isinstance(row.fields.get("question"), str)
 
 
@@ -85,9 +84,6 @@ def rows_of_set(
         for number, question in enumerate(questions, 1)
     ]
     return rows, BY_PASSAGE if gold is not None and found else ""
-
-
-# --- What sets are like beside their agreement with human ones
 
 
 def asked_sentences(questions: Sequence[str], context: str) -> list[int | None]:
@@ -193,9 +189,6 @@ def _correlation(first: Floats, second: Floats, draws: PassageDraws) -> Floats:
     return _ratio(xy - x * y, np.sqrt(np.where(spread > 1e-12, spread, 0.0)))
 
 
-# --- people against people, and selectors against the oracle
-
-
 def halves(references: Questions, contexts: Sequence[str], seed: int) -> list[tuple[int, list[str], list[str]]]:
     """For each passage with two or more human questions its number and two halves of them, drawn by the seed and the
     passage; with an odd number the second, which counts as the references, has one more.
@@ -233,9 +226,6 @@ def gap_rows(metric: str, scores: Mapping[str, Floats], ends: tuple[str, str], d
     for name, values in means.items():
         if name not in ends:
             yield _row(name, metric, GAP, _ratio(values - low, whole), draws)
-
-
-# --- All questions of a file about a passage against all human ones
 
 
 QuestionLists = list[list[str]]

@@ -61,7 +61,6 @@ _PATTERNS: dict[str, list[str]] = packaged_yaml(__file__, "answer_rules.yaml")
 
 
 def _pattern(name: str, flags: int = 0, **parts: str) -> re.Pattern[str]:
-    """A pattern of the file, with `parts` in the places of their names."""
     parts |= {part: _PATTERNS[part][0] for part in ("day", "figure", "year")}
     text = "|".join(_PATTERNS[name])
     return re.compile(re.sub(r"<(\w+)>", lambda match: parts[match[1]], text), flags)
@@ -126,9 +125,6 @@ def _is_english(words: Sentences) -> bool:
     return bool(texts) and sum(text in CLOSED for text in texts) / len(texts) >= ENGLISH
 
 
-# --- Patterns for any language ---
-
-
 def _patterns(text: str) -> Iterator[Span]:
     for span in _matches("date", _DATE, text):
         if not _MONTH_ALONE.fullmatch(text[span.start : span.end].strip(" .")):
@@ -172,9 +168,6 @@ def _numbers_in_words(sentence: Sequence[Token]) -> Iterator[Span]:
         yield _span("number", sentence[first].start, sentence[index - 1].end, index - first)
 
 
-# --- Names: words with capitals ---
-
-
 def _is_capital(token: Token) -> bool:
     return token.text[0].isupper()
 
@@ -189,7 +182,6 @@ def _seen_inside(words: Sentences) -> dict[str, bool]:
 
 
 def _names(sentence: Sequence[Token], inside: dict[str, bool], english: bool, language: str) -> Iterator[Span]:
-    """Sequences of words with capitals, with the particles and numbers that belong to them."""
     first = next((index for index, token in enumerate(sentence) if token.text[0].isalnum()), 0)
     index = 0
     while index < len(sentence):
@@ -255,9 +247,6 @@ def _without_suffix(token: Token, language: str) -> int:
     return token.end if cut is None else token.start + cut.start()
 
 
-# --- English noun chunks ---
-
-
 def _english_chunks(sentence: Sequence[Token]) -> Iterator[Span]:
     """Runs of words of the open classes after a determiner, preposition, conjunction or verb."""
 
@@ -297,9 +286,6 @@ def _is_verb(word: str, index: int, is_last: bool, before: str, after: str) -> b
     modifies = not is_last and (index > 0 or before in DETERMINERS or before in PREPOSITIONS | CONJUNCTIONS | {","})
     names = word.endswith("ing") and is_last and (before in DETERMINERS or index > 0)
     return not (modifies or names)
-
-
-# --- Other languages: dates, numbers with their units, and chunks between common words ---
 
 
 def _of_language(text: str, words: Sentences, language: str) -> Iterator[Span]:

@@ -49,15 +49,12 @@ def beam_search(
     *,
     starts: Tensor | None = None,
 ) -> Beams:
-    """Search with `beams` beams for each context in one batch, by the model's distribution alone.
+    """Search with `beams` beams, n, for each context in one batch, by the model's distribution alone; all are
+    returned.
 
-    Args:
-        model: an encoder-decoder in eval mode for which `shared_attention.share_passages` was true.
-        encoder_states: (b, s, h), the encoder's output.
-        attention_mask: (b, s).
-        beams: n; all of them are returned.
-        max_new_tokens: maximum length of a question in tokens, the end token included.
-        starts: (b, p), what the decoder reads before the questions; by default the start token.
+    The model is an encoder-decoder in eval mode for which `shared_attention.share_passages` was true. `encoder_states`
+    (b, s, h), `attention_mask` (b, s). `max_new_tokens` counts the end token. `starts` (b, p) is what the decoder
+    reads before the questions; by default the start token.
     """
     special = SpecialTokens.of(model)
     starts = special.starts(starts, encoder_states)

@@ -64,7 +64,6 @@ class SpecialTokens:
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> "SpecialTokens":
-        """Read them from the model's generation config."""
         config: GenerationConfig = model.generation_config
         end = config.eos_token_id
         return cls(
@@ -157,22 +156,15 @@ def decode(
 
     All rows of a context begin with the same tokens, so the first step is computed once per context, and its cache of
     tokens is then copied to the rows. The keys and values of the cross attention stay one copy for each context, where
-    the model can share them (`rl_qg.generation.sharing`), until rows that have ended are removed from the
-    batch, which happens when they are enough to be worth copying the cache.
+    the model can share them (`rl_qg.generation.sharing`), until rows that have ended are removed from the batch, which
+    happens when they are enough to be worth copying the cache.
 
-    Args:
-        model: an encoder-decoder in eval mode (rollouts use no dropout).
-        encoder_states: (b, s, h), the encoder's output, computed once by the caller.
-        attention_mask: (b, s).
-        rules: limits of length, and rules that change the distribution.
-        draws: (b, k, max_new_tokens) random numbers in [0, 1).
-        greedy: whether to decode greedy questions.
-        logprobs: whether to sum the log-probabilities of the tokens.
-        compact: whether rows that have ended leave the batch, which saves time. The others are then computed in
-            another way, which changes their last digits.
-        starts: (b, p), what the decoder reads before the questions; by default the start token. No part of the
-            questions: neither the rules nor the log-probabilities count these tokens (of the rules' history, the last
-            stands for the start token).
+    The model is an encoder-decoder in eval mode (rollouts use no dropout). `encoder_states` (b, s, h),
+    `attention_mask` (b, s), `draws` (b, k, max_new_tokens) in [0, 1). With `logprobs` the log-probabilities of the
+    tokens are summed. With `compact` rows that have ended leave the batch, which saves time; the others are then
+    computed in another way, which changes their last digits. `starts` (b, p) is what the decoder reads before the
+    questions; by default the start token. Neither the rules nor the log-probabilities count these tokens (of the
+    rules' history, the last stands for the start token).
     """
     with sharing_passages(model):
         return _decode(model, encoder_states, attention_mask, rules, draws, greedy, logprobs, compact, starts)
@@ -293,7 +285,6 @@ def _ended(tokens: Tensor, special: SpecialTokens, logprobs: Tensor | None) -> D
 
 
 def concatenate(parts: Sequence[Rollout], pad: int) -> Rollout:
-    """The rollouts of consecutive contexts as one rollout."""
     if len(parts) == 1:
         return parts[0]
     greedy = [part.greedy for part in parts if part.greedy is not None]

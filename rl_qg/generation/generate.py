@@ -69,7 +69,6 @@ class Reranker:
 
     @property
     def name(self) -> str:
-        """Of the reward: the first part of its signature."""
         return self.signature.partition("|")[0]
 
     def ranked(self, examples: Sequence[QAExample], groups: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
@@ -119,17 +118,10 @@ def generate(
     """Write `settings.num_beams` (or `num_samples`) candidates for each example, or the best `settings.keep` of them,
     to `output`, and return the number of its lines. Every process calls this.
 
-    Args:
-        model_path: folder or Hub name of the generator.
-        examples: passages with answers.
-        output: the file of questions.
-        settings: how to decode.
-        seed: of the samples.
-        state: the processes.
-        sources: SHA-256 of the files that the examples come from.
-        accept_changed_data: whether `output` is continued although a source has changed.
-        reranker: orders the candidates, each of which then has its `reward` in the file; None: their probability does.
-        language: as for `CandidateGenerator`.
+    `model_path` is a folder or Hub name, the `seed` that of samples. `sources` has the SHA-256 of the files that the
+    examples come from; with `accept_changed_data` `output` is continued although one has changed. A `reranker` orders
+    the candidates, each of which then has its `reward` in the file; None: their probability does. `language` is as for
+    `CandidateGenerator`.
     """
     examples = ByLength(examples)
     count = settings.candidates

@@ -122,17 +122,12 @@ def merge_lora(model: nn.Module) -> PreTrainedModel:
     return merged
 
 
-# --- Models
-
-
 def load_generator(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load an encoder-decoder or a causal model, as its config says."""
     config, _ = _config_and_tokenizer(path)
     return load_seq2seq(path) if config.is_encoder_decoder else load_causal(path)
 
 
 def check_model(path: str) -> None:
-    """Check what can be checked of a model without its weights."""
     _config_and_tokenizer(path)
 
 

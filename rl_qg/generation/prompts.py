@@ -191,7 +191,6 @@ class Prompt:
 
     @classmethod
     def stored(cls, folder: str | Path) -> "Prompt | None":
-        """The prompt in a model's folder; None where there is none."""
         path = Path(folder) / PROMPT_FILE
         if not os.path.exists(path):  # unlike pathlib, no error for a name too long
             return None
@@ -258,7 +257,6 @@ def _unit_of(row: QAExample) -> Unit | None:
 
 
 def type_token(row: QAExample) -> str:
-    """The token of the type of questions that a row asks for; "" for other rows."""
     unit = _unit_of(row)
     return TYPE_TOKENS[unit.type] if unit is not None and unit.type is not None else ""
 

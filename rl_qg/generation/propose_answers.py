@@ -97,7 +97,6 @@ class GeneratedAnswers:
 
 
 def load_generated_answers(path: str, limit: int | None, *, device: torch.device) -> GeneratedAnswers:
-    """The answers of the generator in a folder, for `answers.method=generator`."""
     if not path:
         raise InputError("answers.generator has no value; give a model trained with model.task=answers or multitask")
     generated = GeneratedAnswers(CandidateGenerator(path, device=device, rows=BEAMS * ROWS), limit)

@@ -44,9 +44,6 @@ ORDERED_TOGETHER = 16  # rows
 log = logging.getLogger(__name__)
 
 
-# --- texts
-
-
 def join_questions(questions: Iterable[str]) -> str:
     return f" {QUESTION} ".join(escape(question, "sets") for question in questions)
 
@@ -56,9 +53,6 @@ def question_parts(text: str) -> list[str]:
     "". Nothing for a blank text.
     """
     return [unescape(part, "sets").strip() for part in text.split(QUESTION)] if text.strip() else []
-
-
-# --- units
 
 
 def units_of(
@@ -99,26 +93,19 @@ def unit_row(key: str, unit: Unit) -> TaskRow:
     return TaskRow(name, "", unit.context, "", (), task="sets", unit=unit)
 
 
-# --- rows to learn from
-
-
 def set_rows(
     granularity: str, mode: str, examples: Sequence[QAExample], *, order: str = "position", seed: int = 0
 ) -> list[TaskRow]:
-    """The rows of a strategy: `one2many` one for each unit that has questions, `one2one` one for each question. Units
-    are in the order of their passages, then of their places.
+    """The rows of a strategy (`GRANULARITIES`, `MODES`): `one2many` one for each unit that has questions, `one2one`
+    one for each question. Units are in the order of their passages, then of their places. The first answer of an
+    example says where its question belongs.
 
     A question that is asked twice about a unit (case and white space make no difference) counts once. Examples without
     a question give one row with nothing to write for each unit that holds an answer, in both modes; at the level of
     types none, since their type is unknown. Both are counted in the log.
 
-    Args:
-        granularity: one of `GRANULARITIES`.
-        mode: one of `MODES`.
-        examples: questions with their answers, of which the first says where a question belongs.
-        order: of the questions of a unit: `position` (of their answers, then that of the examples) or `shuffle` (drawn
-            by the `seed` for each passage). For `best`, `in_order_of_model` orders the rows of `position` anew.
-        seed: of `shuffle`.
+    The `order` of the questions of a unit is `position` (of their answers, then that of the examples) or `shuffle`
+    (drawn by the `seed` for each passage). For `best`, `in_order_of_model` orders the rows of `position` anew.
     """
     choices = (granularity, GRANULARITIES), (mode, MODES), (order, ORDERS)
     for name, (value, known) in zip(("granularity", "mode", "order"), choices, strict=True):
@@ -231,13 +218,9 @@ def question_pool(
     Random numbers depend on `seed` and the unit alone, so the other units change a pool at most where the rounding of
     padded batches does; the texts of fewer candidates are the first of those of more.
 
-    Args:
-        generator: trained with `model.task=sets`.
-        units: of its granularity.
-        candidates: texts for each unit, one greedy and the others samples; None: for `one2one` those of the paper
-            (`CANDIDATES`), for `one2many` the greedy one.
-        top_p: the share of probability that samples are drawn from.
-        seed: of the samples.
+    The generator is of `model.task=sets`, the units of its granularity. Of the `candidates` of a unit one is greedy,
+    the others are samples from the share `top_p` of probability; None: for `one2one` as many as in the paper
+    (`CANDIDATES`), for `one2many` the greedy one.
     """
     _check_generator(generator, units)
     prompt = generator.encoder.prompt
@@ -303,9 +286,6 @@ def _pool(generator: CandidateGenerator, row: TaskRow, texts: Sequence[tuple[Ten
                 place = (unit.start, unit.end, unit.type)
                 pool.append(PooledQuestion(question, *place, part.logprob, part.tokens, rank))
     return pool
-
-
-# --- the order in which a model itself would write the questions of a set
 
 
 def in_order_of_model(rows: Sequence[TaskRow], generator: CandidateGenerator, granularity: str) -> list[TaskRow]:

@@ -27,10 +27,8 @@ PROJECTIONS = frozenset({"k_proj", "v_proj", "k", "v", "key", "value"})
 
 
 def share_passages(model: PreTrainedModel) -> bool:
-    """Prepare the model for decoding with shared passages; return False and leave it unchanged if its type is not
-    supported.
-
-    Everything else that the model computes stays the same.
+    """Prepare the model for decoding with shared passages, which changes nothing else that it computes; return False
+    and leave it unchanged if its type is not supported.
     """
     config = model.config
     pair = config.model_type == "encoder-decoder" and config.decoder.model_type in DECODERS
@@ -41,7 +39,6 @@ def share_passages(model: PreTrainedModel) -> bool:
 
 
 def is_sharing(model: PreTrainedModel) -> bool:
-    """Whether the model is prepared."""
     return bool(model.config._attn_implementation == SHARED)
 
 

@@ -37,9 +37,6 @@ TYPE_TOKENS = {kind: f"<{kind}>" for kind in NINE_TYPES}  # stand before an inpu
 log = logging.getLogger(__name__)
 
 
-# --- texts
-
-
 def escape(text: str, task: str = "pairs") -> str:
     """`text` without anything that a model of the task reads as one of its tokens; `unescape` gives it back."""
     return re.sub(rf"<(\\*)({_words_of(task)})>", r"<\\\1\2>", text)
@@ -81,9 +78,6 @@ def parse_answers(text: str) -> list[str]:
     return [part for text in text.replace(PAIR, ANSWER).split(ANSWER) if (part := unescape(text).strip())]
 
 
-# --- rows
-
-
 @dataclass(frozen=True)
 class Unit:
     """What a set of questions is asked about: characters `start` to `end` of a passage, a sentence or all of it; if
@@ -112,7 +106,6 @@ class TaskRow(QAExample):
 
 
 def task_of(row: QAExample) -> str:
-    """The task of a row; that of an example is `questions`."""
     return row.task if isinstance(row, TaskRow) else "questions"
 
 
@@ -201,7 +194,6 @@ def _answer_rows(examples: Sequence[QAExample]) -> list[QAExample]:
 
 
 def taught(row: TaskRow, text: str, sources: Sequence[QAExample]) -> TaskRow:
-    """A row with the text to write, and the examples that it is made of."""
     first = sources[0]
     return replace(row, title=first.title, question=text, sources=tuple(sources), language=first.language)
 

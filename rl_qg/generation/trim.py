@@ -112,9 +112,6 @@ def report_line(note: Json) -> str:
     )
 
 
-# --- the corpus
-
-
 def _sources(corpus: Any) -> list[str]:
     sources = [corpus] if isinstance(corpus, str) else [str(source) for source in corpus or []]
     if not sources or not all(sources):
@@ -150,9 +147,6 @@ def _what_was_read(source: Corpus) -> str:
     if not source.counts.kept:
         raise InputError(f"corpus={source.sources[0]}: holds no passage; give another file")
     return ", ".join(f"{name} {count:,}" for name, count in asdict(source.counts).items())
-
-
-# --- the tokenizer
 
 
 def kept_ids(
@@ -247,11 +241,7 @@ def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, data: Json, kept: list[i
     write_json(folder / "tokenizer_config.json", config)
 
 
-# --- the model
-
-
 def ids_in_configs(model: PreTrainedModel) -> set[int]:
-    """The token ids that the model's configurations name, such as that of the start token."""
     values = [value for config in (model.config, model.generation_config) for value in _token_ids(config).values()]
     return {number for value in values for number in (value if isinstance(value, list) else [value])}
 
@@ -265,9 +255,7 @@ def _token_ids(config: Any) -> Json:
 
 
 def trim_model(model: PreTrainedModel, kept: list[int]) -> None:
-    """Leave the model the embeddings, logits and biases of the ids `kept`, and number the ids of its configurations
-    anew.
-    """
+    """Leave the model the embeddings, logits and biases of the ids `kept`; renumber those in its configurations."""
     if model.config.model_type == "encoder-decoder":
         raise InputError("it is a pair of models with two vocabularies; trim knows models with one")
     inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()

@@ -331,7 +331,6 @@ def _entity_finder(model: str, language: str) -> tuple[EntityFinder, str]:
 def _paraphrases(
     rows: Sequence[MetricRow], settings: RobustnessSettings, folder: Path, by: Paraphraser | None, use_cpu: bool
 ) -> tuple[list[list[Paraphrase]], str]:
-    """The paraphrases of each question, and who makes them."""
     if settings.paraphrases and settings.paraphraser:
         raise InputError("give either paraphrases (pairs), or paraphraser (a model)")
     questions = [row.question for row in rows]

@@ -237,7 +237,6 @@ def _scores(
 def _tables(
     rated: RatedQuestions, ratings: PreparedRatings, second: PreparedRatings | None
 ) -> tuple[dict[str, Rows], list[Row]]:
-    """All tables, and the questions on which metrics and people differ most."""
     settings, criteria = rated.settings, ratings.criteria
     tables = analyse(rated, criteria) | {"rater_filter": [], "replication": []}
     if settings.rater_filter != NONE:

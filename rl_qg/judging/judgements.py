@@ -78,10 +78,9 @@ def criteria_of(judgements: Sequence[Judgement], wanted: Sequence[str] | None = 
 def judgement_records(path: Path, columns: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the position of each row and its record.
 
-    Args:
-        path: `.tsv`, `.csv` or `.parquet` with a header; anything else is JSON lines. All also as `.gz`.
-        columns: the name of the column of each field; of `NUMBERS` a mapping, or None where the row has the field
-            itself. A table has its numbers as text, and its texts may be blank, which is no value.
+    `.tsv`, `.csv` and `.parquet` have a header; anything else is JSON lines. All also as `.gz`. `columns` names the
+    column of each field; of `NUMBERS` it is a mapping, or None where the row has the field itself. A table has its
+    numbers as text, and its texts may be blank, which is no value.
     """
     is_table = stem_and_kind(path)[1] in ("tsv", "csv", "parquet")
     rows: Iterator[tuple[str, Mapping[str, Any]]] = (

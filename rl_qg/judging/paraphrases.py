@@ -176,7 +176,6 @@ def read_pairs(path: Path) -> dict[str, str]:
 
 
 def by_model(model: str, prefix: str, questions: Sequence[str], *, batch_size: int = 16) -> Iterator[str]:
-    """The paraphrase of each question by a seq2seq model (`seq2seq`)."""
     write = seq2seq(model, "paraphraser")
     with ProgressBar(total=len(questions), desc="paraphrase", unit="question", leave=False) as bar:
         for start in range(0, len(questions), batch_size):

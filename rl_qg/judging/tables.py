@@ -51,7 +51,6 @@ def _of(rows: Iterable[Row], **wanted: str | None) -> list[Row]:
 
 
 def _note(*parts: str, **values: Any) -> str:
-    """Notes one after another, those with values filled in."""
     return " ".join(_NOTES[part].format_map(values) if values else _NOTES[part] for part in parts)
 
 
@@ -313,7 +312,6 @@ def judgement_plots(tables: Mapping[str, Rows]) -> dict[tuple[str, str], list[Pl
 
 
 def _axes(height: float, left: float, labels: Sequence[str], xlabel: str) -> tuple[Any, Any]:
-    """A figure for one mark a line, with the labels of the lines."""
     figure, axes = new_figure(height=height + 0.3 * len(labels), left=left)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.grid(True, axis="x")

@@ -53,7 +53,6 @@ def reward_with_miniatures(settings: Settings) -> dict[str, Any]:
 
 
 def answers_with_miniature(settings: Settings) -> AnswersSettings:
-    """The settings of `answers` with a miniature as the generator replaced by its folder."""
     return replace(settings.answers, generator=in_folders(settings.answers.generator, [], settings))
 
 

@@ -230,7 +230,6 @@ FORMAT = 1  # increase it when a recipe changes, so that models cached under the
 
 
 def _model(kind: str, tokenizer: PreTrainedTokenizerFast, settings: MiniatureSettings) -> PreTrainedModel:
-    """A model of random weights in the architecture of a kind."""
     entry, width = dict(_DATA["models"][kind]), settings.hidden_size
     sizes = {"vocabulary": len(tokenizer), "width": width, "inner": 4 * width, "head": width // 4}
     sizes |= {"layers": settings.layers, "bos": tokenizer.bos_token_id, "eos": tokenizer.eos_token_id}

@@ -29,7 +29,6 @@ class ReportedMean:
 
     @property
     def excludes_zero(self) -> bool | None:
-        """Whether the interval leaves out 0; None without an interval."""
         if self.low is None or self.high is None:
             return None
         return self.low > 0 or self.high < 0

@@ -177,7 +177,6 @@ def check_folder(output: str, example: str, *, name: str, key: str = "signatures
 
 
 def as_text(page: Page) -> str:
-    """The page as Markdown whose columns line up."""
     parts = [f"# {_line(page.title)}", *page.facts]
     for table in page.tables:
         parts += [f"## {_line(table.title)}", *([table.note] if table.note else []), text_table(table.rows)]

@@ -104,7 +104,6 @@ def read_json(path: Path) -> Any:
 
 
 def packaged_yaml(module: str, name: str) -> Any:
-    """The content of a YAML file beside a module of this package (`__file__`)."""
     text = Path(module).with_name(name).read_text(encoding="utf-8")
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 

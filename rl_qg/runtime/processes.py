@@ -31,7 +31,6 @@ LAUNCHER_VARIABLES = frozenset(
 
 
 def available_cores() -> int:
-    """How many cores this process may use, at least 1."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -190,11 +189,8 @@ class OutOfMemoryRetry:
 
     A part that does not fit is halved until it does. The size that fitted is kept for later calls, so memory runs out
     once and not in every batch. Only for functions whose result for a row does not depend on the other rows, and that
-    do not communicate with other processes.
-
-    Args:
-        title: what is computed, for the log.
-        remedy: what the user can do when a single row does not fit.
+    do not communicate with other processes. The log names the `title`, and as the `remedy` what the user can do when a
+    single row does not fit.
     """
 
     def __init__(self, title: str, remedy: str) -> None:

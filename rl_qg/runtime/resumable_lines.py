@@ -172,16 +172,10 @@ class Work(Generic[Row]):
     """Rows of which each becomes lines of a file, batch by batch, and what the same command needs to go on after a
     kill: which line belongs to which row.
 
-    Args:
-        lines: the file.
-        batch_size: rows in a batch.
-        title: what is done, for the bar.
-        unit: what a row is, for the bar.
-        is_about: whether line number k (from 0) of a row can be this text. A text without a line feed was cut off
-            anywhere. None where the command finds the position itself.
-        lines_per_row: number of lines of every row; None where it varies and may be 0. Then a batch is known to be
-            whole once a line about a later row follows.
-        row_name: what a row is, for error messages; "" as in the bar.
+    `title` and `unit` (what a row is) are for the bar, `row_name` for error messages; "" as in the bar. `is_about`
+    says whether line number k (from 0) of a row can be this text; a text without a line feed was cut off anywhere.
+    None where the command finds the position itself. `lines_per_row` is None where the number varies and may be 0:
+    then a batch is known to be whole once a line about a later row follows.
     """
 
     lines: ResumableLines
@@ -242,18 +236,13 @@ class Work(Generic[Row]):
         total: int,
         state: PartialState,
     ) -> None:
-        """Cut the file at `position` and add the lines of `rows`, batch by batch, with a progress bar.
+        """Cut the file at `position` and add the lines of `rows`, those after it, batch by batch, with a progress bar
+        of the `total`, which counts the rows before it too.
 
-        Every process reads all rows and works on one batch in each round; the main process writes. The batches, and
-        with them the lines, are therefore those of a single process. The lines of a round are on disk before the next.
-        Where `lines_of` raises `InputError` in one process, or the disk is full, it is raised in every process.
-
-        Args:
-            rows: the rows after the position, the same on every process.
-            lines_of: the lines of one batch, each with its line feed.
-            position: where to continue.
-            total: number of rows, those before the position included.
-            state: the processes; all of them call this.
+        Every process calls this, reads the same rows and works on one batch in each round; the main process writes.
+        The batches, and with them the lines, are therefore those of a single process. The lines of a round are on disk
+        before the next. `lines_of` gives the lines of one batch, each with its line feed. Where it raises `InputError`
+        in one process, or the disk is full, it is raised in every process.
         """
         path, title, unit = self.lines.path, self.title, self.unit
         if position.rows:

@@ -71,7 +71,6 @@ def fleiss_kappa(ratings: Ratings, draws: PassageDraws | None = None) -> Statist
 
 
 def agreement_of(ratings: Ratings, draws: PassageDraws | None = None) -> dict[str, Statistic]:
-    """Krippendorff's α at each level and Fleiss' κ, by name."""
     alphas = {f"Krippendorff's α, {level}": krippendorff_alpha(ratings, level, draws) for level in LEVELS}
     return {**alphas, "Fleiss' κ": fleiss_kappa(ratings, draws)}
 

@@ -53,13 +53,11 @@ def widening(units: float, level: float = 0.95, degrees: float | None = None) ->
 
 
 def spread_factor(units: float) -> float:
-    """√(n / (n - 1)) for n units, 1 for infinitely many."""
     known = max(units, 2.0)
     return 1.0 if isinf(known) else float(np.sqrt(known / (known - 1)))
 
 
 def degrees_of(units: float, degrees: float | None) -> float:
-    """`degrees`, by default one less than the units."""
     return max(units, 2.0) - 1 if degrees is None else degrees
 
 

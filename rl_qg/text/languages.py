@@ -83,9 +83,6 @@ def code_of(name: str) -> str:
     return _THREE_LETTERS.get(first, first)
 
 
-# --- Which language ---
-
-
 def language_of(texts: str | Iterable[str]) -> str:
     """Return the code of the language in which most of the texts are; "" where they do not tell.
 
@@ -134,9 +131,6 @@ def _common_words(code: str) -> frozenset[str]:
 
 def words_of(text: str, language: str = "") -> list[str]:
     return normalised_words(lower(text, language))
-
-
-# --- Rules ---
 
 
 def length_in_words(text: str, language: str) -> float:
@@ -208,9 +202,6 @@ def without_ending(word: str, language: str) -> str:
         if word.endswith(ending) and len(word) > len(ending) + (len(ending) == 1):
             return word[: -len(ending)]
     return word
-
-
-# --- Scripts: Latin, Cyrillic, Arabic, Han and so on ---
 
 
 def scripts(text: str) -> Counter[str]:
