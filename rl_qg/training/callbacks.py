@@ -97,7 +97,7 @@ class KLCoefficient(TrainerCallback, ExportableState):
 
 class EqualRewards(TrainerCallback):
     """Warns once when all rewards of the first updates of the self-critical stage are equal: they teach nothing.
-    `boundary` returns the step at which the stage starts, here and below.
+    `boundary` returns the step at which the stage starts.
     """
 
     UPDATES = 10
@@ -113,6 +113,7 @@ class EqualRewards(TrainerCallback):
                 self._limits = min(lowest, float(finite.min())), max(highest, float(finite.max()))
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        # After the tenth update of the stage, or the last one if there are fewer.
         if state.global_step != min(self.boundary() + self.UPDATES, state.max_steps) or not state.max_steps:
             return
         lowest, highest = zip(*gather_object([self._limits]), strict=True)
@@ -127,7 +128,7 @@ class EqualRewards(TrainerCallback):
 
 class HackingReport(TrainerCallback):
     """Says in one line at the end that the reward rose while held-out measures fell, by the rule of the report
-    (`rl_qg.scoring.held_out`).
+    (`rl_qg.scoring.held_out`). `boundary` returns the step at which the self-critical stage starts.
     """
 
     def __init__(self, boundary: Callable[[], int]) -> None:
@@ -152,7 +153,7 @@ class HackingReport(TrainerCallback):
 class HeldOutStopping(TrainerCallback):
     """Ends a stage when a held-out measure has not improved for `patience` evaluations, and calls `keep`, which saves
     the model, at each new best value. It reads only the trainer's log history, which checkpoints store, so a resumed
-    run continues the count.
+    run continues the count. `boundary` returns the step at which the stage started.
     """
 
     def __init__(

@@ -85,13 +85,19 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
     def prompt(self) -> Prompt:
         return Prompt(**_values_of(Prompt, self))
 
-    def scorer_of(self, reward: Reward | None, name: str = "reward") -> RewardScorer | None:
-        """What scores the texts of this task by a reward; only the one that is optimised credits single questions."""
+    def scorer_of(self, reward: Reward | None, *, optimised: bool = True) -> RewardScorer | None:
+        """What scores the texts of this task by a reward. Only the one that is `optimised` credits single questions of
+        a set; the other is the held-out reward.
+        """
         if reward is None:
             return None
-        credit = self.credit if name == "reward" else "whole"
         return scorer_of(
-            reward, self.task, name, credit=credit, pair_floor=self.pair_floor, answer_weight=self.answer_weight
+            reward,
+            self.task,
+            "reward" if optimised else "held-out reward",
+            credit=self.credit if optimised else "whole",
+            pair_floor=self.pair_floor,
+            answer_weight=self.answer_weight,
         )
 
     def decoding_rules(self) -> DecodingRules:

@@ -165,7 +165,7 @@ def save_stop(trainer: Any, held_out: Reward | None) -> Path:
     args, state = trainer.args, trainer.state
     folder = stop_folder(Path(args.output_dir), args.stop_after)
     if trainer.held_out_questions is None:
-        trainer.held_out_questions = HeldOutQuestions(held_out=args.scorer_of(held_out, "held-out reward"))
+        trainer.held_out_questions = HeldOutQuestions(held_out=args.scorer_of(held_out, optimised=False))
     # Not `evaluate`, whose line in the log an uninterrupted run would not have.
     output = trainer.evaluation_loop(trainer.get_eval_dataloader(), "measure", metric_key_prefix="eval")
     save_model_folder(trainer, folder)

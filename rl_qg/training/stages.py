@@ -137,14 +137,20 @@ def is_complete(settings: Settings, final: Path) -> bool:
 
 
 def complete(
-    settings: Settings, note: dict[str, Any], *rewards: Reward | None, splits: Splits | None = None, **more: Any
+    settings: Settings,
+    note: dict[str, Any],
+    reward: Reward | None,
+    held_out: Reward | None,
+    *,
+    splits: Splits | None = None,
+    **more: Any,
 ) -> None:
     """Write the note that the run is complete, with the signatures of its rewards and how many passages without
     questions took part, and publish its model; for the main process alone.
     """
     folder = Path(settings.output_dir)
-    named = zip(("reward", "held_out"), rewards, strict=True)
-    note |= {name: signature_of(metric) for name, metric in named if metric is not None}
+    named = {"reward": reward, "held_out": held_out}
+    note = note | {name: signature_of(metric) for name, metric in named.items() if metric is not None}
     if splits is not None and splits.unlabelled:
         share = exact_share(settings.scst.unlabelled_share, len(splits.gold), len(splits.unlabelled))
         note["unlabelled"] = {"examples": len(splits.unlabelled), "share": float(share)}

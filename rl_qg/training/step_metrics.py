@@ -17,7 +17,6 @@ from rl_qg.generation.decoding import Rollout
 from rl_qg.generation.tasks import shown
 from rl_qg.scoring.held_out import held_out_measures
 from rl_qg.scoring.reward_scorer import RewardScorer, ScoredRollout, finite_or_none
-from rl_qg.training.objectives import target_tokens
 
 
 class StepMetrics:
@@ -39,25 +38,17 @@ class StepMetrics:
             self._sums[name][0] += total.double() if isinstance(total, Tensor) else total
             self._sums[name][1] += weight.double() if isinstance(weight, Tensor) else weight
 
-    def add_update(
-        self,
-        scored: ScoredRollout,
-        advantage: Tensor,
-        rollout: Rollout,
-        logprobs: Tensor,
-        labels: Tensor,
-        **losses: Tensor,
+    def add_rollout(
+        self, scored: ScoredRollout, advantage: Tensor, rollout: Rollout, logprobs: Tensor, labels: Tensor
     ) -> None:
-        """Add a batch of the self-critical stage: rewards, summed losses, lengths in tokens, and the policy's entropy
-        in nats, estimated by minus the mean log-probability of the sampled tokens, which is unbiased over samples.
+        """Add a batch of the self-critical stage: rewards, lengths in tokens, and the policy's entropy in nats,
+        estimated by minus the mean log-probability of the sampled tokens, which is unbiased over samples.
         """
         assert rollout.samples is not None
         mask, gold = rollout.samples.mask, labels.ne(-100)
         if rollout.greedy is not None:
             self.add(length_greedy=(rollout.greedy.mask.sum(), len(rollout.greedy.mask)))
         self.add(
-            loss_ce=(losses["ce"], gold.sum()),
-            loss_scst=(losses["scst"], target_tokens(labels)),
             length_gold=(gold.sum(), gold.any(-1).sum()),
             length_sample=(mask.sum(), len(mask)),
             entropy=(-(logprobs * mask).sum(), mask.sum()),

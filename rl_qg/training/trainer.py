@@ -136,7 +136,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         self.logged_samples: list[dict[str, Any]] = []
         self.held_out_questions: HeldOutQuestions | None = None
         if self.scorer is not None:
-            of_held_out = args.scorer_of(held_out, "held-out reward")
+            of_held_out = args.scorer_of(held_out, optimised=False)
             self.held_out_questions = HeldOutQuestions(reward_greedy=self.scorer, held_out=of_held_out)
         self.eval_losses: list[tuple[QAExample, float]] = []
         # 4. Callbacks.
@@ -156,6 +156,8 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
                     args.stop_on, args.patience, boundary=lambda: self.boundary if args.scst_epochs else 0, keep=keep
                 )
             )
+
+    # --- the schedule of updates: functions of the step alone
 
     def row_schedule(self) -> RowSchedule:
         """The rows of every update. Without a schedule the library reads the examples in its own order."""
@@ -186,12 +188,18 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
 
     def scst_weight(self, step: int) -> float:
         """λ in the update that completes `step`."""
-        args, steps = self.args, (step, self.boundary, self.state.max_steps)
+        args = self.args
         return objectives.scst_weight(
-            *steps, schedule=args.schedule, maximum=args.lambda_max, warmup=args.lambda_warmup
+            step,
+            self.boundary,
+            self.state.max_steps,
+            schedule=args.schedule,
+            maximum=args.lambda_max,
+            warmup=args.lambda_warmup,
         )
 
     def ce_weight(self, step: int) -> float:
+        """The weight w of L_ce in the update that completes `step`."""
         return 1.0 if self.args.ce_weight == "one" else 1.0 - self.scst_weight(step)
 
     def create_scheduler(
@@ -212,6 +220,8 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
+
+    # --- the loss of an update
 
     def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Any:
         """The library's count of target tokens over all processes, in which a row without a question counts too."""
@@ -271,12 +281,13 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             loss = self.scst_weight(step) * scst.sum() + self.ce_weight(step) * ce.sum()
             if self.kl_coefficient.value > 0:
                 loss = loss + self.kl_penalty(inputs, samples, logits, logprobs)
-        losses = {"ce": ce.detach().sum(), "scst": scst.detach().sum()}
-        self.step_metrics.add_update(
-            learned.scored, learned.advantage, learned.rollout, logprobs.detach(), labels, **losses
-        )
+        self.step_metrics.add(loss_ce=(ce.detach().sum(), labels.ne(-100).sum()))
+        self.step_metrics.add(loss_scst=(scst.detach().sum(), objectives.target_tokens(labels)))
+        self.step_metrics.add_rollout(learned.scored, learned.advantage, learned.rollout, logprobs.detach(), labels)
         self.logged_samples = sample_rows(learned.scored, inputs["examples"][: self.args.samples_logged])
         return loss
+
+    # --- rollout, rewards, advantages
 
     def kept_rollout(self, step: int) -> LearnedRollout | None:
         """What an earlier update has made for the contexts of this batch, with `updates_per_rollout` above 1."""
@@ -289,6 +300,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         return self.kept.get(self.accumulated)
 
     def new_rollout(self, inputs: dict[str, Any], step: int) -> LearnedRollout:
+        """Sampled questions, and greedy ones for that baseline, with their rewards and advantages."""
         args = self.args
         with self.step_metrics.timed("rollout"):
             rollout = self.roll_out(inputs, samples=args.num_samples, greedy=args.baseline == "greedy")
@@ -316,8 +328,15 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         def roll_out(rows: Sequence[int]) -> Rollout:
             part = slice(rows[0], rows[-1] + 1)
             states = policy.get_encoder()(input_ids=ids[part], attention_mask=mask[part]).last_hidden_state
-            numbers, begin = (None if values is None else values[part] for values in (draws, starts))
-            return decode(policy, states, mask[part], self.decoding_rules, draws=numbers, greedy=greedy, starts=begin)
+            return decode(
+                policy,
+                states,
+                mask[part],
+                self.decoding_rules,
+                draws=None if draws is None else draws[part],
+                greedy=greedy,
+                starts=None if starts is None else starts[part],
+            )
 
         with self.whole_model() as policy, self.accelerator.autocast():
             training = policy.training
@@ -342,6 +361,8 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         """What the tokens say; of a set of questions without the one that the longest length has cut."""
         texts = self.encoder.decoded(decoded.tokens, examples)
         return without_cut_question(texts, decoded, self.special_tokens.end) if self.args.task == "sets" else texts
+
+    # --- the terms of the loss
 
     def gold_and_sample_logits(
         self, model: nn.Module, inputs: dict[str, Any], gold: Tensor, samples: Decoded
@@ -402,7 +423,10 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             self.step_metrics.add(clip_fraction=(clipped, samples.mask.sum()))
         return objectives.clipped_policy_gradient(logprobs, learned.logprobs, samples.mask, advantage, args.clip_ratio)
 
+    # --- the divergence from the policy at the start of the self-critical stage
+
     def keep_reference(self) -> None:
+        """Copy the policy at the boundary, if a divergence from it is optimised or reported."""
         reported = self.args.watch_kl and self.eval_dataset is not None
         if (self.args.kl_coefficient > 0 or reported) and self.reference is None:
             self.reference = ReferencePolicy.at_stage_start(self, resumed=self.state.global_step > self.boundary)
@@ -428,6 +452,8 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         self.kl_coefficient.add(*total)
         self.step_metrics.add(kl=total)
         return self.kl_coefficient.value * kl.sum() / self.args.num_samples
+
+    # --- evaluation, logging, checkpoints
 
     def prediction_step(
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
