@@ -198,12 +198,12 @@ class Leakage(NamedTuple):
     train_passages: int
     validation_passages: int
     shared: int
-    shared_hashes: tuple[str, ...]
+    shared_hashes: frozenset[str]
 
 
 def leakage(train: Iterable[QAExample], validation: Iterable[QAExample]) -> Leakage:
     hashes = [{passage_hash(context) for context in {e.context for e in part}} for part in (train, validation)]
-    shared = tuple(sorted(hashes[0] & hashes[1]))
+    shared = frozenset(hashes[0] & hashes[1])
     return Leakage(len(hashes[0]), len(hashes[1]), len(shared), shared)
 
 

@@ -123,7 +123,7 @@ def test_leakage_finds_the_shared_passages() -> None:
     train = [about("1", "One  x"), about("2", "One x"), about("3", "Two x"), about("4", "Three x")]
     result = leakage(train, [about("5", "Two\nx"), about("6", "Four x"), about("7", "Two x")])
     assert (result.train_passages, result.validation_passages, result.shared) == (3, 2, 1)
-    assert result.shared_hashes == (passage_hash("Two x"),)
+    assert result.shared_hashes == {passage_hash("Two x")}
     assert leakage(train, []).shared == 0
 
 
