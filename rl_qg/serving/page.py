@@ -224,7 +224,7 @@ class _Page:
             field = str(first["loc"][0])
             field = "about" if field == "answers" else field
             if "NUL" in first["msg"]:
-                named = {"text": "Text", "about": "Only about these words"}[field]
+                named = "Only about these words" if field == "about" else field.capitalize()
                 raise FormFault(field, f"{named}: {first['msg'].removeprefix('Value error, ')}.") from None
             raise FormFault(field, self._faults[field]) from None
         if body.number > self._settings.max_questions:
