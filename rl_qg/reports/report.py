@@ -18,7 +18,6 @@ from rl_qg.reports.run_files import (
     MODELS,
     SCORES,
     TABLES,
-    JsonObject,
     ReportedRun,
     diverging,
     fallen_measures,
@@ -104,10 +103,9 @@ def run_summary(run: ReportedRun) -> dict[str, Any]:
         "qa": {
             **{name: _reader(run, name) for name in run.qa},
             "augmented": _reader(run, run.final_reader) if run.final_reader else None,
-            "difference": _differences(run.comparison.part("difference")),
+            "difference": _differences(run, "difference"),
             "differences": {
-                pair: _differences(run.comparison.part("differences", pair))
-                for pair in run.comparison.part("differences").value
+                pair: _differences(run, "differences", pair) for pair in run.comparison.part("differences").value
             },
         },
         "training": {
@@ -129,8 +127,8 @@ def _of_models(run: ReportedRun, field: str) -> dict[str, Any]:
     return {model: _plain(mean, model == "difference") for model, mean in means_of(run, field).items()}
 
 
-def _differences(part: JsonObject) -> dict[str, Any]:
-    return {score: _plain(part.estimate(score), difference=True) for score in SCORES}
+def _differences(run: ReportedRun, *keys: str) -> dict[str, Any]:
+    return {score: _plain(run.comparison.estimate(*keys, score), difference=True) for score in SCORES}
 
 
 def _reader(run: ReportedRun, name: str) -> dict[str, Any] | None:

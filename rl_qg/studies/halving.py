@@ -117,11 +117,12 @@ class Halving:
                 self._train(numbers, stops)
             numbers = self._end_rung(epochs, numbers, keep)
             self.after_rung(self)
-        for winner in numbers[:1]:
-            self.winner, last = winner, self.plan.rungs[-1][0]
-            while last < (self.plan.go_on_to or 0) and winner not in self.failed and self.score(winner)[1] == last:
-                last += 1
-                self._train([winner], [last])
+        if numbers:
+            self.winner = winner = numbers[0]
+            for last in range(self.plan.rungs[-1][0], self.plan.go_on_to or 0):
+                if winner in self.failed or self.score(winner)[1] != last:
+                    break
+                self._train([winner], [last + 1])
 
     def without_effect(self) -> list[Record]:
         """Configurations, `first` and `second`, whose models are equal bit for bit at the first rung with some seed,

@@ -272,7 +272,8 @@ class _RunningJob:
 
 def _next_job(waiting: Sequence[Job], done: Collection[str], running: Iterable[_RunningJob]) -> Job | None:
     exclusive = {item.job.exclusive for item in running} - {""}
-    return next((job for job in waiting if {*job.needs} <= {*done} and job.exclusive not in exclusive), None)
+    ready = (job for job in waiting if all(name in done for name in job.needs))
+    return next((job for job in ready if job.exclusive not in exclusive), None)
 
 
 def _time_left(jobs: Sequence[Job], left: Sequence[Job], seconds: Mapping[str, float], devices: int) -> str:

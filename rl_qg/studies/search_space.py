@@ -262,9 +262,9 @@ def _with_base(name: str, shipped: Mapping[str, Path], allow_imports: bool, dept
     if depth or base not in shipped:
         raise InputError(f"{name}: base: {base!r} is not one of {', '.join(shipped)}")
     below = _with_base(base, shipped, allow_imports, depth + 1)
-    settings, of_base = content.get("settings") or {}, below.get("settings", {})
-    if isinstance(settings, dict):
-        content["settings"] = {**of_base, **settings}
+    settings, of_base = content.get("settings"), below.get("settings", {})
+    if settings is None or isinstance(settings, dict):
+        content["settings"] = {**of_base, **(settings or {})}
     else:
         content["settings"] = [*as_overrides(of_base, base), *as_overrides(settings, f"{name}: settings")]
     return {**below, **content}

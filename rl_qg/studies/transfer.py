@@ -112,7 +112,7 @@ class Transfer(JobFile):
         self.targets = self.targets or [name for name, domain in self.domains.items() if domain.has("test")]
 
     def conflicts(self) -> Iterator[str]:
-        yield from name_faults(self.domains)
+        yield from (f"domains: {fault}" for fault in name_faults(self.domains))
         for key, split in (("sources", "train"), ("sources", "validation"), ("targets", "test")):
             for name in getattr(self, key):
                 if name not in self.domains:

@@ -200,6 +200,11 @@ def test_rewards_are_compared_where_both_are_known(tmp_path):
         ("metrics.jsonl", '{"step": 1, "loss": "low"}\n', "line 1: field loss: expected a number, got str"),
         ("augmented.report.json", '{"candidates": 5, "dropped": {"a": "b"}}', "field dropped.a: expected a number"),
         ("qa/gold/qa_metrics.json", '{"f1": 5, "intervals": {"f1": [1]}}', "field intervals.f1: expected [low, high]"),
+        (
+            "qa/comparison.json",
+            '{"differences": {"ce - gold": {"f1": "up"}}}',
+            "field differences.ce - gold.f1: expected",
+        ),
         ("config.yaml", "a: [1", "not readable as YAML"),
     ],
 )

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import torch
 
 from rewards.loading import own_code_only
 from rl_qg.runtime.files import read_json
-from rl_qg.studies.jobs import Job, JobOutcomes, is_done, job_outcomes, run_jobs
+from rl_qg.studies.jobs import Job, JobOutcomes, _next_job, is_done, job_outcomes, run_jobs
 from tests.study_work import PROGRAM
 
 ROOT = Path(__file__).parents[3]
@@ -45,6 +45,15 @@ def test_jobs_run_in_order_once_and_write_logs(tmp_path: Path) -> None:
     assert record["needs"] == ["a"] and record["seconds"] >= 0 and record["device"] == "cpu"
     assert run([*jobs, job(tmp_path, "c", "write", "3")]).done == ["a", "b", "c"]
     assert calls(tmp_path) == ["write 1", "write 2", "write 3"]  # what was done is not done again
+
+
+def test_the_next_job_is_found_without_going_through_all_that_are_done(tmp_path: Path) -> None:
+    class Done(dict[str, float]):
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("a pass over all finished jobs for each that waits")
+
+    jobs = [job(tmp_path, "b", needs=("a", "missing")), job(tmp_path, "c", needs=("a",))]
+    assert _next_job(jobs, Done(a=1.0), []) is jobs[1]
 
 
 def test_after_each_job_its_results_are_tidied_before_it_counts_as_done(tmp_path: Path) -> None:

@@ -229,6 +229,12 @@ def test_settings_of_a_base_are_kept_under_a_list(tmp_path: Path, settings: str,
     assert "training.batch_size=64" in read.settings and read.settings[3:] == ["model=t5-small"][:length]
 
 
+def test_settings_that_are_none_are_not_taken_for_those_of_the_base(tmp_path: Path) -> None:
+    Path("mine.yaml").write_text("base: qg-bench\nsettings: false\n")
+    with pytest.raises(InputError, match=r"mine\.yaml: settings: expected overrides"):
+        read_search("mine.yaml", [], shipped_searches())
+
+
 def test_an_algorithm_that_does_not_stop_needs_one_rung_and_commands(tmp_path: Path) -> None:
     overrides = ["space={algorithm: [best_of_n]}", "stages=scst", "go_on_to=null"]
     with pytest.raises(InputError, match=r"algorithm=best_of_n does not stop and go on: give a single rung"):

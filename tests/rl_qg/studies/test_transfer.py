@@ -163,6 +163,7 @@ def test_the_table_has_the_mean_over_seeds(folder: Path) -> None:
         ("domains.reviews.languag=de", "there is no key 'languag'; the keys are data, unlabelled, language, settings"),
         ("devices=[gpu]", "devices: gpu is neither cpu nor the number of a GPU"),
         ("seeds=[]", "seeds: give at least one"),
+        ("domains={a/b: bench/books}", "domains: 'a/b' becomes part of a file name"),
         ("domains={}", "domains: give at least one"),
     ],
 )
