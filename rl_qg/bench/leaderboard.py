@@ -19,7 +19,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_json
 from rl_qg.runtime.run_folder import CONFIG
 from rl_qg.scoring.kept_scores import FILE, ScoreDraws, paired_difference, read_draws
-from rl_qg.stats.intervals import holm
+from rl_qg.stats.intervals import add_holm
 
 NAMES = ("evaluate.json", "evaluation.json")  # of results in a folder
 ROLES = ("train", "validation", "dev", "test")  # file names that do not tell data apart
@@ -229,8 +229,7 @@ def _tests(best: ModelScore, column: Sequence[ModelScore]) -> Rows:
         if difference["p"] is not None:
             key = {"data": best.data, "metric": best.metric, "form": best.form}
             rows.append({**key, "best": best.model, "against": other.model, **difference})
-    for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
-        row |= {"p_holm": p, "family": len(rows)}
+    add_holm(rows)
     return rows
 
 
@@ -292,8 +291,11 @@ def _page(results: Sequence[ModelScore], rows: Rows, tests: Rows, labels: Mappin
         note = "The best minus another, on the same rows and draws; Holm's correction over a column's tests."
         lines_of_tests = [
             {
-                **{"data": row["data"], "metric": row["metric"], "models": f"{row['best']} − {row['against']}"},
-                **{"difference": estimate_text(row, 4, signed=True), "p": p_text(row["p"])},
+                "data": row["data"],
+                "metric": row["metric"],
+                "models": f"{row['best']} − {row['against']}",
+                "difference": estimate_text(row, 4, signed=True),
+                "p": p_text(row["p"]),
                 "p (Holm)": p_text(row["p_holm"]),
             }
             for row in shown

@@ -304,7 +304,10 @@ def publish(run_folder: Path, repository: str | None, *, api: Any = None) -> lis
         lines = str(error).strip().splitlines() or [type(error).__name__]
         log.warning(
             "training.hub_model=%s: not uploaded (%s); the run is complete: hf upload %s %s uploads it later",
-            *(repository, lines[0], repository, folder),
+            repository,
+            lines[0],
+            repository,
+            folder,
         )
     return cards
 

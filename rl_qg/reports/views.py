@@ -24,7 +24,7 @@ from rl_qg.reports.run_files import (
     is_number,
 )
 from rl_qg.reports.training_plots import small_plot, training_plots
-from rl_qg.scoring.held_out import DIRECTION, LEAST, SeriesChange, rises, rouge_l
+from rl_qg.scoring.held_out import DIRECTION, FEWEST, LEAST, SeriesChange, rises, rouge_l
 from rl_qg.scoring.separation import ABOVE, FREQUENT, SAMPLED_KINDS, WRONG, is_rare, told
 from rl_qg.stats.intervals import FEW
 
@@ -269,6 +269,7 @@ def held_out_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
         "flag": flag(wrong, 3),
         "details": [f"{BY_KEY[key].label}: {BY_KEY[key].moved(change)}" for key, change in wrong.items()],
         "too_few": SeriesChange.of(rewards) is None,
+        "fewest": FEWEST,
         "rose": rises(rewards),
         "plots": plots,
         "human": any(plot["human"] for plot in plots),
@@ -479,9 +480,6 @@ def _context(sample: JsonObject) -> dict[str, str]:
     if len(after) > EXCERPT:
         near_after = re.sub(r"\s+\S*$", "", after[:EXCERPT]) + " …"
     return {"before": before, "answer": answer, "after": after, "near_before": near_before, "near_after": near_after}
-
-
-VERDICT_COLOURS: Mapping[str, str] = TABLES["verdicts"]
 
 
 def outcome_view(run: ReportedRun, anchor: str) -> dict[str, Any]:

@@ -296,7 +296,7 @@ def mean_of_seeds(values: Sequence[float]) -> tuple[float, float | None, float |
     mean = float(numbers.mean())
     if numbers.size < 2:
         return mean, None, None
-    half = float(t.ppf((1 + 0.95) / 2, numbers.size - 1) * numbers.std(ddof=1) / np.sqrt(numbers.size))
+    half = float(t.ppf(0.975, numbers.size - 1) * numbers.std(ddof=1) / np.sqrt(numbers.size))
     return mean, mean - half, mean + half
 
 

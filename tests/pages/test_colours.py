@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rl_qg.pages.plots import RUN_COLOURS
-from rl_qg.reports.views import VERDICT_COLOURS
+from rl_qg.reports.run_files import TABLES
 
 SAME_FROM = 20.0  # distance in CIELAB below which thin lines look alike
 TO_XYZ = np.array([[0.4125, 0.3576, 0.1804], [0.2127, 0.7152, 0.0722], [0.0193, 0.1192, 0.9503]])
@@ -30,7 +30,7 @@ def lab(colour: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("names", [RUN_COLOURS, tuple(VERDICT_COLOURS.values())], ids=["runs", "verdicts"])
+@pytest.mark.parametrize("names", [RUN_COLOURS, tuple(TABLES["verdicts"].values())], ids=["runs", "verdicts"])
 def test_no_two_series_look_alike(scheme: str, names: tuple[str, ...]) -> None:
     colours = palette(scheme)
     close = {pair: np.linalg.norm(lab(colours[pair[0]]) - lab(colours[pair[1]])) for pair in combinations(names, 2)}

@@ -7,8 +7,8 @@ import pytest
 
 from rl_qg.data.oracle import BESIDE, SUMS, VERDICTS
 from rl_qg.reports.report import run_summary, write_report
-from rl_qg.reports.run_files import read_run
-from rl_qg.reports.views import VERDICT_COLOURS, warning
+from rl_qg.reports.run_files import TABLES, read_run
+from rl_qg.reports.views import warning
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.reports.run_folders import auc, evaluation, interval, page_of, reader, three_readers, write
 
@@ -223,7 +223,7 @@ def test_the_summary_has_three_readers_and_keeps_the_older_fields(three):
     assert qa["augmented"] == qa["scst"] and qa["difference"] == qa["differences"]["scst - gold"]
     assert summary["oracle"]["ce"]["right"] == interval(0.7, 0.04)
     assert summary["oracle"]["difference"]["right"] == {**interval(0.1, 0.04), "excludes_zero": True}
-    assert tuple(VERDICT_COLOURS) == VERDICTS
+    assert tuple(TABLES["verdicts"]) == VERDICTS
     assert list(summary["oracle"]["scst"]) == [*VERDICTS, *SUMS, *BESIDE]
     assert sum(summary["oracle"]["scst"][verdict]["mean"] for verdict in VERDICTS) == pytest.approx(1)
     assert summary["every_held_out_measure_fell"] is False

@@ -93,9 +93,10 @@ def test_nothing_is_flagged_otherwise(tmp_path, ends, verdict):
 
 
 @pytest.mark.slow
-def test_too_few_evaluations_are_reported(tmp_path):
+def test_too_few_evaluations_are_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr("rl_qg.reports.views.FEWEST", 7)
     few = [line for line in evaluations(reward_greedy=0.9, bleu4=0.01).splitlines() if json.loads(line)["step"] <= 40]
-    assert "too few to tell" in section(page(tmp_path, "\n".join(few)))
+    assert "Fewer than 7 evaluations since" in section(page(tmp_path, "\n".join(few)))
 
 
 def test_cross_entropy_alone_is_reported(tmp_path):
