@@ -62,13 +62,16 @@ def evaluate_generators(
         raise InputError("no held-out examples to measure the generators on; see data.validation")
     draws = PassageDraws([passage_hash(example.context) for example in examples])
     gold = [example.question for example in examples]
-    questions: dict[str, list[str]] = {name: [] for name in models}
-    for name, path in models.items():
-        generator, texts = CandidateGenerator(path, device=device), questions[name]
+
+    def asked_by(name: str) -> list[str]:  # a function, so that one model at a time is in memory
+        generator, texts = CandidateGenerator(models[name], device=device), list[str]()
         with ProgressBar(total=len(examples), desc=f"evaluate {name}", unit="question") as bar:
             for start in range(0, len(examples), batch_size):
                 texts += generator.greedy(examples[start : start + batch_size], max_new_tokens=max_new_tokens)
                 bar.update(len(texts) - bar.n)
+        return texts
+
+    questions = {name: asked_by(name) for name in models}
     rewards = {"reward": reward} | ({} if held_out is None else {"held_out": held_out})
     texts_of = {**questions, "gold": gold}
     scored = {

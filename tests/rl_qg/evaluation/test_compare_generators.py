@@ -2,6 +2,7 @@
 
 import json
 import math
+import weakref
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -227,3 +228,23 @@ def test_overlap_with_human_questions_is_compared_in_pairs(
     interval = result["difference"]["bleu4"]
     assert (interval["low"], interval["high"]) == pytest.approx((low, high))
     assert (interval["n"], interval["passages"]) == (10, 10)
+
+
+def test_one_generator_at_a_time_is_in_memory(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[weakref.ref[Any]] = []
+
+    class Loaded(CandidateGenerator):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            assert not any(earlier() for earlier in loaded)
+            super().__init__(*args, **options)
+            loaded.append(weakref.ref(self))
+
+    class Reward(Length):
+        def score(self, *args, **columns) -> Any:
+            assert len(loaded) == 2 and not any(generator() for generator in loaded)
+            return super().score(*args, **columns)
+
+    monkeypatch.setattr(compare_generators, "CandidateGenerator", Loaded)
+    evaluate_generators(models, ROWS, Reward(), tmp_path / "evaluation.json", **OPTIONS)
