@@ -153,7 +153,7 @@ def measure_rows(
         rows += [
             _row(name, metric, part, of_draws, draws, BOUNDS.get(part, SHARE))
             for (metric, part), of_draws in values.items()
-            if name != HUMAN or part in ("mean", "share", *NINE_TYPES)
+            if questions is not references or part in ("mean", "share", *NINE_TYPES)
         ]
     return rows
 
@@ -298,18 +298,17 @@ def set_record(
     signatures = {SELF_BLEU: self_bleu_signature(), MISSING: cardinality_signature()}
     texts = {name: (questions, sets.references, sets.contexts) for name, questions in sets.predictions.items()}
     judged, left_out = judged_passages(metrics, multi_of, texts, folder)
-    drawn = halves(sets.references, sets.contexts, seed)
+    if drawn := halves(sets.references, sets.contexts, seed):
+        numbers, first, second = zip(*drawn, strict=True)
+        texts_of_halves = [*first], [*second], [sets.contexts[number] for number in numbers]
+        draws_of_halves = PassageDraws(range(len(drawn)), resamples=resamples, seed=seed)
     for label, (judge, columns) in judged.items():
         signatures[label] = judge.signature
         for name, scores in columns.items():
             rows += _means(name, label, scores, draws)
         if drawn:
-            numbers, first, second = zip(*drawn, strict=True)
-            path = folder.with_name("set_halves") / f"{label}.jsonl"
-            texts_of_halves = [*first], [*second], [sets.contexts[number] for number in numbers]
-            scores = judge.kept_scores(path, texts_of_halves)
-            of_halves = PassageDraws(range(len(drawn)), resamples=resamples, seed=seed)
-            measures += _means(HALVES, label, scores, of_halves)
+            scores = judge.kept_scores(folder.with_name("set_halves") / f"{label}.jsonl", texts_of_halves)
+            measures += _means(HALVES, label, scores, draws_of_halves)
         if gap is not None:
             f1 = {name: scores["f1"] for name, scores in columns.items()}
             measures += gap_rows(label, f1, gap, draws)

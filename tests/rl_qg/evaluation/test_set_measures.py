@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rewards.overlap.bleu import Bleu
+from rl_qg.evaluation import sets
 from rl_qg.evaluation.evaluate import evaluate
 from rl_qg.evaluation.sets import asked_sentences, coverage, gap_files, gap_rows, halves, measure_rows
 from rl_qg.runtime.errors import InputError
@@ -207,3 +208,23 @@ def test_the_pairs_of_the_page_are_those_of_all_assignments(tmp_path: Path) -> N
     # the repetition has no partner; "Who rebuilt …" is nearest to "Who rebuilt it for Anna?"
     assert first["questions"] == ASKED[0] and [pair[:2] for pair in first["pairs"]] == [[0, 1]]
     assert sorted(pair[:2] for pair in second["pairs"])[0] == [0, 0]
+
+
+def test_the_draws_of_halves_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    class Counted(PassageDraws):
+        def __init__(self, groups: Any, **options: Any) -> None:
+            made.append(len(groups))
+            super().__init__(groups, **options)
+
+    monkeypatch.setattr(sets, "PassageDraws", Counted)
+    whole = sets.PassageSets(CONTEXTS, HUMAN, {"one": ASKED})
+    metrics = {f"bleu{order}": Bleu(order, "coco") for order in (1, 2, 3)}
+    sets.set_record(whole, metrics, tmp_path / "set_scores", resamples=5, seed=0)
+    assert made == [3, 2]  # two of the passages have questions for two halves
+
+
+def test_a_file_named_as_the_human_questions_has_all_its_rows() -> None:
+    rows = measure_rows({"human questions": ASKED}, HUMAN, CONTEXTS, PassageDraws(range(3), resamples=5))
+    assert sum(row["part"] == "coverage" for row in rows) == 1
