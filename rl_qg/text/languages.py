@@ -16,7 +16,7 @@ from typing import Any
 
 from rewards.words import is_unspaced, lower, separate_unspaced
 from rl_qg.runtime.files import packaged_yaml
-from rl_qg.text.words import contains_words, follow_each_other, normalised_words, word_count
+from rl_qg.text.words import follow_each_other, normalised_words, word_count
 
 AUTO, OTHER = "auto", "other"
 WORDS, CHARACTERS = "words", "characters"
@@ -184,13 +184,14 @@ def contains_text(part: str, whole: str, language: str) -> bool:
     if known is not None and known.unit == CHARACTERS:
         wanted, available = (separate_unspaced(" ".join(normalised_words(text))).split() for text in (part, whole))
         return follow_each_other(wanted, available) and not (len(wanted) == 1 and is_unspaced(wanted[0]))
-    if contains_words(part, whole) or known is None or not known.endings:
-        return contains_words(part, whole)
     wanted, words = normalised_words(part), normalised_words(whole)
-    for start in range(len(words) - len(wanted) + 1 if wanted else 0):
+    if follow_each_other(wanted, words):
+        return True
+    endings = known.endings if known else ()
+    for start in range(len(words) - len(wanted) + 1) if wanted and endings else ():
         *before, last = words[start : start + len(wanted)]
         ending = last.removeprefix(wanted[-1])
-        if before == wanted[:-1] and last != ending and ending in known.endings:
+        if before == wanted[:-1] and last != ending and ending in endings:
             return True
     return False
 

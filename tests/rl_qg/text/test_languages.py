@@ -3,6 +3,7 @@
 import pytest
 
 from rewards.words import ends_as_question, lower
+from rl_qg.text import languages, words
 from rl_qg.text.languages import (
     LANGUAGES,
     code_fault,
@@ -14,6 +15,7 @@ from rl_qg.text.languages import (
     share_in,
     without_ending,
 )
+from rl_qg.text.words import normalised_words
 from tests.real_languages import FILES, WRITTEN, real_records
 
 
@@ -103,3 +105,17 @@ def test_particles_of_korean_words() -> None:
         *("임종석", "서울", "바다", "나는")  # of one syllable nothing would be left to ask about
     ]
     assert without_ending("Ankara", "tr") == "Ankara"
+
+
+def test_texts_are_split_into_words_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def counted(text: str) -> list[str]:
+        calls.append(text)
+        return normalised_words(text)
+
+    for module in (languages, words):
+        monkeypatch.setattr(module, "normalised_words", counted)
+    for code in ("en", "ko", "xx"):
+        assert not contains_text("Paris", "Who went to Rome?", code)
+    assert len(calls) == 6
