@@ -82,6 +82,8 @@ def robustness(
     record. `paraphraser` is the object that `settings.paraphraser` names, where it is not a model.
     """
     check_settings(settings)
+    if both := [label for label in classifiers or {} if label in metrics]:
+        raise InputError(f"supervised: there is a metric {both[0]!r} already; give this one another label")
     if not settings.input:
         raise InputError("input has no value; give human questions, such as input=dev.json")
     source = QuestionTable(settings.input, asdict(settings.columns))

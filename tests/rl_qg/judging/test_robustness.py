@@ -296,3 +296,10 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = json.loads((tmp_path / "out" / "robustness.json").read_text())
     assert record["counts"]["entities"] == "rules of rl_qg.generation.answer_rules"  # no spaCy pipeline is installed
     assert "Questions as they were" not in (tmp_path / "out" / "robustness.txt").read_text(encoding="utf-8")
+
+
+def test_a_classifier_and_a_metric_of_one_label_are_refused(tmp_path: Path) -> None:
+    options = RobustnessSettings(input=str(write_lines(tmp_path / "in.jsonl", human())))
+    classifiers: dict[str, Any] = {"other": None, "blind": None}
+    with pytest.raises(InputError, match="supervised: there is a metric 'blind' already"):
+        robustness({"blind": WordCount()}, options, tmp_path / "out", classifiers=classifiers)
