@@ -441,10 +441,8 @@ def _selected(row: Any, where: str) -> Iterator[str]:
     """The selected passages, from a list of objects; or from columns, as on the Hub."""
     passages, at = formats.field_of(row, "passages", where), f"{where}: passages"
     if isinstance(passages, dict):
-        texts, selected = (
-            formats.list_field(passages, "passage_text", at),
-            formats.list_field(passages, "is_selected", at),
-        )
+        texts = formats.list_field(passages, "passage_text", at)
+        selected = formats.list_field(passages, "is_selected", at)
         if len(texts) != len(selected):
             raise InputError(f"{at}: {len(texts)} texts but {len(selected)} marks of selection; give one for each")
         passages = [{"passage_text": text, "is_selected": mark} for text, mark in zip(texts, selected, strict=True)]

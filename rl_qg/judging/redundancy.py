@@ -38,7 +38,7 @@ def forward_selection(
     (`mse_sd`, `r2_sd`; 0 for one), of `gain_r2`, and of `r2_fitted` on the passages of the fit.
 
     `r2` is 1 - mse / the error of the training folds' mean rating; it is below 0 for predictions worse than that mean.
-    Between metrics that were added equally often the earlier of `names` is taken.
+    Between metrics that were added equally often the earlier in the alphabet is taken.
 
     `table`: finite scores (questions, metrics); `ratings` (questions,); `folds`: for each repetition the fold of each
     question, from `folds_of`; `steps`: metrics at most; `select_on`: `all` (one selection a repetition) or `training`

@@ -64,7 +64,10 @@ def _distinct(rows: Iterable[Row], column: str) -> list[Any]:
 
 def _largest(rows: Rows, column: str) -> dict[str, int]:
     """The largest `n` of the rows with each value of a column."""
-    return {value: max(row["n"] for row in rows if row[column] == value) for value in _distinct(rows, column)}
+    sizes: dict[str, int] = {}
+    for row in rows:
+        sizes[row[column]] = max(row["n"], sizes.get(row[column], 0))
+    return sizes
 
 
 def _metrics(criterion: str, tables: Mapping[str, Rows]) -> Table:
