@@ -235,8 +235,8 @@ class UniformSampler(Sampler):
     most `count` candidates are held, each as one integer of rank and index, which needs a fifth of a tuple's memory.
     """
 
-    def __init__(self, count: int, seed: int, *_: Any) -> None:
-        super().__init__(count, seed)
+    def __init__(self, count: int, seed: int, by: str = "logprob", relevance: float = 0.5) -> None:
+        super().__init__(count, seed, by, relevance)
         self._heap: list[int] = []
 
     def observe(self, index: int, record: Record) -> None:
@@ -271,8 +271,8 @@ class DiverseSampler(Sampler):
     and the square of a passage's candidates; memory: about 200 bytes a candidate and eight a word.
     """
 
-    def __init__(self, *options: Any) -> None:
-        super().__init__(*options)
+    def __init__(self, count: int, seed: int, by: str = "logprob", relevance: float = 0.5) -> None:
+        super().__init__(count, seed, by, relevance)
         self._passages, self._sets = array("Q"), TokenSets()
 
     def observe(self, index: int, record: Record) -> None:

@@ -80,11 +80,11 @@ def place_of(question: str, answer: str, context: str, taken: set[int]) -> tuple
     """
     places = occurrences(context, answer)
     free = [place for place in places if place[0] not in taken] or places
-    spans = sentence_spans(context)
+    spans, asked = sentence_spans(context), _words(question)
 
     def shared(place: tuple[int, int]) -> int:
         inside = [context[start:end] for start, end in spans if start < place[1] and place[0] < end]
-        return len(_words(question) & _words(" ".join(inside)))
+        return len(asked & _words(" ".join(inside)))
 
     return max(free, key=shared, default=None)  # the first of those with most
 

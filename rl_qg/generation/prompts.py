@@ -146,7 +146,8 @@ class LanguageCodes:
         if self._codes:
             code = self._tokenizer.convert_tokens_to_ids(self.default)
             config.decoder_start_token_id = self._tokenizer.eos_token_id if self._leads else code
-            config.forced_bos_token_id = code if self._leads else config.forced_bos_token_id
+            if self._leads:
+                config.forced_bos_token_id = code
 
 
 @dataclass(frozen=True)

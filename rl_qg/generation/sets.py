@@ -107,9 +107,9 @@ def set_rows(
     The `order` of the questions of a unit is `position` (of their answers, then that of the examples) or `shuffle`
     (drawn by the `seed` for each passage). For `best`, `in_order_of_model` orders the rows of `position` anew.
     """
-    choices = (granularity, GRANULARITIES), (mode, MODES), (order, ORDERS)
-    for name, (value, known) in zip(("granularity", "mode", "order"), choices, strict=True):
-        _check_choice(f"ask.{name}", value, known)
+    _check_choice("ask.granularity", granularity, GRANULARITIES)
+    _check_choice("ask.mode", mode, MODES)
+    _check_choice("ask.order", order, ORDERS)
     passages: dict[str, list[QAExample]] = {}
     for example in examples:
         passages.setdefault(example.context, []).append(example)

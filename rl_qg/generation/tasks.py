@@ -146,8 +146,10 @@ def task_rows(task: str, examples: Sequence[QAExample]) -> list[QAExample]:
     `answers`, since nobody has chosen their answers. Answers that go beyond a sentence are left out of `answers`, and
     counted in the log.
     """
-    makers = {"answers": _answer_rows, "pairs": _pair_rows}
-    return [row for name in row_tasks(task) for row in makers.get(name, list[QAExample])(examples)]
+    rows = list[QAExample]()
+    for name in row_tasks(task):
+        rows += _answer_rows(examples) if name == "answers" else _pair_rows(examples) if name == "pairs" else examples
+    return rows
 
 
 def pairs_row(key: str, context: str) -> TaskRow:
