@@ -284,7 +284,8 @@ def _page(results: Sequence[ModelScore], rows: Rows, tests: Rows, labels: Mappin
             label = labels.get((row["metric"], row["signature"], row["form"]))
             if row["data"] == data and label is not None:
                 line = lines.setdefault(row["model"], {"model": row["model"]})
-                line[label + (" ↓" if row["lower_is_better"] else "")] = _cell(row)
+                value = estimate_text(row, 2 if row["metric"].startswith("qa_") else 4) + MARKS[row["mark"]]
+                line[label + (" ↓" if row["lower_is_better"] else "")] = value
         tables.append(Table(data, [lines[model] for model in models if model in lines], "" if tables else NOTE))
     shown = [row for row in tests if (row["metric"], row["form"]) in {(metric, form) for metric, _, form in labels}]
     if shown:
@@ -306,8 +307,3 @@ def _page(results: Sequence[ModelScore], rows: Rows, tests: Rows, labels: Mappin
     facts.append("↓: better when lower. Where a metric has several signatures its columns are numbered.")
     signatures = {label: signature for (_, signature, _), label in labels.items()}
     return Page("bench report", "Leaderboard", facts, tables, signatures)
-
-
-def _cell(row: Mapping[str, Any]) -> str:
-    digits = 2 if row["metric"].startswith("qa_") else 4
-    return estimate_text(row, digits) + MARKS[row["mark"]]

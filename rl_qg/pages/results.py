@@ -157,9 +157,7 @@ def write_page(folder: Path, name: str, page: Page) -> None:
 
 
 def check_folder(output: str, example: str, *, name: str, key: str = "signatures") -> Path:
-    """The folder for results, made if it is not there, such as the ``example`` of the message. ``name`` is that of the
-    files that will be written; the JSON file has ``key`` if the same command wrote it earlier.
-    """
+    """Make the folder for results, files called `name`; their JSON has `key` where the same command wrote it."""
     if not output:
         raise InputError(f"output has no value; name a folder, such as output={example}")
     folder = Path(output)

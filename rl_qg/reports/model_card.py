@@ -302,13 +302,8 @@ def publish(run_folder: Path, repository: str | None, *, api: Any = None) -> lis
         log.info("train: %s is at https://huggingface.co/%s", folder, repository)
     except Exception as error:  # of any kind: the run is complete without the upload
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        log.warning(
-            "training.hub_model=%s: not uploaded (%s); the run is complete: hf upload %s %s uploads it later",
-            repository,
-            lines[0],
-            repository,
-            folder,
-        )
+        later = f"the run is complete: hf upload {repository} {folder} uploads it later"
+        log.warning("training.hub_model=%s: not uploaded (%s); %s", repository, lines[0], later)
     return cards
 
 

@@ -32,10 +32,8 @@ def training_plots(run: ReportedRun, salt: str) -> list[Plot]:
 
 
 def overlay_plot(title: str, keys: tuple[str, str], runs: Mapping[str, tuple[str, Metrics]]) -> Plot | None:
-    """Several runs on one axis; None when none has data.
-
-    `keys` are the field drawn as a line and the one measured at evaluations, drawn as dots; `runs` maps a run's name
-    to its CSS variable and metrics.
+    """Several runs on one axis, each with its CSS variable and metrics; None when none has data. `keys` are the field
+    drawn as a line and the one measured at evaluations, drawn as dots.
     """
     figure, axes = new_figure()
     legend = []

@@ -288,10 +288,9 @@ def flag(wrong: Mapping[str, SeriesChange], most: int) -> str:
 
 
 def _small(measure: ReportedMeasure, run: ReportedRun, anchor: str, *, wrong: bool) -> dict[str, Any]:
-    field = TABLES["human"].get(measure.key)
-    human = run.measured("gold", field) if field else None
-    change = SeriesChange.of(run.metrics.self_critical(measure.field))
     optimised = measure.key == REWARD
+    human = run.measured("gold", "reward" if optimised else measure.key) if measure.key in TABLES["human"] else None
+    change = SeriesChange.of(run.metrics.self_critical(measure.field))
     colour, level = "greedy" if optimised else "bad" if wrong else "text", None if human is None else human.mean
     return {
         "label": measure.label,
@@ -324,10 +323,7 @@ def equal_conditions(run: ReportedRun) -> str:
 
 
 def training_sizes(run: ReportedRun) -> str:
-    """Questions that each reader learned from, such as "learned from 1,200 questions (gold alone), 3,200 (gold + CE)".
-
-    Says that they are not recorded where a reader's file does not have them; empty without readers.
-    """
+    """Such as "learned from 1,200 questions (gold alone), 3,200 (gold + CE)"; empty without readers."""
     sizes = {name: run.qa[name].count("features", "train", "examples") for name in run.readers}
     if None in sizes.values():
         return "number of questions learned from not recorded"

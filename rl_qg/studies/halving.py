@@ -46,19 +46,12 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class Plan:
-    """Of a search.
+    """How far configurations are trained, and which are trained on."""
 
-    Args:
-        rungs: (epochs, configurations kept), epochs rising.
-        every: after the first rung, epochs between measurements; None: at rungs alone.
-        go_on_to: the winner goes on one epoch at a time while it improves, up to this epoch; None: not at all.
-        seeds: every configuration is trained with each, and ranked by the mean.
-    """
-
-    rungs: tuple[tuple[int, int], ...]
-    every: int | None = None
-    go_on_to: int | None = None
-    seeds: tuple[int, ...] = (1,)
+    rungs: tuple[tuple[int, int], ...]  # epochs, rising, and how many configurations are kept
+    every: int | None = None  # after the first rung, epochs between measurements; None: at rungs alone
+    go_on_to: int | None = None  # up to where the winner goes on epoch by epoch while it improves; None: not at all
+    seeds: tuple[int, ...] = (1,)  # every configuration is trained with each, and ranked by the mean
     higher: bool = True
 
     def stops(self) -> list[list[int]]:
@@ -72,24 +65,20 @@ class Plan:
 
 
 Record = dict[str, Any]  # of what happened, as the file of a search has it
-Run = Callable[[Sequence[Trial]], Mapping[tuple[int, int, int], TrialResult]]
+Run = Callable[[Sequence[Trial]], Mapping[tuple[int, int, int], TrialResult]]  # the results by `Trial.key`
 
 
 @dataclass
 class Halving:
-    """A search in progress.
-
-    Args:
-        run: runs trials and returns the result of each by its key. Those of one run are given with epochs rising.
+    """A search in progress. `run` gets the trials of one training with epochs rising.
 
     Attributes:
-        configurations: by number.
         values: of each configuration by epochs, one value for each seed.
         weights: hashes of the models at the first rung, by configuration and seed.
         failed: by configuration, the first trial that failed: `seed`, `epochs`, and its last line, `fault`.
         rungs: those that ended: `epochs`, `ranking` (all that were measured, the best first), and who was `kept`.
         ties: `configurations` of exactly the same `value` after `epochs` of a rung, which their order decides;
-            `decided`: who was kept.
+            `decided`: whether that decided who was kept.
         winner: the configuration that the last rung kept first; None before, and where all have failed.
     """
 

@@ -50,23 +50,16 @@ ALL_EXAMPLES = ("data.max_train=null", "data.max_validation=null", "data.labelle
 
 @dataclass(frozen=True)
 class Job:
-    """One command of `rl-qg`.
+    """One command of `rl-qg`."""
 
-    Args:
-        name: its folder below `jobs/`.
-        kind: the command, or `ce`, `scst` or `reader`.
-        needs: names of the jobs whose results it reads.
-        exclusive: jobs with the same text here never run at the same time.
-    """
-
-    name: str
-    kind: str
+    name: str  # its folder below `jobs/`
+    kind: str  # the command, or `ce`, `scst` or `reader`
     seed: int
     command: str
     arguments: tuple[str, ...]
     folder: Path
-    needs: tuple[str, ...] = ()
-    exclusive: str = ""
+    needs: tuple[str, ...] = ()  # names of the jobs whose results it reads
+    exclusive: str = ""  # jobs with the same text here never run at the same time
 
     @property
     def results(self) -> Path:
@@ -187,7 +180,7 @@ def run_jobs(
     """Run what is not done, each job after those it needs; return when nothing is left that can be run.
 
     When this process is interrupted or told to end, so are its jobs; when it is killed, its jobs end themselves.
-    In `jobs` each comes after those it needs. One runs at a time on each of the `devices`, `cpu` (jobs there share its
+    `jobs` are given in such an order. One runs at a time on each of the `devices`, `cpu` (jobs there share its
     cores) or the number of a GPU, with `threads` on the CPU (None: the cores divided by the jobs that run at a time).
     `program`: the module that is run with a job's command and arguments.
     """

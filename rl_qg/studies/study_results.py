@@ -22,7 +22,7 @@ from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.data.reading import read_examples
 from rl_qg.generation.answer_rules import rule_spans
 from rl_qg.pages.results import as_csv
-from rl_qg.reports.run_files import read_metrics
+from rl_qg.reports.run_files import SCORES, read_metrics
 from rl_qg.reports.study_view import FILE, NO_GENERATOR, study_markdown, tables, write_curves
 from rl_qg.runtime.files import atomic_writer, read_json, read_json_lines, write_json
 from rl_qg.runtime.run_folder import TRAINED, git_state, hardware, package_versions
@@ -31,7 +31,6 @@ from rl_qg.studies.jobs import is_done, seconds_of
 from rl_qg.studies.study import ALL, Cell, Grid, Study, StudyExamples
 from rl_qg.text.question_types import question_type
 
-SCORES = ("exact_match", "f1")
 QUESTIONS = {"augmentation": "gain over gold alone", "reward": "gain by reward", "pair": "difference of generators"}
 
 
