@@ -120,7 +120,13 @@ def _replication(rows: Rows) -> Table:
 def _agreement(rows: Rows) -> Table:
     is_filtered = any("ratings" in row for row in rows)
     names = ["criterion", "ratings"] if is_filtered else ["criterion"]
-    lines = joined_rows(rows, names, lambda row: {"questions": f"{row['n']:,}", row["statistic"]: estimate_text(row)})
+
+    def cells(row: Mapping[str, Any]) -> dict[str, str]:
+        # An undefined κ counts questions of one rater too; α does not.
+        counts = {"questions": f"{row['n']:,}"} if "α" in row["statistic"] else {}
+        return {**counts, row["statistic"]: estimate_text(row)}
+
+    lines = joined_rows(rows, names, cells)
     more = " Agreement of filtered ratings rises by construction." if is_filtered else ""
     return _lines_table("agreement", lines, more)
 

@@ -4,6 +4,8 @@ import pytest
 
 from rl_qg.rating.analysis.scores import z_scores
 from rl_qg.rating.analysis.study import Question, agreement_rows, judgement_lines
+from rl_qg.rating.analysis.tables import analysis_tables
+from rl_qg.rating.protocol import Control
 from tests.rl_qg.rating.rating_rows import columns, rating
 
 ROWS = [
@@ -66,3 +68,14 @@ def test_no_agreement_with_oneself() -> None:
     sliders = agreement_rows(columns([rating(n, at, 7 * at + len(n)) for n in ("r", "ss") for at in range(9)]),
                              resamples=5, seed=0)  # fmt: skip
     assert [row["statistic"] for row in sliders] == ["Krippendorff's α, interval", "Krippendorff's α, ordinal"]
+
+
+def test_the_page_counts_the_questions_that_two_raters_have_rated() -> None:
+    """Also where κ is undefined, since questions have one rating or two."""
+    rows = agreement_rows(
+        columns([rating("r", at, at) for at in (1, 2, 3)] + [rating("s", 1, 1), rating("s", 2, 3)]),
+        resamples=5, seed=0,
+    )  # fmt: skip
+    others = ("summary", "raters", "systems", "pairs", "mixed_model", "left_out")
+    [table] = analysis_tables({"agreement": rows} | {name: [] for name in others}, Control(), [])
+    assert [(line["criterion"], line["questions"], line["Fleiss' κ"]) for line in table.rows] == [("c", "2", "–")]
