@@ -82,6 +82,7 @@ def test_of_several_passages_the_best_pairs_of_the_whole_text_are_chosen_and_one
     # Of the two near duplicates the better one stays; then the best pair of the first sentence.
     assert [(pair.question, pair.answer_start) for pair in found] == [(two[0].question, 14), ("B?", 8)]
     assert found.reason == "" and found.dropped[NEAR_DUPLICATE] == 1
+    assert whole.result().dropped == found.dropped and NEAR_DUPLICATE not in whole.dropped
 
     short = WholeText(AskRequest(text, number=5))
     short.add(0, QAPairs(one[1:]))
