@@ -59,10 +59,11 @@ class Site:
         """A route, for Starlette. A form must send back the secret of its session; of those of `OWN_CHECKS` the origin
         alone is checked.
         """
+        checks_form = not path.startswith(OWN_CHECKS)
 
         async def answer(request: Request) -> Response:
             form = await read_form(request) if method == "POST" else {}
-            return await run_in_threadpool(self._answer, handler, request, form)
+            return await run_in_threadpool(self._answer, handler, request, form, checks_form)
 
         return Route(path, answer, methods=[method])
 
@@ -73,10 +74,10 @@ class Site:
         accepts, default = request.headers.get("accept-language", ""), self.settings.language
         return chosen_language(self.renderer.catalogues, asked, accepts, default)
 
-    def _answer(self, handler: "Handler", request: Request, form: Mapping[str, str]) -> Response:
+    def _answer(self, handler: "Handler", request: Request, form: Mapping[str, str], checks_form: bool) -> Response:
         visit = Visit(self, request, self.language_of(request, form), form)
         try:
-            self._recognise(visit)
+            self._recognise(visit, checks_form)
             response = handler(visit)
         except Exception as error:
             response = self._failed(visit, error)
@@ -85,7 +86,7 @@ class Site:
                 self.cookies.set(response, self.cookies.language, str(chosen), LANGUAGE_S)
         return response
 
-    def _recognise(self, visit: "Visit") -> None:
+    def _recognise(self, visit: "Visit", checks_form: bool) -> None:
         """Find out who it is, and refuse a form that is of nobody's page."""
         request, is_form = visit.request, visit.request.method == "POST"
         if is_form and not is_of_own_page(request.headers):
@@ -95,7 +96,7 @@ class Site:
         if visit.session:
             visit.rater = self.store.rater(visit.session.rater)
             visit.language = self.language_of(request, visit.form, visit.rater)
-        if is_form and not request.url.path.startswith(OWN_CHECKS):
+        if is_form and checks_form:
             if visit.session is None:
                 raise NoSession
             if not same(visit.form.get("csrf", ""), visit.session.csrf):

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from rl_qg.rating.pages.security import AdminSessions, hosts_of
+from rl_qg.rating.pages.server import create_app
 from rl_qg.rating.study.records import StoreFailed
 from rl_qg.rating.study.store import Store
 from rl_qg.web.requests import JsonLines
@@ -36,6 +39,14 @@ def test_forms_need_the_secret_of_their_session(store: Store, path: str) -> None
         assert page.status_code == 403 and "not sent by a current page" in page.text
     assert guest.client.post(path, content=b"\xff%%&&=", headers={"Content-Type": "text/plain"}).status_code == 403
     assert not store.ratings_of("a00001", "r0001") and not store.rater("r0001").declined
+
+
+def test_the_route_decides_which_forms_need_a_secret_not_the_address(store: Store) -> None:
+    application = create_app(store, settings_of(), ADMIN_TOKEN)
+    mounted = Starlette(routes=[Mount("/administration", application), Mount("/", application)])
+    guest = RaterClient(store, application=mounted).begin()
+    page = guest.client.post("/administration/task/a00001/1", data={"value-1": 5, "set-1": 1})
+    assert page.status_code == 403 and not store.ratings_of("a00001", "r0001")
 
 
 @pytest.mark.parametrize("path", [*FORMS, "/begin", "/admin/login", "/admin/pause"])
