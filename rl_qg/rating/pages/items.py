@@ -1,5 +1,6 @@
 """A task: its items one a screen, feedback, and the end."""
 
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from starlette.responses import Response
@@ -16,7 +17,7 @@ def task(visit: Visit) -> Response:
     if (place := place_of(visit)) != "/task":
         return redirect(place)
     finished = _finished(visit)
-    if _may_have_more(visit) and (assignment := visit.store.claim(visit.known.id)):
+    if _may_have_more(visit, finished) and (assignment := visit.store.claim(visit.known.id)):
         unrated = _unrated(visit, assignment)
         return redirect(f"/task/{assignment.id}/{unrated[0] if unrated else 'feedback'}")
     if finished:
@@ -30,14 +31,15 @@ def _finished(visit: Visit) -> list[Assignment]:
     return [one for one in visit.store.assignments_of(visit.known.id) if one.is_finished]
 
 
-def _may_have_more(visit: Visit) -> bool:
+def _may_have_more(visit: Visit, finished: Sequence[Assignment]) -> bool:
     most = visit.site.settings.tasks_per_rater
-    return most is None or len(_finished(visit)) < most
+    return most is None or len(finished) < most
 
 
-def _unrated(visit: Visit, assignment: Assignment) -> list[int]:
-    """The positions of items that lack a rating."""
-    ratings = visit.store.ratings_of(assignment.id, visit.known.id)
+def _unrated(visit: Visit, assignment: Assignment, ratings: Mapping[tuple[int, str], int] | None = None) -> list[int]:
+    """The positions of items that lack a rating; `ratings`: of the assignment, where they have been read already."""
+    if ratings is None:
+        ratings = visit.store.ratings_of(assignment.id, visit.known.id)
     positions = [item.position for item in assignment.hit.items]
     return [at for at in positions if any((at, one.name) not in ratings for one in visit.protocol.criteria)]
 
@@ -63,7 +65,8 @@ def item(visit: Visit) -> Response:
         assignment = store.assignment(assignment.id, rater)
     elif position not in assignment.shown:
         store.shown(assignment.id, rater, position)
-    values = {name: value for (at, name), value in store.ratings_of(assignment.id, rater).items() if at == position}
+    ratings = store.ratings_of(assignment.id, rater)
+    values = {name: value for (at, name), value in ratings.items() if at == position}
     missing, moved = list[str](), dict[str, int]()
     if "missing" in visit.request.query_params:
         missing = [one.name for one in visit.protocol.criteria if one.name not in values]
@@ -75,7 +78,7 @@ def item(visit: Visit) -> Response:
         fault=bool(missing),
         heading=visit.texts("item_progress", position=position, total=total),
         total=total,
-        done=total - len(_unrated(visit, assignment)),
+        done=total - len(_unrated(visit, assignment, ratings)),
         is_practice=False,
         is_test=False,
         expired=assignment.state == EXPIRED,
@@ -158,7 +161,7 @@ def done(visit: Visit) -> Response:
     assignment = _assignment(visit)
     if not assignment.is_finished:
         return redirect("/task")
-    return last_page(visit, COMPLETED, assignment.id, more=_may_have_more(visit))
+    return last_page(visit, COMPLETED, assignment.id, more=_may_have_more(visit, _finished(visit)))
 
 
 ROUTES: Routes = (

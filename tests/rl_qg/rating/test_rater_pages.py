@@ -1,9 +1,10 @@
 """The pages of raters, in one process: the whole way, and what happens beside it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,6 +104,21 @@ def test_a_submission_twice_leads_to_the_same_page(store: Store) -> None:
         "/task/a00001/1", data={"csrf": forms["csrf"], "value-1": 1, "set-1": 1, "action": "next"}
     )
     assert late.url.path == "/task/a00001/done" and store.ratings_of("a00001", "r0001")[1, NAMES[0]] == 61
+
+
+def test_a_page_reads_the_tasks_and_ratings_of_a_rater_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    guest = RaterClient(store).begin().rate()
+    read: list[str] = []
+
+    def counted(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: (read.append(name), method(*given))[1]
+
+    for name in ("ratings_of", "assignments_of"):
+        monkeypatch.setattr(store, name, counted(name, getattr(store, name)))
+    guest.get("/task/a00001/2")
+    assert read == ["ratings_of"]
+    guest.client.get("/task", follow_redirects=False)
+    assert read[1:] == ["assignments_of", "ratings_of"]
 
 
 def test_submitting_names_the_items_that_are_not_rated(store: Store) -> None:
