@@ -153,12 +153,12 @@ def _anchors(where: str, given: Any, language: str) -> tuple[tuple[int, Texts], 
 def _expected(where: str, given: Any, language: str) -> Mapping[str, tuple[int, int]]:
     if not isinstance(given, Mapping):
         raise InputError(f"{where}: expected the lowest and highest value of criteria, got {given!r:.40}")
-    found = {str(name): _list_of(_RATING)(f"{where}.{name}", pair, language) for name, pair in given.items()}
-    for name, pair in found.items():
-        if len(pair) != 2 or pair[0] > pair[1]:
-            raise InputError(
-                f"{where}.{name}: expected the lowest and the highest value, as [2, 3], got {given[name]!r:.40}"
-            )
+    found = {}
+    for name, pair in given.items():
+        values = _list_of(_RATING)(f"{where}.{name}", pair, language)
+        if len(values) != 2 or values[0] > values[1]:
+            raise InputError(f"{where}.{name}: expected the lowest and the highest value, as [2, 3], got {pair!r:.40}")
+        found[str(name)] = values
     return found
 
 

@@ -152,6 +152,12 @@ def test_a_wrong_file_is_one_line_that_names_the_field(changes: dict[str, Any], 
     assert "\n" not in str(error.value)
 
 
+def test_a_wrong_field_of_a_name_that_is_no_text_is_named_too() -> None:
+    given = MINIMAL | {"name": "x", "practice": [PRACTICE | {"expected": {1: [3, 2]}}]}
+    with pytest.raises(InputError, match=r"expected\.1: expected the lowest .* got \[3, 2\]"):
+        Protocol.from_dict("file", given)
+
+
 def test_a_name_that_is_none_is_answered_with_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no such protocol; did you mean 'qascore'.*choose one of demo, direct-ass"):
         load_protocol("qascor", FOLDER)
