@@ -17,15 +17,27 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from rl_qg.commands.cli import run_command
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample
-from rl_qg.data.oracle import verdicts
+from rl_qg.data.oracle import judge
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.loading import load_seq2seq
 from rl_qg.generation.propose_answers import GeneratedAnswers
-from rl_qg.miniatures.cache import BASE, DIFFERENCE, QUESTIONS, SHIPPED, difference, generator_folder
+from rl_qg.miniatures.cache import (
+    BASE,
+    DIFFERENCE,
+    LEFT,
+    QUESTIONS,
+    RIGHT,
+    ROWS,
+    SHIPPED,
+    generator_folder,
+    weights_of,
+)
 from rl_qg.runtime.files import write_json
 
 RANK = 40
@@ -39,6 +51,26 @@ def train(folder: Path) -> Path:
     """Train into a run folder; return the folder of the model."""
     run_command("train", [*SETTINGS, f"output_dir={folder}"])
     return folder / "ce"
+
+
+def difference(base: PreTrainedModel, trained: PreTrainedModel, rank: int) -> dict[str, Tensor]:
+    """What `trained` differs in from `base`, in half precision: of a matrix (m, n) the factors (m, r) and (r, n) of
+    the best approximation of rank r (Eckart and Young 1936), the rows that it has in addition; other weights whole.
+    """
+    parts: dict[str, Tensor] = {}
+    before = base.state_dict()
+    for name, weight in weights_of(trained).items():
+        rows = len(before[name])
+        change = weight[:rows] - before[name]
+        if len(weight) > rows:
+            parts[name + ROWS] = weight[rows:]
+        if change.dim() == 2 and min(change.shape) > rank:
+            u, s, v = torch.linalg.svd(change, full_matrices=False)
+            root = s[:rank].sqrt()
+            parts[name + LEFT], parts[name + RIGHT] = u[:, :rank] * root, root[:, None] * v[:rank]
+        elif change.any():
+            parts[name] = change
+    return {name: part.half().contiguous() for name, part in parts.items()}
 
 
 def store(trained: Path) -> None:
@@ -66,7 +98,7 @@ def measure(folder: str) -> dict[str, float]:
     questions: list[str] = []
     for start in range(0, len(examples), 32):
         questions += generator.greedy(examples[start : start + 32], max_new_tokens=40)
-    right = [verdict == "right" for verdict in verdicts(questions, examples)]
+    right = [judge(*asked) == "right" for asked in zip(questions, examples, strict=True)]
     precision, recall = _answers(generator, examples)
     return {"right": _share(right), "answer_precision": precision, "answer_recall": recall}
 

@@ -265,10 +265,6 @@ def judgements(questions: Sequence[str], examples: Sequence[QAExample]) -> list[
     return [examine(question, example) for question, example in zip(questions, examples, strict=True)]
 
 
-def verdicts(questions: Sequence[str], examples: Sequence[QAExample]) -> list[str | None]:
-    return [judge(question, example) for question, example in zip(questions, examples, strict=True)]
-
-
 def columns(given: Sequence[OracleJudgement | None]) -> dict[str, Floats]:
     """For each of `VERDICTS`, `SUMS` and `BESIDE` 1 where a question has it, 0 where not, NaN without a judgement."""
     kinds = {verdict: (verdict,) for verdict in VERDICTS} | SUMS

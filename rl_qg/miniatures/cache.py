@@ -150,12 +150,9 @@ def _once_complete(folder: Path) -> Iterator[Path]:
 
 
 # `miniature:questions`: a generator of the embedded corpus that comes with the package, trained for `multitask`.
-#
 # The package holds what it differs in from the packaged `bart`, each matrix of the difference by its largest singular
 # values: a sixth of the size of a whole model. `generator_folder` adds them up when the model is first used, and keeps
 # the result beside the other miniatures. `experiments/quickstart/build_generator.py` trains it.
-
-
 BASE = SHIPPED / "bart"
 DIFFERENCE = SHIPPED / "questions" / "difference.safetensors"
 PROMPT = Prompt(task="multitask")
@@ -192,30 +189,12 @@ def _write(folder: Path) -> None:
     PROMPT.save(folder)
 
 
-def difference(base: PreTrainedModel, trained: PreTrainedModel, rank: int) -> dict[str, Tensor]:
-    """What `trained` differs in from `base`, in half precision: of a matrix (m, n) the factors (m, r) and (r, n) of
-    the best approximation of rank r (Eckart and Young 1936), the rows that it has in addition; other weights whole.
-    """
-    parts: dict[str, Tensor] = {}
-    before = base.state_dict()
-    for name, weight in _weights(trained).items():
-        rows = len(before[name])
-        change = weight[:rows] - before[name]
-        if len(weight) > rows:
-            parts[name + ROWS] = weight[rows:]
-        if change.dim() == 2 and min(change.shape) > rank:
-            u, s, v = torch.linalg.svd(change, full_matrices=False)
-            root = s[:rank].sqrt()
-            parts[name + LEFT], parts[name + RIGHT] = u[:, :rank] * root, root[:, None] * v[:rank]
-        elif change.any():
-            parts[name] = change
-    return {name: part.half().contiguous() for name, part in parts.items()}
-
-
 @torch.no_grad()
 def add_difference(model: PreTrainedModel, parts: Mapping[str, Tensor]) -> None:
-    """Add a `difference` to the weights of its base, whose embeddings have the additional rows already."""
-    for name, weight in _weights(model).items():
+    """Add a difference, as `experiments/quickstart/build_generator.py` computes it, to the weights of its base, whose
+    embeddings have the additional rows already.
+    """
+    for name, weight in weights_of(model).items():
         if name + LEFT in parts:
             change = parts[name + LEFT].float() @ parts[name + RIGHT].float()
             weight[: len(change)] += change
@@ -225,6 +204,6 @@ def add_difference(model: PreTrainedModel, parts: Mapping[str, Tensor]) -> None:
             weight[-len(parts[name + ROWS]) :] = parts[name + ROWS].float()
 
 
-def _weights(model: PreTrainedModel) -> dict[str, Tensor]:
+def weights_of(model: PreTrainedModel) -> dict[str, Tensor]:
     """The trained weights by name, each once where several names share it."""
     return {name: parameter.data for name, parameter in model.named_parameters()}

@@ -19,7 +19,6 @@ from rl_qg.settings import MiniatureSettings
 from rl_qg.text.spans import sentence_texts
 
 # Pretraining objectives: each turns a batch of passages into model inputs with labels.
-#
 # The objectives are those of the full-size models: text infilling (BART, T5), masked tokens (BERT, RoBERTa,
 # DistilBERT) and next tokens (GPT-2). Generators also learn cloze. Sentences and questions are shown together with
 # their passage, because the metrics and the reader see a question together with a passage.
@@ -130,7 +129,6 @@ def next_tokens(tokenizer: PreTrainedTokenizerFast, max_tokens: int) -> Callable
 
 
 # Tokenizers of the miniatures: trained on the text, in the format of each architecture.
-#
 # The same text gives the same tokenizer in every process. The library's trainers of WordPiece and Unigram number
 # letters and sum in the order of a hash table, which differs from process to process; its BPE trainer does not.
 

@@ -22,7 +22,6 @@ from rl_qg.data.oracle import (
     judgements,
     share_differences,
     shares,
-    verdicts,
 )
 from rl_qg.stats.intervals import PassageDraws, mean_interval
 from tests.questions import example
@@ -308,8 +307,8 @@ def test_shares_sum_to_one_and_the_older_verdicts_are_sums() -> None:
     assert mean["wrong_attribute"] == mean["wrong_relation"] > 0
 
 
-def test_verdicts_are_in_the_order_of_the_questions() -> None:
+def test_judgements_are_in_the_order_of_the_questions() -> None:
     items = [about(PEOPLE, "1700"), about(PEOPLE, "1700", last=True)]
-    assert verdicts(["When was Ada Elmford born?"] * 2, items) == ["right", "other_subject"]
+    assert [judge("When was Ada Elmford born?", item) for item in items] == ["right", "other_subject"]
     found = judgements(["When was Ada Elmford born?", "When was Karl born?"], items)
     assert found == [OracleJudgement("right", False, False), OracleJudgement("invented_name", True, False)]

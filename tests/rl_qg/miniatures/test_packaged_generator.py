@@ -6,8 +6,9 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from experiments.quickstart.build_generator import difference
 from rl_qg.generation.prompts import Prompt, add_highlight
-from rl_qg.miniatures.cache import QUESTIONS, add_difference, difference, generator_folder
+from rl_qg.miniatures.cache import QUESTIONS, add_difference, generator_folder
 from rl_qg.runtime.errors import InputError
 from tests.tiny_models import tiny_bart, word_tokenizer
 
