@@ -144,7 +144,6 @@ def _squad_question(example: QAExample) -> dict[str, Any]:
 
 # --- rows of QG-Bench's schema: a question, its answer, and the texts that a generator may be given, with `<hl>` on
 # both sides of what the question is about
-#
 # Source: Ushio et al., "Generative Language Models for Paragraph-Level Question Generation" (EMNLP 2022), Table 1 and
 # lmqg 0.1.2 (`language_model.py`). Their code marks the first place at which the answer's text occurs, which is
 # another than the annotator's in 0.6 to 10.8 % of the rows of a data set. Here the mark is where the answer is.

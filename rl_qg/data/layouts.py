@@ -228,7 +228,6 @@ def _one_answer(row: dict[str, Any], where: str) -> tuple[tuple[str, int], ...]:
 
 # --- HotpotQA: questions whose answers need several paragraphs, as its authors' JSON list or as rows of the same
 # fields
-#
 # Source: Yang et al., "HotpotQA: A Dataset for Diverse, Explainable Multi-hop Question Answering" (EMNLP 2018). Which
 # sentences are the passage: QAScore paper, section 3.3.1.
 
@@ -292,7 +291,6 @@ def _pairs(row: Any, name: str, second: str, where: str) -> list[tuple[str, Any]
 
 
 # --- question-answer pairs in lmqg's form: all of a passage as one text, `question: q, answer: a | question: …`
-#
 # Its data sets (`lmqg/qag_*`) have it in the field `questions_answers`, its prediction files have one passage a line.
 # Source: lmqg 0.1.2 (`qa_aligned_f1_score.py`, `language_model.py`). A `|` or `, answer: ` within a question or an
 # answer loses pairs in this form; the project's own models use separators of their own, which cannot.
@@ -340,7 +338,6 @@ def _lmqg_records(row: Any, where: str, key: str, options: RecordOptions) -> Ite
 
 
 # --- SubjQA: questions about reviews, as the CSV files of its authors (`SubjQA/<domain>/splits/{train,dev,test}.csv`)
-#
 # Source: Bjerva et al., "SubjQA: A Dataset for Subjectivity and Review Comprehension" (EMNLP 2020). A question about a
 # review (`q_review_id`) has a row for each person who answered it. Counted so, its answerable questions are as many as
 # QG-Bench publishes (Table 1: restaurants 823, 129 and 136).
@@ -390,7 +387,6 @@ def _one_a_question(records: Iterable[formats.RawRecord]) -> Iterator[formats.Ra
 
 
 # --- MS MARCO question answering: real queries with passages and answers, as its JSON columns or as rows of them
-#
 # Source: Bajaj et al., "MS MARCO: A Human Generated MAchine Reading COmprehension Dataset" (2016), the Q&A files of
 # version 1.1 (JSON lines) and 2.1 (one JSON object with a column for each field, which maps row numbers to values).
 
@@ -469,14 +465,12 @@ LAYOUTS = (
 
 
 # --- parallel text files, line N of one belonging to line N of the others: three layouts, known by name
-#
 # - Du, Shao, Cardie, "Learning to Ask" (ACL 2017): `src-NAME.txt` (sentences) or `para-NAME.txt` (paragraphs) with
 #   `tgt-NAME.txt` (questions). There are no answers.
 # - Zhou et al., "Neural Question Generation from Text: A Preliminary Study" (NLPCC 2017): `NAME.source.txt`
 #   (sentences), `NAME.target.txt` (questions) and `NAME.bio` (a tag B, I or O for each token: the answer).
 # - The files with which lmqg's NQG baseline was evaluated: `sentence-NAME.txt`, `question-NAME.txt`,
 #   `answer-NAME.txt`.
-#
 # Each file may also be gzipped.
 
 # The file of the sentences or paragraphs -> the one of the questions, and the one of the answers if there is one, and

@@ -106,6 +106,16 @@ class QuestionTable:
             name = ALTERNATIVES.get(column, name)
         return _READ[column](row.fields.get(name))
 
+    def text(self, row: TableRow, column: str) -> str:
+        """A text that every row must have."""
+        text: str | None = self.value(row, column)
+        if text is None:
+            raise InputError(
+                f"{row.where}: field {self.columns[column]!r} is missing or no text; the row has "
+                f"{', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
+            )
+        return text
+
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and is_unicode(value) else None

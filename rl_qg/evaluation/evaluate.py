@@ -35,7 +35,6 @@ from rl_qg.evaluation.predictions import (
     score_rows,
     test_rows,
     test_table,
-    text_of,
 )
 from rl_qg.evaluation.references import GoldQuestions, as_published, grouped_rows, stated_sentence
 from rl_qg.evaluation.sets import gap_files, is_set, passage_sets, rows_of_set, set_record, write_set_pairs
@@ -217,7 +216,7 @@ def _rows(
 def _single(
     row: TableRow, source: QuestionTable, context: str | None, references: Any, gold: GoldQuestions | None
 ) -> tuple[list[MetricRow], str]:
-    question, answer, how = text_of(source, row, "question"), source.value(row, "answer"), ""
+    question, answer, how = source.text(row, "question"), source.value(row, "answer"), ""
     if gold is not None:
         references, how = gold.find(row.fields.get("id"), context, answer)
     found = None if references is None else tuple(references)
@@ -239,7 +238,7 @@ def _scored(
             if hasattr(metric, "sentence"):  # from the same counts: words are split once
                 known = np.asarray(corpus_metric.sentence(counts[label])).tolist()
         values = scores_of(label, metric, rows, scores_folder, batch_size=settings.batch_size, known=known)
-        scores[label] = np.array([np.nan if value is None else value for value in values])
+        scores[label] = np.array(values, dtype=np.float64)  # None is NaN
     draws = PassageDraws(passage_groups(rows), resamples=settings.resamples, seed=settings.seed)
     bounds = {label: metric.bounds for label, metric in metrics.items() if hasattr(metric, "bounds")}
     return Predictions(name, rows, scores, counts, draws, bounds)

@@ -25,7 +25,7 @@ from rl_qg.data.formats import IMPOSSIBLE, MALFORMED_RECORD
 from rl_qg.data.layouts import FIELD, MALFORMED, split_pairs
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.evaluation.evaluate import sources_of
-from rl_qg.evaluation.predictions import NOTES, Rows, file_table, test_of, test_table, text_of, with_better
+from rl_qg.evaluation.predictions import NOTES, Rows, file_table, test_of, test_table, with_better
 from rl_qg.evaluation.references import HumanSources
 from rl_qg.evaluation.sets import PassageJudge, judged_passages
 from rl_qg.pages.results import Page, Table, as_text, write_results
@@ -60,7 +60,7 @@ def read_pair_file(source: QuestionTable) -> PairFile:
     """
     read = PairFile()
     for row in ProgressBar(source, desc="read", unit="row", leave=False, delay=2):
-        kept = read.pairs.setdefault(passage_hash(text_of(source, row, "context")), [])
+        kept = read.pairs.setdefault(passage_hash(source.text(row, "context")), [])
         for pair in _pairs_of(source, row, read.dropped):
             if pair[0].strip() and pair[1].strip():
                 kept.append(pair)

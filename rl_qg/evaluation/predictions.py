@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from rl_qg.data.examples import passage_hash
-from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.pages.results import Table, estimate_text, joined_rows, p_text
-from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import packaged_yaml
 from rl_qg.scoring.kept_scores import MetricRow, ScoreDraws, texts_hash
 from rl_qg.stats.intervals import Bounds, Floats, PassageDraws, add_holm, difference, difference_p, estimate
@@ -141,17 +139,6 @@ def with_better(rows: Rows, is_first: Callable[[dict[str, Any]], bool]) -> Rows:
             better = row["predictions"] if is_first(row) else row["against"]
             row["better"] = better if row["p_holm"] < 0.05 else None
     return rows
-
-
-def text_of(source: QuestionTable, row: TableRow, column: str) -> str:
-    """A text that every row must have."""
-    text: str | None = source.value(row, column)
-    if text is None:
-        raise InputError(
-            f"{row.where}: field {source.columns[column]!r} is missing or no text; the row has "
-            f"{', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
-        )
-    return text
 
 
 def file_table(rows: Rows, part: str) -> list[dict[str, str]]:

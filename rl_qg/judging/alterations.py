@@ -165,15 +165,9 @@ def read_questions(source: QuestionTable, settings: RobustnessSettings) -> tuple
     """A seeded sample of the questions, and how many the file has; one without references is its own reference."""
     rows = []
     for row in ProgressBar(source, desc="read", unit="row", leave=False, delay=2):
-        columns = ("question", "context", "answer", "references")
-        question, context, answer, references = (source.value(row, column) for column in columns)
-        for column, value in (("question", question), ("context", context)):
-            if value is None:
-                raise InputError(
-                    f"{row.where}: field {source.columns[column]!r} is missing or no text; the row has "
-                    f"{', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
-                )
-        rows.append(MetricRow(row.where, question, context, answer, tuple(references or [question])))
+        question, context = source.text(row, "question"), source.text(row, "context")
+        references = tuple(source.value(row, "references") or [question])
+        rows.append(MetricRow(row.where, question, context, source.value(row, "answer"), references))
     if not rows:
         raise InputError(f"{source}: holds no question; check the file")
     ranked = sorted(range(len(rows)), key=lambda number: seeded_rank(settings.seed, str(number)))
