@@ -96,9 +96,10 @@ def analyse(rated: RatedQuestions, criteria: Sequence[str]) -> dict[str, Rows]:
     tables["criterion_pairs"] = [*_pairs(columns, "criterion")]
     tables["metric_pairs"] = [*_pairs(rated.scores, "metric")]
     tables |= {"means": mean_rows(rated, criteria), "scores_by_rating": [], "ratings_by_system": []}
+    systems, member = rated.systems
     groups = {
         "by_type": _types(rated),
-        "by_system": _systems_apart(rated),
+        "by_system": {name: member[:, at] > 0 for at, name in enumerate(systems)} if len(systems) > 1 else {},
         "by_subset": subsets_of(rated.judgements, rated.settings.sentences_of),
     }
     for criterion in ProgressBar(criteria, desc="correlate", unit="criterion"):
@@ -218,11 +219,6 @@ def _types(rated: RatedQuestions) -> dict[str, Mask]:
     if (rated.types == OTHER).all():
         return {}
     return {kind: rated.types == kind for kind in dict.fromkeys((*TYPES, *rated.types.tolist()))}
-
-
-def _systems_apart(rated: RatedQuestions) -> dict[str, Mask]:
-    names, member = rated.systems
-    return {name: member[:, at] > 0 for at, name in enumerate(names)} if len(names) > 1 else {}
 
 
 def subsets_of(judgements: Sequence[Judgement], sentences_of: str = "none") -> dict[str, Mask]:
