@@ -229,15 +229,6 @@ class AssignmentTables(StudyTables):
         wanted = [(item.position, name) for item in self._hits[row.hit].items for name in self._criteria]
         return tuple(pair for pair in wanted if pair not in rated)
 
-    def give_back(self, assignment_id: str, rater: str) -> None:
-        """The rater stops here: the task goes to somebody else, and never again to this rater."""
-        with self._database.write() as sql:
-            row = self._own(sql, assignment_id, rater)
-            if row.state in (records.SUBMITTED, records.SURPLUS):
-                raise records.Closed(f"{assignment_id}: was submitted")
-            sql.run("UPDATE assignment SET state = 'returned' WHERE id = ?", row.id)
-            self._note(sql, records.RETURNED, row.rater, row.id)
-
     def expire(self, assignment_id: str) -> bool:
         """End a lease now, so that the task is given out again; False: no assignment of this name is open."""
         with self._database.write() as sql:
@@ -289,5 +280,5 @@ class AssignmentTables(StudyTables):
     def _record(self, sql: Transaction, row: Sequence[Any]) -> records.Assignment:
         one = _AssignmentRow(*row)
         shown: dict[int, float] = dict(sql.rows("SELECT position, at FROM shown WHERE assignment = ?", one.id))
-        names = assignment_name(one.id) or "", self._hits[one.hit], rater_name(one.rater) or ""
+        names = assignment_name(one.id), self._hits[one.hit], rater_name(one.rater)
         return records.Assignment(*names, one.state, one.lease_until, one.started, one.submitted, shown)

@@ -21,7 +21,7 @@ class RaterTables(StudyTables):
 
     def new_rater(self, panel: str = "open") -> str:
         with self._database.write() as sql:
-            return self._insert_rater(sql, panel, None)
+            return rater_name(self._insert_rater(sql, panel, None))
 
     def rater_of_panel(self, panel: str, identity: str, extra: Mapping[str, str] | None = None) -> str:
         """The rater of an identity on a panel, such as prolific: the same identity is the same rater. It is looked up
@@ -35,15 +35,13 @@ class RaterTables(StudyTables):
         kept = json.dumps({storable(str(key)): storable(str(value)) for key, value in (extra or {}).items()})
         with self._database.write() as sql:
             row = sql.row("SELECT id FROM rater WHERE panel = ? AND external_hash = ?", panel, hashed)
-            name = rater_name(row[0]) if row else None
-            name = name or self._insert_rater(sql, panel, hashed)
-            number, _ = self._rater(sql, name)
+            number = row[0] if row else self._insert_rater(sql, panel, hashed)
             sql.run(
                 "INSERT INTO identity (rater, panel, identity, extra) VALUES (?, ?, ?, ?) "
                 "ON CONFLICT (rater) DO UPDATE SET extra = excluded.extra",
                 *(number, panel, identity, kept),
             )
-        return name
+        return rater_name(number)
 
     def add_invites(self, count: int) -> list[str]:
         """New tokens, each for one rater."""
@@ -57,18 +55,19 @@ class RaterTables(StudyTables):
         """The rater of an invitation, the same each time; None for a token that was never given out."""
         with self._database.write() as sql:
             row = sql.row("SELECT rater FROM invite WHERE token_hash = ?", _sha(token))
-            if row is None or row[0] is not None:
-                return rater_name(row[0]) if row else None
-            name = self._insert_rater(sql, "invite", None)
-            number, _ = self._rater(sql, name)
-            sql.run("UPDATE invite SET rater = ? WHERE token_hash = ?", number, _sha(token))
-            return name
+            if row is None:
+                return None
+            number = row[0]
+            if number is None:
+                number = self._insert_rater(sql, "invite", None)
+                sql.run("UPDATE invite SET rater = ? WHERE token_hash = ?", number, _sha(token))
+            return rater_name(number)
 
-    def _insert_rater(self, sql: Transaction, panel: str, hashed: str | None) -> str:
+    def _insert_rater(self, sql: Transaction, panel: str, hashed: str | None) -> int:
         values = panel, hashed, self._clock()
         row = sql.row("INSERT INTO rater (panel, external_hash, created) VALUES (?, ?, ?) RETURNING id", *values)
         assert row is not None
-        return rater_name(row[0]) or ""
+        return int(row[0])
 
     def new_session(self, rater: str) -> str:
         """A token for a browser; it is valid for `SESSION_S`."""
@@ -87,7 +86,7 @@ class RaterTables(StudyTables):
         with self._database.read() as sql:
             values = _sha(token), self._clock()
             row = sql.row("SELECT rater FROM session WHERE token_hash = ? AND expires > ?", *values)
-        return Session(rater_name(row[0]) or "", self._hash(f"csrf\n{token}")) if row else None
+        return Session(rater_name(row[0]), self._hash(f"csrf\n{token}")) if row else None
 
     def give_consent(self, rater: str, version: str, language: str) -> None:
         columns = "consent_version = ?, consent_at = ?, language = ?, declined = 0"

@@ -63,21 +63,12 @@ class StudyTables:
             sql.run("UPDATE study SET paused = ?", int(paused))
             self._note(sql, "paused" if paused else "resumed")
 
-    # --- Events: appended, never changed ---
-
     def _note(
-        self,
-        sql: Transaction,
-        kind: str,
-        rater: int | None = None,
-        assignment: int | None = None,
-        position: int | None = None,
-        detail: str = "",
+        self, sql: Transaction, kind: str, rater: int | None = None, assignment: int | None = None, detail: str = ""
     ) -> None:
-        sql.run(
-            "INSERT INTO event (at, kind, rater, assignment, position, detail) VALUES (?, ?, ?, ?, ?, ?)",
-            *(self._clock(), kind, rater, assignment, position, storable(detail)[:LONGEST_DETAIL]),
-        )
+        """Append an event; none is ever changed."""
+        values = self._clock(), kind, rater, assignment, storable(detail)[:LONGEST_DETAIL]
+        sql.run("INSERT INTO event (at, kind, rater, assignment, detail) VALUES (?, ?, ?, ?, ?)", *values)
 
     def rater(self, rater: str) -> Rater:
         with self._database.read() as sql:
@@ -97,24 +88,24 @@ class StudyTables:
 
 def record_of_rater(row: Sequence[Any]) -> Rater:
     number, panel, version, declined, practice, language, forgotten = row
-    return Rater(rater_name(number) or "", panel, version, bool(declined), practice, language, bool(forgotten))
+    return Rater(rater_name(number), panel, version, bool(declined), practice, language, bool(forgotten))
 
 
-def rater_name(number: int | None) -> str | None:
+def rater_name(number: int) -> str:
     """The pseudonym of a rater: r0001."""
-    return None if number is None else f"r{number:04d}"
+    return f"r{number:04d}"
 
 
-def assignment_name(number: int | None) -> str | None:
+def assignment_name(number: int) -> str:
     """The name of an assignment: a00001."""
-    return None if number is None else f"a{number:05d}"
+    return f"a{number:05d}"
 
 
-def _number(name: str | None, letter: str) -> int | None:
+def _number(name: str, letter: str) -> int | None:
     """The number in a name of a rater or an assignment; None for anything else."""
-    if not re.fullmatch(f"{letter}[0-9]{{4,15}}", name or "", re.ASCII):
+    if not re.fullmatch(f"{letter}[0-9]{{4,15}}", name, re.ASCII):
         return None
-    number = int((name or "")[1:])
+    number = int(name[1:])
     return number if name in (rater_name(number), assignment_name(number)) else None
 
 

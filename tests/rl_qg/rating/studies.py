@@ -89,7 +89,7 @@ def events(store: Store, rater: str | None = None) -> list[str]:
     """The kinds of what has happened, of all or of one rater, in order."""
     with store._database.read() as sql:
         rows = sql.rows("SELECT kind, rater FROM event ORDER BY number")
-    return [kind for kind, who in rows if rater in (None, rater_name(who))]
+    return [kind for kind, who in rows if rater is None or (who is not None and rater == rater_name(who))]
 
 
 def rate_all(store: Store, assignment_id: str, rater: str) -> None:
