@@ -70,13 +70,9 @@ class QuestionRows:
         """The questions of each row, the most probable first: all beams of a search, or samples where the row has a
         seed. Empty where the answer does not fit into the model's input.
         """
-        options: dict[str, Any] = {
-            "max_new_tokens": self.generator.encoder.prompt.max_target_length,
-            "temperature": 1.0,
-        }
-        beams, samples = (
-            partial(self.generator.candidates, count=BEAMS, top_p=top_p, **options) for top_p in (None, TOP_P)
-        )
+        longest = self.generator.encoder.prompt.max_target_length
+        decode = partial(self.generator.candidates, count=BEAMS, max_new_tokens=longest, temperature=1.0)
+        beams, samples = partial(decode, top_p=None), partial(decode, top_p=TOP_P)
         found = self._decoded(rows, lambda seed: beams if seed is None else samples)
         return [group or [] for group in found]
 
@@ -145,8 +141,9 @@ class AnswerProposals:
         self._generator = generator
         self._by_way: dict[str, Propose] = {"pipeline": _by_rules}
         if extractor is not None:
-            place: dict[str, Any] = {"device": device or torch.device("cpu"), "min_probability": MIN_PROBABILITY}
-            self._by_way["pipeline"] = ExtractorAnswers(str(extractor), PER_PASSAGE, **place)
+            self._by_way["pipeline"] = ExtractorAnswers(
+                str(extractor), PER_PASSAGE, device=device or torch.device("cpu"), min_probability=MIN_PROBABILITY
+            )
 
     def __call__(self, text: str, passages: Sequence[TextPassage], way: str, number: int | None) -> list[AnswerSpan]:
         """The best `number` answers (None: all) of a text's passages, spread over its sentences: the best of each
@@ -271,12 +268,14 @@ class Draft:
         request = self.request
         if not self.passages:
             return QAPairs(reason="the text is no valid Unicode" if request.text.strip() else "the text is empty")
-        options: dict[str, Any] = {"min_score": request.min_score, "dropped": self.dropped}
+        min_score, dropped = request.min_score, self.dropped
         if request.answers is not None:
-            return select_for_answers(self.pairs, self.spans, len(request.answers), **options)
+            return select_for_answers(
+                self.pairs, self.spans, len(request.answers), min_score=min_score, dropped=dropped
+            )
         if not self._rows and not self.pairs and not +self.dropped:
             return QAPairs(reason="no answer to ask about was found in the text")
-        return select(request.text, self.pairs, request.number, **options)
+        return select(request.text, self.pairs, request.number, min_score=min_score, dropped=dropped)
 
     def _placed(self, answer: str | AnswerSpan) -> AnswerSpan | None:
         text = self.request.text if self.passages else ""

@@ -93,8 +93,9 @@ class QuestionGenerator:
         generator = CandidateGenerator(generator_path(path), device=place, rows=batch_size, independent=on_cpu)
         answers = None if reader is None else AnswerReader(reader_path(reader), device=place)
         proposals = AnswerProposals(generator, extractor=extractor, device=place)
-        own: dict[str, Any] = {"reward": reward, "batch_size": batch_size}
-        return cls(generator, name=str(path), reader=answers, proposals=proposals, **own)
+        return cls(
+            generator, name=str(path), reader=answers, proposals=proposals, reward=reward, batch_size=batch_size
+        )
 
     @property
     def explains(self) -> str | None:

@@ -186,8 +186,9 @@ def _weights(
         raise InputError(f"model.path={path}: a {config.model_type} model generates no text")
     load_unsharded()
     with loading(path, KEY, "question generator") as name:
-        options: dict[str, Any] = {"config": config, "use_safetensors": True, "dtype": torch.float32}
-        model = auto_class.from_pretrained(name, trust_remote_code=False, **options)
+        model = auto_class.from_pretrained(
+            name, config=config, trust_remote_code=False, use_safetensors=True, dtype=torch.float32
+        )
         check_weights(model, tokenizer, grows=True)  # `add_highlight` adds rows
     return model
 

@@ -83,8 +83,9 @@ class GeneratedAnswers:
         found: list[list[Span]] = [[] for _ in contexts]
         for number in range(0, len(rows), self._rows):
             part = rows[number : number + self._rows]
-            options: dict[str, Any] = {"max_new_tokens": MAX_NEW_TOKENS, "top_p": None, "temperature": 1.0}
-            groups = self._generator.candidates(part, self._beams, **options)
+            groups = self._generator.candidates(
+                part, self._beams, max_new_tokens=MAX_NEW_TOKENS, top_p=None, temperature=1.0
+            )
             for row, (best, *_) in zip(part, groups, strict=True):
                 sentence, passage = row.answers[0], int(row.id.partition(":")[0])
                 for answer in parse_answers(best.question):
