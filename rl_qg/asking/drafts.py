@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -268,14 +268,12 @@ class Draft:
         request = self.request
         if not self.passages:
             return QAPairs(reason="the text is no valid Unicode" if request.text.strip() else "the text is empty")
-        min_score, dropped = request.min_score, self.dropped
+        least, dropped = request.min_score, self.dropped
         if request.answers is not None:
-            return select_for_answers(
-                self.pairs, self.spans, len(request.answers), min_score=min_score, dropped=dropped
-            )
+            return select_for_answers(self.pairs, self.spans, len(request.answers), min_score=least, dropped=dropped)
         if not self._rows and not self.pairs and not +self.dropped:
             return QAPairs(reason="no answer to ask about was found in the text")
-        return select(request.text, self.pairs, request.number, min_score=min_score, dropped=dropped)
+        return select(request.text, self.pairs, request.number, min_score=least, dropped=dropped)
 
     def _placed(self, answer: str | AnswerSpan) -> AnswerSpan | None:
         text = self.request.text if self.passages else ""
