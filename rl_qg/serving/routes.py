@@ -37,9 +37,8 @@ def shared_words(text: str, question: str, answer: AnswerSpan) -> list[messages.
     for token in tokens(text):
         if token.text.casefold() in asked and not (token.start < answer.end and answer.start < token.end):
             distance = max(answer.start - token.end, token.start - answer.end, 0)
-            weighed.append(
-                messages.WeighedToken(start=token.start, end=token.end, weight=round(1 / (1 + distance / HALF), 4))
-            )
+            weight = round(1 / (1 + distance / HALF), 4)
+            weighed.append(messages.WeighedToken(start=token.start, end=token.end, weight=weight))
     return weighed
 
 

@@ -29,8 +29,6 @@ SECURITY = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-
-
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -39,11 +37,8 @@ class BodyTooLongError(Exception):
 
 
 async def whole_body(scope: Scope, receive: Receive, longest: int, seconds: float) -> bytes | None:
-    """The whole body of a request, or None when the client has left before its end.
-
-    Raises:
-        BodyTooLongError: it has more than `longest` bytes, whatever its header says.
-        TimeoutError: it did not arrive within `seconds`.
+    """The whole body of a request, or None when the client has left before its end. Raises `BodyTooLongError` where it
+    has more than `longest` bytes, whatever its header says, and `TimeoutError` after `seconds`.
     """
     length = Headers(scope=scope).get("content-length", "0")
     if not length.isdecimal() or int(length[:20]) > longest:

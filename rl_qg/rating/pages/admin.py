@@ -115,16 +115,13 @@ def _signed(handler: Handler) -> Handler:
     return checked
 
 
-_FORMS: dict[str, Handler] = {
-    "pause": pause,
-    "resume": partial(pause, paused=False),
-    "expire": expire,
-    "export": export,
-    "logout": logout,
-}
 ROUTES: Routes = (
     ("GET", "/healthz", health),
     ("GET", "/admin", show),
     ("POST", "/admin/login", login),
-    *(("POST", f"/admin/{name}", _signed(handler)) for name, handler in _FORMS.items()),
+    ("POST", "/admin/pause", _signed(pause)),
+    ("POST", "/admin/resume", _signed(partial(pause, paused=False))),
+    ("POST", "/admin/expire", _signed(expire)),
+    ("POST", "/admin/export", _signed(export)),
+    ("POST", "/admin/logout", _signed(logout)),
 )

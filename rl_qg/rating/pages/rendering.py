@@ -84,12 +84,6 @@ def chosen_language(known: Collection[str], asked: Iterable[str | None], accepts
     return next((code for code in codes if code is not None and code in known), default)
 
 
-TEMPLATES = (
-    *("shared", "base", "landing", "consent", "instructions", "item", "feedback", "done", "message"),
-    *("admin", "admin_login"),
-)
-
-
 @dataclass(frozen=True)
 class Statement:
     """One criterion with what was said of it: `value`, None for nothing yet."""
@@ -199,8 +193,10 @@ def shown_item(
 
 @cache
 def _templates() -> dict[str, Template]:
-    environment = page_environment("rl_qg.rating.pages", *(f"page_files/{name}.html" for name in TEMPLATES))
-    return {name: environment.get_template(f"page_files/{name}.html") for name in TEMPLATES}
+    folder = resources.files("rl_qg.rating.pages").joinpath("page_files")
+    names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".html"))
+    environment = page_environment("rl_qg.rating.pages", *(f"page_files/{name}" for name in names))
+    return {name.removesuffix(".html"): environment.get_template(f"page_files/{name}") for name in names}
 
 
 @cache

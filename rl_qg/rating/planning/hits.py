@@ -132,10 +132,8 @@ def make_tasks(
     every, subjects = len(subjects), subjects[:items]
     maker.tasks.left_out[NOT_DRAWN] += every - len(subjects)
     report_limit("rate_plan.items", items, len(subjects), every, "passages with their answer are drawn")
-    make = {protocol.ONE_PASSAGE: maker.one_passage, protocol.BLOCKS: maker.blocks, protocol.ITEMS: maker.items}[
-        recipe.kind
-    ]
-    make(subjects)
+    make = {protocol.ONE_PASSAGE: maker.one_passage, protocol.BLOCKS: maker.blocks, protocol.ITEMS: maker.items}
+    make[recipe.kind](subjects)
     return maker.tasks
 
 

@@ -77,17 +77,13 @@ class AssignmentTables(StudyTables):
             self._expire_leases(sql, now)
             if found := self._open(sql, number):
                 return found
-            if self._paused(sql):
+            if _paused(sql):
                 return None
             return self._reopened(sql, number, now) or self._given(sql, number, now)
 
     def is_paused(self) -> bool:
         with self._database.read() as sql:
-            return self._paused(sql)
-
-    def _paused(self, sql: Transaction) -> bool:
-        row = sql.row("SELECT paused FROM study")
-        return row is not None and bool(row[0])
+            return _paused(sql)
 
     def _open(self, sql: Transaction, rater: int) -> records.Assignment | None:
         row = sql.row(f"SELECT {COLUMNS} FROM assignment WHERE rater = ? AND state = 'open'", rater)
@@ -282,3 +278,7 @@ class AssignmentTables(StudyTables):
         shown: dict[int, float] = dict(sql.rows("SELECT position, at FROM shown WHERE assignment = ?", one.id))
         names = assignment_name(one.id), self._hits[one.hit], rater_name(one.rater)
         return records.Assignment(*names, one.state, one.lease_until, one.started, one.submitted, shown)
+
+
+def _paused(sql: Transaction) -> bool:
+    return sql.row("SELECT 1 FROM study WHERE paused = 1") is not None
