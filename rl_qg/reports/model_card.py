@@ -12,6 +12,7 @@ from huggingface_hub import EvalResult, HfApi, ModelCardData
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 from jinja2 import StrictUndefined, Template
 
+from rl_qg.data.formats import stem_and_kind
 from rl_qg.generation.generator import NO_RULES
 from rl_qg.generation.prompts import HIGHLIGHT, WHOLE
 from rl_qg.generation.tasks import PREFIXES
@@ -266,8 +267,7 @@ def is_on_hub(name: str) -> bool:
         validate_repo_id(name)
     except HFValidationError:
         return False
-    is_file = Path(name).suffix in (".json", ".jsonl", ".gz", ".parquet", ".csv", ".tsv")
-    return name != "world" and not is_file and not Path(name).exists()
+    return name != "world" and not stem_and_kind(Path(name))[1] and not Path(name).exists()
 
 
 def shown(source: str) -> str:

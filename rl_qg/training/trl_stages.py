@@ -29,7 +29,8 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
 from rl_qg.runtime.trainer_base import resume_training
 from rl_qg.scoring.reward_scorer import Reward
-from rl_qg.settings import SCSTSettings, Settings
+from rl_qg.settings import Settings
+from rl_qg.settings.training import SelfCriticalOptions
 from rl_qg.training import stages
 from rl_qg.training.callbacks import HackingReport, HeldOutStopping
 from rl_qg.training.config import check_input, check_stops, check_tracker, prompt_of, rate_factor
@@ -39,17 +40,22 @@ from rl_qg.training.run_files import replace_folder, save_model_folder
 log = logging.getLogger(__name__)
 NUM_SAMPLES = 4
 BASELINES = {"rloo": "leave_one_out", "grpo": "mean"}  # of the algorithms themselves
-NOT_IN_TRL = (  # settings of `scst` that TRL does not support
-    *("clip_advantage", "schedule", "lambda_max", "lambda_warmup", "ce_weight", "kl_target", "kl_estimator"),
-    *("updates_per_rollout", "clip_ratio", "credit"),
+HONOURED = frozenset(  # those of `SelfCriticalOptions` that have an effect with TRL; others keep their default
+    "baseline num_samples reward_scale normalise_advantage unlabelled_share kl_coefficient watch_kl on_bad_reward "
+    "pair_floor answer_weight stop_on patience max_new_tokens min_new_tokens temperature top_k top_p "
+    "no_repeat_ngram".split()
 )
 
 
 def check_algorithm(settings: Settings) -> None:
     """Refuse wrong settings, and changed `scst.*` settings that the algorithm cannot honour."""
     scst, name = settings.scst, settings.algorithm
-    default = {field.name: field.default for field in fields(SCSTSettings)}
-    faults = [f"scst.{key}={getattr(scst, key)}" for key in NOT_IN_TRL if getattr(scst, key) != default[key]]
+    default = {field.name: field.default for field in fields(SelfCriticalOptions)}
+    faults = [
+        f"scst.{key}={value}"
+        for key in default
+        if key not in HONOURED and (value := getattr(scst, key)) != default[key]
+    ]
     if scst.baseline not in (default["baseline"], BASELINES[name]):
         faults.append(f"scst.baseline={scst.baseline} (it is {BASELINES[name]} by definition)")
     if (name, scst.normalise_advantage) in (("grpo", "batch"), ("rloo", "group")):
