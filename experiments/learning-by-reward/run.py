@@ -52,6 +52,8 @@ ARMS: dict[str, tuple[str, ...]] = {
     # as many sampled questions as SCST sees
     "best-of-n": ("algorithm=best_of_n", *REWARD, *STEPS, f"scst.num_samples={4 * PASSES}"),
     "scst": (*SCST, *REWARD),
+    "best-of-n-four-passes": ("algorithm=best_of_n", *REWARD, *STEPS, "scst.num_samples=16", "scst.epochs=4"),
+    "scst-four-passes": (*SCST, *REWARD, "scst.epochs=4"),
     "scst-reader-alone": (*SCST, "reward=reader", READER),
     "oracle": (*SCST, "reward=custom", "reward._target_=oracle_reward.OracleReward"),
 }
