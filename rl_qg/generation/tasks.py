@@ -146,9 +146,9 @@ def task_rows(task: str, examples: Sequence[QAExample]) -> list[QAExample]:
     `answers`, since nobody has chosen their answers. Answers that go beyond a sentence are left out of `answers`, and
     counted in the log.
     """
-    rows = list[QAExample]()
+    makers, rows = {"answers": _answer_rows, "pairs": _pair_rows}, list[QAExample]()
     for name in row_tasks(task):
-        rows += _answer_rows(examples) if name == "answers" else _pair_rows(examples) if name == "pairs" else examples
+        rows += makers[name](examples) if name in makers else examples
     return rows
 
 

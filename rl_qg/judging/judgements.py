@@ -78,9 +78,9 @@ def criteria_of(judgements: Sequence[Judgement], wanted: Sequence[str] | None = 
 def judgement_records(path: Path, columns: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the position of each row and its record.
 
-    Tables have a header; anything else is JSON lines. `columns` names the
-    column of each field; of `NUMBERS` it is a mapping, or None where the row has the field itself. A table has its
-    numbers as text, and its texts may be blank, which is no value.
+    Tables have a header; anything else is JSON lines. `columns` names the column of each field; of `NUMBERS` it is a
+    mapping, or None where the row has the field itself. A table has its numbers as text, and its texts may be blank,
+    which is no value.
     """
     is_table = stem_and_kind(path)[1] not in ("", "json", "jsonl")
     rows: Iterator[tuple[str, Mapping[str, Any]]] = (

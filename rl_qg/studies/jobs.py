@@ -180,9 +180,9 @@ def run_jobs(
     """Run what is not done, each job after those it needs; return when nothing is left that can be run.
 
     When this process is interrupted or told to end, so are its jobs; when it is killed, its jobs end themselves.
-    `jobs` are given in such an order. One runs at a time on each of the `devices`, `cpu` (jobs there share its
-    cores) or the number of a GPU, with `threads` on the CPU (None: the cores divided by the jobs that run at a time).
-    `program`: the module that is run with a job's command and arguments.
+    In `jobs` each stands after those it needs. One runs at a time on each of the `devices`, `cpu` (jobs there share
+    its cores) or the number of a GPU, with `threads` on the CPU (None: the cores divided by the jobs that run at a
+    time). `program`: the module that is run with a job's command and arguments.
     """
     seconds = {job.name: seconds_of(job) for job in jobs if is_done(job)}  # of what is done
     waiting = [job for job in jobs if job.name not in seconds]

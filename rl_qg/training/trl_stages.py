@@ -40,7 +40,8 @@ from rl_qg.training.run_files import replace_folder, save_model_folder
 log = logging.getLogger(__name__)
 NUM_SAMPLES = 4
 BASELINES = {"rloo": "leave_one_out", "grpo": "mean"}  # of the algorithms themselves
-HONOURED = frozenset(  # those of `SelfCriticalOptions` that have an effect with TRL; others keep their default
+# Keys of `SelfCriticalOptions` that may be changed with TRL; any other, a new one too, is refused.
+HONOURED = frozenset(
     "baseline num_samples reward_scale normalise_advantage unlabelled_share kl_coefficient watch_kl on_bad_reward "
     "pair_floor answer_weight stop_on patience max_new_tokens min_new_tokens temperature top_k top_p "
     "no_repeat_ngram".split()
