@@ -18,6 +18,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from rl_qg.generation.prefix_model import PrefixConfig, PrefixLM
+
 
 def tiny(
     kind: type[PreTrainedModel],
@@ -146,6 +148,12 @@ def tiny_pair(vocab_size: int, decoder: type[PreTrainedModel] = BertLMHeadModel,
         encoder=tiny(BertModel, vocab_size, **sizes),
         decoder=tiny(decoder, vocab_size, is_decoder=True, add_cross_attention=True, **sizes),
     ).eval()
+
+
+def tiny_prefix(vocab_size: int, encoder: type[PreTrainedModel] = BertModel, **sizes: Any) -> PrefixLM:
+    """A prefix model with the layers of an encoder."""
+    model = tiny(encoder, vocab_size, **sizes)
+    return PrefixLM(PrefixConfig(stack=model.config, initializer_range=model.config.initializer_range)).eval()
 
 
 def save(folder: Path | str, tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel) -> str:

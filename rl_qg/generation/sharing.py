@@ -31,6 +31,8 @@ def share_passages(model: PreTrainedModel) -> bool:
     and leave it unchanged if its type is not supported.
     """
     config = model.config
+    if is_sharing(model):
+        return True
     pair = config.model_type == "encoder-decoder" and config.decoder.model_type in DECODERS
     if not (config.model_type in FAMILIES or pair) or config._attn_implementation != "sdpa":
         return False
@@ -39,7 +41,8 @@ def share_passages(model: PreTrainedModel) -> bool:
 
 
 def is_sharing(model: PreTrainedModel) -> bool:
-    return bool(model.config._attn_implementation == SHARED)
+    """Whether the model is prepared; prefix models always are."""
+    return bool(model.config._attn_implementation == SHARED or model.config.model_type == "prefix-lm")
 
 
 @contextmanager

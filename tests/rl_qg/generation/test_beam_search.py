@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import (
     BartForConditionalGeneration,
     BertLMHeadModel,
+    BertModel,
     BlenderbotForConditionalGeneration,
     BlenderbotSmallForConditionalGeneration,
     GPT2LMHeadModel,
@@ -20,6 +21,7 @@ from transformers import (
     PegasusForConditionalGeneration,
     PreTrainedModel,
     RobertaForCausalLM,
+    RobertaModel,
     T5ForConditionalGeneration,
     UMT5ForConditionalGeneration,
 )
@@ -30,7 +32,7 @@ from rl_qg.generation.beam_search import beam_search
 from rl_qg.generation.decoding import SpecialTokens
 from rl_qg.generation.generator import beam_options
 from rl_qg.generation.sharing import DECODERS, FAMILIES, share_passages
-from tests.tiny_models import tiny, tiny_pair
+from tests.tiny_models import tiny, tiny_pair, tiny_prefix
 
 VOCABULARY, START, PAD, END = 40, 0, 1, 2
 LENGTHS = (9, 3, 7, 1, 8)
@@ -65,6 +67,19 @@ MODELS: dict[str, Callable[[int], PreTrainedModel]] = {
 }
 PAIRS: dict[str, Callable[[int], PreTrainedModel]] = {
     name: lambda seed, kind=kind: pair(kind, seed) for name, kind in DECODERS_OF_PAIRS.items()
+}
+
+
+def prefix(encoder: type[PreTrainedModel], seed: int) -> PreTrainedModel:
+    model = tiny_prefix(VOCABULARY, encoder, layers=2, spread=0.4, pad_token_id=PAD, seed=seed)
+    for name, value in SPECIAL.items():
+        setattr(model.generation_config, name, value)
+    return model
+
+
+PREFIXES: dict[str, Callable[[int], PreTrainedModel]] = {
+    "prefix": lambda seed: prefix(BertModel, seed),
+    "prefix of roberta": lambda seed: prefix(RobertaModel, seed),
 }
 
 
@@ -109,10 +124,10 @@ def lengths(tokens: Tensor) -> list[int]:
     return [row.index(END) + 1 if END in row else len(row) for row in tokens.tolist()]
 
 
-@pytest.mark.parametrize("name", [*MODELS, *PAIRS])
+@pytest.mark.parametrize("name", [*MODELS, *PAIRS, *PREFIXES])
 def test_the_beams_are_those_of_generate(name: str) -> None:
     """There are no ties: the scores of these random models differ by more than rounding errors."""
-    make, seen = {**MODELS, **PAIRS}[name], set()
+    make, seen = {**MODELS, **PAIRS, **PREFIXES}[name], set()
     for seed, (beams, longest, end) in enumerate([(8, 7, 1.0), (2, 12, 3.0), (5, 20, 2.0), (3, 1, 0.0), (4, 18, 3.5)]):
         model = build(make, seed, end)
         states, mask = encoded(model, seed)

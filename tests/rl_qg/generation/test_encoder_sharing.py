@@ -7,7 +7,7 @@ import torch
 from transformers import BertLMHeadModel, GPT2LMHeadModel
 
 from rl_qg.generation.sharing import cross_attention_projections, share_encoder_pass
-from tests.tiny_models import tiny_bart, tiny_pair, tiny_t5
+from tests.tiny_models import tiny_bart, tiny_pair, tiny_prefix, tiny_t5
 
 VOCABULARY = 20
 IDS = torch.tensor([[5, 6, 7, 8, 9], [10, 11, 1, 1, 1], [12, 13, 14, 1, 1]])
@@ -28,7 +28,13 @@ def gpt2_decoder(vocabulary: int, **options: Any) -> Any:
     return tiny_pair(vocabulary, GPT2LMHeadModel, pad_token_id=1, **options)
 
 
-BUILDERS = {"bart": tiny_bart, "t5": tiny_t5, "bert decoder": bert_decoder, "gpt2 decoder": gpt2_decoder}
+BUILDERS = {
+    "bart": tiny_bart,
+    "t5": tiny_t5,
+    "bert decoder": bert_decoder,
+    "gpt2 decoder": gpt2_decoder,
+    "prefix": tiny_prefix,
+}
 
 
 def targets(rows: int) -> torch.Tensor:

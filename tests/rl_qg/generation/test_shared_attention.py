@@ -8,7 +8,7 @@ import torch
 from rl_qg.generation import decoding
 from rl_qg.generation.decoding import DecodingRules, Rollout, decode, uniform_draws
 from rl_qg.generation.sharing import SHARED, is_sharing
-from tests.rl_qg.generation.test_beam_search import LENGTHS, MODELS, PAIRS, build, encoded, lengths
+from tests.rl_qg.generation.test_beam_search import LENGTHS, MODELS, PAIRS, PREFIXES, build, encoded, lengths
 
 
 def roll_out(model: Any, states: torch.Tensor, mask: torch.Tensor, copies: int) -> Rollout:
@@ -16,12 +16,12 @@ def roll_out(model: Any, states: torch.Tensor, mask: torch.Tensor, copies: int) 
     return decode(model, states, mask, DecodingRules(14), draws=draws, logprobs=True)
 
 
-@pytest.mark.parametrize("name", [*MODELS, *PAIRS])
+@pytest.mark.parametrize("name", [*MODELS, *PAIRS, *PREFIXES])
 def test_samples_are_those_of_a_copy_for_each_row(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after rows have left the batch, from which on each row has its own copy."""
     seen = set()
     for seed, (copies, end) in enumerate([(1, 1.0), (4, 2.5), (3, 0.0), (2, 12.0), (2, 25.0)]):
-        model = build({**MODELS, **PAIRS}[name], seed, end)
+        model = build({**MODELS, **PAIRS, **PREFIXES}[name], seed, end)
         states, mask = encoded(model, seed)
         shared = roll_out(model, states, mask, copies)
         with monkeypatch.context() as patch:
