@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import importlib.util
+import logging
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 from transformers.pytorch_utils import Conv1D
 
 from rewards.pretrained import check_tokenizer, check_weights
+from rl_qg.generation.prefix_model import ENCODERS, PrefixLM
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
 from rl_qg.runtime.processes import load_unsharded, loading
@@ -31,6 +33,8 @@ from rl_qg.settings import PeftSettings
 if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
 
+
+log = logging.getLogger(__name__)
 
 KEY = "model.path"
 # Names of query and value projections, for architectures without a default in peft.
@@ -132,8 +136,12 @@ def check_model(path: str) -> None:
 
 
 def load_seq2seq(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load any `AutoModelForSeq2SeqLM` with its tokenizer, from a local folder or the Hub (safetensors only)."""
+    """Load any `AutoModelForSeq2SeqLM` with its tokenizer, from a local folder or the Hub (safetensors only). Of an
+    encoder such as BERT, a new prefix model is made.
+    """
     config, tokenizer = _config_and_tokenizer(path)
+    if config.model_type in ENCODERS and _only_fills_masks(config):
+        return _prefix_model(path, tokenizer), tokenizer
     if not config.is_encoder_decoder:
         instead = "" if _only_fills_masks(config) else ", or train this one with algorithm=rloo or algorithm=grpo"
         raise InputError(
@@ -145,6 +153,16 @@ def load_seq2seq(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         model.generation_config.pad_token_id = tokenizer.pad_token_id
         model.generation_config.eos_token_id = tokenizer.sep_token_id
     return model, tokenizer
+
+
+def _prefix_model(path: str, tokenizer: PreTrainedTokenizerBase) -> PrefixLM:
+    with loading(path, KEY, "question generator") as name:
+        model = PrefixLM.from_encoder(name)
+        check_weights(model, tokenizer, grows=True)
+    special = {"decoder_start_token_id": tokenizer.mask_token_id, "eos_token_id": tokenizer.sep_token_id}
+    model.generation_config.update(pad_token_id=tokenizer.pad_token_id, **special)
+    log.info("model.path=%s: an encoder; its layers read the passage and write the question (a prefix model)", path)
+    return model
 
 
 def load_causal(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -26,6 +26,7 @@ from transformers import (
 from transformers.masking_utils import sdpa_mask
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
+ENCODERS = frozenset({"bert", "camembert", "electra", "roberta", "xlm-roberta"})  # whose layers pass options on
 PREFIX = "after_a_prefix"  # name under which `prefix_attention` is registered
 PASSAGE, ANSWER, QUESTION = range(3)  # rows of `parts`
 Source = tuple[Tensor, Tensor, Tensor]  # keys and values (b, heads, s, d), and the mask (b or 1, 1, q or 1, s)

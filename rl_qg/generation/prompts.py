@@ -251,6 +251,8 @@ def add_highlight(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, ta
         for embeddings in filter(None, (part.get_input_embeddings(), part.get_output_embeddings())):
             with torch.no_grad():
                 embeddings.weight[rows:] = embeddings.weight[:rows].mean(0)
+    if hasattr(model.config, "highlight_token_id"):
+        model.config.highlight_token_id = tokenizer.convert_tokens_to_ids(HIGHLIGHT)
 
 
 def _unit_of(row: QAExample) -> Unit | None:

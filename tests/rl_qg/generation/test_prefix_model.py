@@ -107,4 +107,5 @@ def test_an_encoder_gives_all_weights_of_the_stack(encoder: type[PreTrainedModel
     for name, value in stack.state_dict().items():
         assert model.stack.state_dict()[name].equal(value), name
     assert model.head.weight is model.get_input_embeddings().weight
-    assert model.transform.weight.equal(torch.eye(*model.transform.weight.shape)) and model.parts.weight[PASSAGE].eq(0).all()
+    assert model.transform.weight.equal(torch.eye(*model.transform.weight.shape))
+    assert model.parts.weight[PASSAGE].eq(0).all() and model.parts.weight[ANSWER].ne(0).any()
