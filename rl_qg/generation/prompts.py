@@ -32,6 +32,7 @@ from rl_qg.generation.tasks import (
 )
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
+from rl_qg.text.casing import restore_case
 
 HIGHLIGHT = "<hl>"
 SEPARATOR = "\nQuestion:"
@@ -300,6 +301,7 @@ class PromptEncoder:
         self.languages = LanguageCodes(tokenizer, prompt.language)
         self.multiple = 1  # of tokens, to which batches are padded, but not beyond the longest input
         self._highlight_id = tokenizer.convert_tokens_to_ids(HIGHLIGHT)
+        self._is_uncased = tokenizer.decode(tokenizer("A", add_special_tokens=False)["input_ids"]) == "a"
         self._separator_ids = set(tokenizer.convert_tokens_to_ids([*separators_of(prompt.task)]))
 
     def encode(self, examples: Sequence[QAExample]) -> list[EncodedPrompt]:
@@ -367,6 +369,9 @@ class PromptEncoder:
         special tokens, the text of another task with its separators.
         """
         clean = [text.strip() for text in self.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
+        if self._is_uncased:
+            copies = len(tokens) // len(examples)
+            clean = [restore_case(text, examples[row // copies].context) for row, text in enumerate(clean)]
         if not self._separator_ids:
             return clean
         dropped = {*self.tokenizer.all_special_ids, self._highlight_id} - self._separator_ids

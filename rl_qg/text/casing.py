@@ -1,0 +1,90 @@
+"""Case, accents and spaces of a text that an uncased model wrote about a passage, restored from the passage."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+TOKEN = re.compile(r"\w+|[^\w\s]")
+CLOSING = frozenset(".,;:?!%)]}”’")  # no space before
+OPENING = frozenset("([{“$£€#")  # no space after
+JOINING = frozenset("-–/'")  # neither
+SENTENCE_END = frozenset('.?!:”"“(')
+LOWER_AT_START = frozenset(
+    "a an the this that these those it its he she they his her their there here we our i you my your in on at by for "
+    "from to of with without after before during since until while when where which who what why how as if although "
+    "because and but or not no some many most all both each other another one two three first however then also".split()
+)
+
+
+@dataclass(frozen=True)
+class _Token:
+    plain: str  # lower case, without accents
+    start: int
+    end: int
+    starts_sentence: bool
+
+
+def restore_case(text: str, passage: str) -> str:
+    """`text` with the longest runs of words that it shares with the passage as the passage writes them, a capital at
+    its beginning, and no spaces that English does not write. Words that are not in the passage stay as they are.
+    """
+    there, places = _tokens(passage), dict[str, list[int]]()
+    for place, token in enumerate(there):
+        places.setdefault(token.plain, []).append(place)
+    asked, index, pieces = [token.plain for token in _tokens(text)], 0, list[str]()
+    while index < len(asked):
+        place, length = _longest_run(asked[index:], there, places.get(asked[index], []))
+        if length == 0 or (length == 1 and asked[max(index - 1, 0)] == "'"):  # the s of 's is not that of U.S.
+            pieces.append(asked[index])
+        else:
+            run = " ".join(passage[there[place].start : there[place + length - 1].end].split())
+            first = there[place]
+            small = first.starts_sentence and _is_small(first.plain, passage, [there[p] for p in places[first.plain]])
+            pieces.append(run[0].lower() + run[1:] if small else run)
+        index += max(length, 1)
+    joined = _joined(pieces)
+    return joined[:1].upper() + joined[1:]
+
+
+def _tokens(text: str) -> list[_Token]:
+    found, last = list[_Token](), "."
+    for match in TOKEN.finditer(text):
+        plain = "".join(c for c in unicodedata.normalize("NFD", match[0].lower()) if unicodedata.category(c) != "Mn")
+        is_first = last in SENTENCE_END or "\n" in text[found[-1].end if found else 0 : match.start()]
+        found.append(_Token(plain, *match.span(), is_first))
+        last = match[0]
+    return found
+
+
+def _longest_run(asked: Sequence[str], there: Sequence[_Token], places: Sequence[int]) -> tuple[int, int]:
+    """Where in the passage the longest run of the `asked` words begins, inside a sentence rather than at its start, and
+    its length. It begins and ends with a word; 0 for punctuation.
+    """
+    best = (0, False, 0)
+    for place in places if asked[0].isalnum() else ():
+        length = 0
+        while length < min(len(asked), len(there) - place) and there[place + length].plain == asked[length]:
+            length += 1
+        while not asked[length - 1].isalnum():
+            length -= 1
+        best = max(best, (length, not there[place].starts_sentence, -place))
+    return -best[2], best[0]
+
+
+def _is_small(plain: str, passage: str, same: Sequence[_Token]) -> bool:
+    """Whether a word that begins a sentence of the passage is written small inside one."""
+    inside = [passage[token.start] for token in same if not token.starts_sentence]
+    return any(letter.islower() for letter in inside) if inside else plain in LOWER_AT_START
+
+
+def _joined(pieces: Sequence[str]) -> str:
+    text, is_open = "", False
+    for piece in pieces:
+        glued = not text or text[-1] in OPENING | JOINING or piece[0] in CLOSING | JOINING
+        if piece == '"':
+            glued, is_open = (is_open or not text), not is_open
+        elif is_open and text.endswith('"'):
+            glued = True
+        text += piece if glued else f" {piece}"
+    return text

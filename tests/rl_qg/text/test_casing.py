@@ -1,0 +1,46 @@
+"""Questions of an uncased model get back the case, accents and spaces of their passage."""
+
+import re
+import unicodedata
+
+import pytest
+
+from rl_qg.text.casing import restore_case
+
+PASSAGE = (
+    'The Académie française was founded in 1635 by Cardinal Richelieu. "Its members", wrote J.-B. Say, "are well-known" '
+    "in the U.S. and elsewhere.\nMembers pay $3.50 a year; the members' hall is the Salle d'Or."
+)
+CASES = {
+    "who founded the academie francaise?": "Who founded the Académie française?",
+    "which cardinal richelieu founded it ?": "Which Cardinal Richelieu founded it?",
+    "what did j. - b. say write of its members ?": "What did J.-B. Say write of its members?",
+    "how well - known are they in the u. s. today?": "How well-known are they in the U.S. today?",
+    "how much is $ 3. 50?": "How much is $3.50?",
+    "where is the members ' hall?": "Where is the members' hall?",
+    "what ' s the salle d ' or?": "What's the Salle d'Or?",
+    'who wrote " are well - known "?': 'Who wrote "are well-known"?',
+    "who was paid by zork?": "Who was paid by zork?",
+    "": "",
+    "?": "?",
+}
+
+
+@pytest.mark.parametrize("written", CASES)
+def test_case_and_spaces_are_those_of_the_passage(written: str) -> None:
+    assert restore_case(written, PASSAGE) == CASES[written]
+
+
+def test_nothing_but_case_accents_and_spaces_is_changed() -> None:
+    def plain(text: str) -> str:
+        text = unicodedata.normalize("NFD", text.lower())
+        return "".join(c for c in text if unicodedata.category(c) != "Mn" and not c.isspace())
+
+    sentences = re.split(r"(?<=\.)\s", PASSAGE)
+    for text in [*CASES, *sentences, *(plain(" ".join(pair)) for pair in zip(sentences, CASES, strict=False))]:
+        assert plain(restore_case(text, PASSAGE)) == plain(text)
+
+
+def test_a_sentence_of_the_passage_is_restored_to_the_letter() -> None:
+    sentence = "Members pay $3.50 a year; the members' hall is the Salle d'Or."
+    assert restore_case(sentence.lower().replace("'", " ' ").replace(".", " ."), PASSAGE) == sentence
