@@ -11,9 +11,9 @@ OPENING = frozenset("([{“$£€#")  # no space after
 JOINING = frozenset("-–/'")  # neither
 SENTENCE_END = frozenset('.?!:”"“(')
 LOWER_AT_START = frozenset(
-    "a an the this that these those it its he she they his her their there here we our i you my your in on at by for "
-    "from to of with without after before during since until while when where which who what why how as if although "
-    "because and but or not no some many most all both each other another one two three first however then also".split()
+    "a an the this that these those it its he she they his her their there here we our i you my your in on at by "
+    "for from to of with without after before during since until while when where which who what why how as if "
+    "although because and but or not no some many most all both each other another one two three first however then also".split()
 )
 
 
@@ -58,8 +58,8 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _longest_run(asked: Sequence[str], there: Sequence[_Token], places: Sequence[int]) -> tuple[int, int]:
-    """Where in the passage the longest run of the `asked` words begins, inside a sentence rather than at its start, and
-    its length. It begins and ends with a word; 0 for punctuation.
+    """Where in the passage the longest run of the `asked` words begins, rather inside a sentence than at its start,
+    and its length. It begins and ends with a word; 0 for punctuation.
     """
     best = (0, False, 0)
     for place in places if asked[0].isalnum() else ():

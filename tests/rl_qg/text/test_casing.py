@@ -8,8 +8,9 @@ import pytest
 from rl_qg.text.casing import restore_case
 
 PASSAGE = (
-    'The Académie française was founded in 1635 by Cardinal Richelieu. "Its members", wrote J.-B. Say, "are well-known" '
-    "in the U.S. and elsewhere.\nMembers pay $3.50 a year; the members' hall is the Salle d'Or."
+    'The Académie française was founded in 1635 by Cardinal Richelieu. "Its members", wrote J.-B. Say, "are '
+    'well-known" in the U.S. and elsewhere.\n'
+    "Members pay $3.50 a year; the members' hall is the Salle d'Or."
 )
 CASES = {
     "who founded the academie francaise?": "Who founded the Académie française?",
