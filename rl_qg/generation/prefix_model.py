@@ -3,8 +3,12 @@ model: Dong et al. 2019, "Unified Language Model Pre-training for Natural Langua
 
 The passage attends to itself, in both directions. The question attends to the passage's keys and values of the same
 layer and to its own past. All weights but those of the head come from the encoder, so nothing like cross attention has
-to be learned from nothing. To the library the model is an encoder-decoder: what its encoder returns for a token are
-the keys and values of all layers.
+to be learned from nothing. A token of the question is written from the vocabulary or copied from the passage, with a
+learned probability (See et al. 2017, "Get To The Point: Summarization with Pointer-Generator Networks", equation 9);
+without this small encoders miscopy names of several tokens.
+
+To the library the model is an encoder-decoder: what its encoder returns for a token are the keys and values of all
+layers, the key by which it is copied, and the token itself.
 """
 
 from typing import Any, ClassVar
@@ -29,12 +33,13 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 ENCODERS = frozenset({"bert", "camembert", "electra", "roberta", "xlm-roberta"})  # whose layers pass options on
 PREFIX = "after_a_prefix"  # name under which `prefix_attention` is registered
 PASSAGE, ANSWER, QUESTION = range(3)  # rows of `parts`
+DIGITS = (1, 256, 256**2)  # a token among the states is written in base 256, which bfloat16 represents exactly
 Source = tuple[Tensor, Tensor, Tensor]  # keys and values (b, heads, s, d), and the mask (b or 1, 1, q or 1, s)
 
 
 class PrefixConfig(PreTrainedConfig):
     """`stack`: the config of the encoder, whose layers read and write; `highlight_token_id`: of `<hl>`, which stands
-    on both sides of the answer.
+    on both sides of the answer; `copies`: whether tokens are copied from the passage.
     """
 
     model_type = "prefix-lm"
@@ -42,6 +47,7 @@ class PrefixConfig(PreTrainedConfig):
     is_encoder_decoder: bool | None = True
     stack: PreTrainedConfig | dict[str, Any] | None = None
     highlight_token_id: int = -1
+    copies: bool = True
     tie_word_embeddings: bool = True
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -101,7 +107,9 @@ AttentionMaskInterface.register(PREFIX, sdpa_mask)
 
 
 class PassageReader(nn.Module):
-    """The encoder's side: the keys and values of all layers, side by side, (b, s, layers · 2 · h)."""
+    """The encoder's side: the keys and values of all layers, the key for copying and the digits of the token, side by
+    side, (b, s, layers · 2 · h + h + 3).
+    """
 
     def __init__(self, model: "PrefixLM") -> None:
         super().__init__()
@@ -113,8 +121,10 @@ class PassageReader(nn.Module):
         inside = (marks.cumsum(-1) % 2 == 1) & ~marks
         parts = torch.where(inside, ANSWER, PASSAGE)
         cache = DynamicCache()
-        model.read(input_ids, parts, _positions(mask), mask[:, None, None].bool(), cache)
+        last = model.read(input_ids, parts, _positions(mask), mask[:, None, None].bool(), cache)
         states = [states.transpose(1, 2).flatten(2) for layer in cache.layers for states in (layer.keys, layer.values)]
+        if model.config.copies:
+            states += [model.copy_key(last), torch.stack([input_ids // size % 256 for size in DIGITS], -1).to(last)]
         return BaseModelOutput(last_hidden_state=torch.cat(states, -1))
 
 
@@ -138,6 +148,9 @@ class PrefixLM(PreTrainedModel, GenerationMixin):
         self.transform = nn.Linear(config.stack.hidden_size, width)
         self.norm = nn.LayerNorm(width, eps=config.stack.layer_norm_eps)
         self.head = nn.Linear(width, config.stack.vocab_size)
+        if config.copies:
+            self.copy_key, self.copy_query = (nn.Linear(config.stack.hidden_size, width) for _ in range(2))
+            self.copy_gate = nn.Linear(config.stack.hidden_size, 1)
         self.reader = PassageReader(self)
         self.post_init()
 
@@ -147,6 +160,7 @@ class PrefixLM(PreTrainedModel, GenerationMixin):
         as the identity.
         """
         stack = AutoConfig.from_pretrained(path, trust_remote_code=False)
+        stack.attention_probs_dropout_prob = 0.0  # its random numbers are a fourth of an update's time
         model = cls(PrefixConfig(stack=stack))
         pretrained = AutoModel.from_pretrained(path, trust_remote_code=False, dtype=torch.float32)
         model.stack.load_state_dict(pretrained.state_dict(), strict=False)
@@ -229,12 +243,26 @@ class PrefixLM(PreTrainedModel, GenerationMixin):
             decoder_input_ids, parts, positions, decoder_attention_mask, past_key_values.self_attention_cache, prefix
         )
         logits = self.head(self.norm(self.transform(hidden)))
+        if self.config.copies:
+            logits = self._with_copies(logits, hidden, states, prefix[0][2])
         loss = None
         if labels is not None:
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
         return Seq2SeqLMOutput(
             loss=loss, logits=logits, past_key_values=past_key_values, encoder_last_hidden_state=states
         )
+
+    def _with_copies(self, logits: Tensor, hidden: Tensor, states: Tensor, mask: Tensor) -> Tensor:
+        """Log-probabilities (r, t, v) of writing a token from the vocabulary or copying it from any of its places."""
+        keys, digits = states[:, None, :, -self.copy_key.out_features - 3 :].split([self.copy_key.out_features, 3], -1)
+        tokens = (digits.float() @ digits.new_tensor(DIGITS, dtype=torch.float32)).round().long()  # (b, 1, s)
+        may_copy = mask & (tokens[:, None] != self.config.highlight_token_id)
+        query = self.copy_query(hidden)[:, None] * keys.shape[-1] ** -0.5
+        places = _scores(query, keys, may_copy)[:, 0].softmax(-1, dtype=torch.float32)
+        copied = self.copy_gate(hidden).float().sigmoid()
+        probabilities = logits.softmax(-1, dtype=torch.float32) * (1 - copied)
+        tokens = tokens.repeat_interleave(len(hidden) // len(tokens), 0).expand_as(places)
+        return probabilities.scatter_add(-1, tokens, copied * places).clamp_min(1e-30).log()
 
     def shifted(self, labels: Tensor) -> Tensor:
         """What the decoder reads where it has to write the `labels`."""
@@ -247,7 +275,8 @@ class PrefixLM(PreTrainedModel, GenerationMixin):
         kept = cache.cross_attention_cache
         if not kept.get_seq_length():
             heads = self.stack.config.num_attention_heads
-            each = states.unflatten(-1, (2 * self.stack.config.num_hidden_layers, heads, -1)).permute(2, 0, 3, 1, 4)
+            layers, width = self.stack.config.num_hidden_layers, self.stack.config.hidden_size
+            each = states[..., : 2 * layers * width].unflatten(-1, (2 * layers, heads, -1)).permute(2, 0, 3, 1, 4)
             for layer in range(len(each) // 2):
                 kept.update(each[2 * layer], each[2 * layer + 1], layer)
         if mask is None:

@@ -13,7 +13,8 @@ SENTENCE_END = frozenset('.?!:”"“(')
 LOWER_AT_START = frozenset(
     "a an the this that these those it its he she they his her their there here we our i you my your in on at by "
     "for from to of with without after before during since until while when where which who what why how as if "
-    "although because and but or not no some many most all both each other another one two three first however then also".split()
+    "although because and but or not no some many most all both each other another one two three first however then "
+    "also".split()
 )
 
 

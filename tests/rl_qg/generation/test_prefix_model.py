@@ -44,9 +44,20 @@ def in_one_pass(model: PrefixLM, row: int) -> torch.Tensor:
         position_ids=torch.arange(first, first + s + t)[None],
         attention_mask=torch.zeros(1, 1, s + t, s + t).masked_fill(~mask, torch.finfo(torch.float32).min),
     ).last_hidden_state
-    return model.head(model.norm(model.transform(hidden[0, s:])))
+    read, asked = hidden[0].split((s, t))
+    probabilities = model.head(model.norm(model.transform(asked))).softmax(-1)
+    copied = model.copy_gate(asked).sigmoid()
+    keys, queries = model.copy_key(read), model.copy_query(asked)
+    for step in range(t):
+        places = [place for place in range(s) if passage[place] != HIGHLIGHT]
+        fits = torch.stack([queries[step] @ keys[place] / keys.shape[-1] ** 0.5 for place in places]).softmax(0)
+        probabilities[step] *= 1 - copied[step]
+        for place, fit in zip(places, fits, strict=True):
+            probabilities[step, passage[place]] += copied[step, 0] * fit
+    return probabilities.log()
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_logits_are_those_of_one_pass_with_the_mask_of_a_prefix_model(encoder: type[PreTrainedModel]) -> None:
     assert (PASSAGE, ANSWER) == (0, 1)
