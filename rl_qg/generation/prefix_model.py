@@ -45,6 +45,7 @@ class PrefixConfig(PreTrainedConfig):
     model_type = "prefix-lm"
     sub_configs: ClassVar = {"stack": AutoConfig}
     is_encoder_decoder: bool | None = True
+    one_sequence: ClassVar = True  # places are counted on from the passage to the question
     stack: PreTrainedConfig | dict[str, Any] | None = None
     highlight_token_id: int = -1
     copies: bool = True
@@ -56,6 +57,7 @@ class PrefixConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     num_hidden_layers = property(lambda self: self.stack.num_hidden_layers)  # which the library's caches ask for
+    max_position_embeddings = property(lambda self: self.stack.max_position_embeddings - self.stack.pad_token_id - 1)
     vocab_size = property(
         lambda self: self.stack.vocab_size, lambda self, size: setattr(self.stack, "vocab_size", size)
     )

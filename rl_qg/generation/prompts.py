@@ -210,8 +210,9 @@ class Prompt:
         """The same with inputs that are not longer than the model can read; `InputError` where that is too short."""
         encoder = getattr(model.config, "encoder", model.config)  # of a pair of models each has its own limit
         limit = getattr(encoder, "max_position_embeddings", None)
-        if limit is not None and not model.config.is_encoder_decoder:
-            limit -= min(self.max_target_length, limit // 2)  # the question follows in the same sequence
+        one_sequence = not model.config.is_encoder_decoder or getattr(model.config, "one_sequence", False)
+        if limit is not None and one_sequence:
+            limit -= min(self.max_target_length, limit // 2)  # the question follows
         if limit is None or self.max_source_length <= limit:
             return self
         if limit < SHORTEST:

@@ -13,7 +13,7 @@ from rl_qg.generation.prompts import HIGHLIGHT, Prompt, PromptEncoder, add_highl
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import ModelSettings
 from tests.questions import example
-from tests.tiny_models import tiny, tiny_bart, tiny_t5, word_tokenizer
+from tests.tiny_models import tiny, tiny_bart, tiny_prefix, tiny_t5, word_tokenizer
 
 WORDS = " ".join(f"w{k}" for k in range(40))
 
@@ -138,6 +138,8 @@ def test_inputs_are_not_longer_than_the_model_reads() -> None:
     assert Prompt(max_source_length=512).fitting(bart).max_source_length == 64
     assert Prompt(max_source_length=30).fitting(bart).max_source_length == 30
     assert Prompt(max_source_length=512, max_target_length=24).fitting(gpt2).max_source_length == 40
+    prefix = tiny_prefix(20, positions=64)  # the question's places follow the passage's
+    assert Prompt(max_source_length=512, max_target_length=24).fitting(prefix).max_source_length == 39
     assert Prompt(max_source_length=9999).fitting(tiny_t5(20)).max_source_length == 9999  # relative positions
 
 
