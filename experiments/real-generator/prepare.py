@@ -3,8 +3,8 @@
     python experiments/real-generator/prepare.py --shared ../shared --output DATA
 
 `train.json`: SQuAD, SQuADShifts and FairytaleQA without new wiki's articles from JUDGED on; `validation.json`: two
-more articles of new wiki; `test.json`: the articles from JUDGED on. Answers are spans; of FairytaleQA those questions whose
-answer stands verbatim in their section.
+more articles of new wiki; `test.json`: the articles from JUDGED on. Answers are spans; of FairytaleQA those questions
+whose answer stands verbatim in their section.
 """
 
 import argparse
