@@ -41,7 +41,8 @@ def restore_case(text: str, passage: str) -> str:
         else:
             run = " ".join(passage[there[place].start : there[place + length - 1].end].split())
             first = there[place]
-            small = first.starts_sentence and _is_small(first.plain, passage, [there[p] for p in places[first.plain]])
+            may_be_small = first.starts_sentence or (length == 1 and first.plain in LOWER_AT_START)
+            small = may_be_small and _is_small(first.plain, passage, [there[p] for p in places[first.plain]])
             pieces.append(run[0].lower() + run[1:] if small else run)
         index += max(length, 1)
     joined = _joined(pieces)
