@@ -143,7 +143,7 @@ class PrefixLM(PreTrainedModel, GenerationMixin):
         super().__init__(config)
         assert isinstance(config.stack, PreTrainedConfig)
         config.stack.is_decoder = True  # its layers keep their keys and values
-        self.stack = AutoModel.from_config(config.stack, attn_implementation=PREFIX)
+        self.stack = AutoModel.from_config(config.stack, attn_implementation=PREFIX, trust_remote_code=False)
         self.stack.pooler = None  # of BERT and RoBERTa, for sentences as a whole
         width = self.stack.get_input_embeddings().embedding_dim  # in ELECTRA not that of the layers
         self.parts = nn.Embedding(3, width)
