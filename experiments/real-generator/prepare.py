@@ -1,10 +1,12 @@
-"""Write the human questions that the generator of real text learns from, and those that judge it.
+"""Write the human questions that the generator and the readers of real text learn from, and those that judge them.
 
     python experiments/real-generator/prepare.py --shared ../shared --output DATA
 
-`train.json`: SQuAD, SQuADShifts and FairytaleQA without new wiki's articles from JUDGED on; `validation.json`: two
-more articles of new wiki; `test.json`: the articles from JUDGED on. Answers are spans; of FairytaleQA those questions
-whose answer stands verbatim in their section.
+`train.json`: SQuAD, SQuADShifts and FairytaleQA but for the judged articles of new wiki, and `validation.json`. For
+each domain of SQuADShifts: `DOMAIN.json`, which gives reinforcement its passages and answers; `DOMAIN-test.json`,
+whose questions judge; and `without-DOMAIN.json`, what is left for cross-entropy. `reader.json`: questions of no domain
+of SQuADShifts, and `reader-test.json`, further articles of SQuAD. Answers are spans; of FairytaleQA those questions
+are used whose answer stands verbatim in their section.
 """
 
 import argparse
@@ -14,22 +16,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-JUDGED, VALIDATION = 36, (34, 35)  # articles of new wiki
-SQUAD = (
-    "squad/du_test-v1.1.json.gz",
-    "squad/dev_part1-v1.1.json.gz",
-    "squadshifts/amazon_reviews_v1.0.json.gz",
-    "squadshifts/reddit_v1.0.json.gz",
-)
-NEW_WIKI = "squadshifts/new_wiki_v1.0.json.gz"
+SQUAD = ("squad/du_test-v1.1.json.gz", "squad/dev_part1-v1.1.json.gz")
+DOMAINS = {"amazon": "amazon_reviews", "reddit": "reddit", "new_wiki": "new_wiki"}
+JUDGED = 1380  # questions of a domain, at most: its last passages; of new wiki articles 36 to 47
+VALIDATION = 373  # the two articles of new wiki before these
+READER_TEST = 1400  # questions of SQuAD, of whole articles
+Article = dict[str, Any]
 
 
-def articles(path: Path) -> list[dict[str, Any]]:
+def articles(path: Path) -> list[Article]:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         return list(json.load(file)["data"])
 
 
-def stories(path: Path) -> Iterator[dict[str, Any]]:
+def stories(path: Path) -> Iterator[Article]:
     """Articles of FairytaleQA."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         for number, line in enumerate(file):
@@ -45,9 +45,21 @@ def stories(path: Path) -> Iterator[dict[str, Any]]:
             yield {"title": story["story"], "paragraphs": [one for one in paragraphs.values() if one["qas"]]}
 
 
-def write(path: Path, data: list[dict[str, Any]]) -> None:
-    path.write_text(json.dumps({"version": "1.1", "data": data}, ensure_ascii=False), encoding="utf-8")
-    print(f"{path}: {sum(len(p['qas']) for article in data for p in article['paragraphs']):,} questions")
+def questions(article: Article) -> int:
+    return sum(len(paragraph["qas"]) for paragraph in article["paragraphs"])
+
+
+def split(data: list[Article], held_back: int) -> tuple[list[Article], list[Article]]:
+    """The data but for its last articles, and these: as many as have `held_back` questions at most. One article alone
+    is split between its paragraphs.
+    """
+    if len(data) == 1:
+        data = [{**data[0], "paragraphs": [paragraph]} for paragraph in data[0]["paragraphs"]]
+    place, left = len(data), held_back
+    while place and questions(data[place - 1]) <= left:
+        place -= 1
+        left -= questions(data[place])
+    return data[:place], data[place:]
 
 
 def main() -> None:
@@ -57,12 +69,27 @@ def main() -> None:
     given = parser.parse_args()
     data = given.shared / "data"
     given.output.mkdir(parents=True, exist_ok=True)
-    wiki = articles(data / NEW_WIKI)
-    train = [article for name in SQUAD for article in articles(data / name)]
-    train += [article for place, article in enumerate(wiki) if place < JUDGED and place not in VALIDATION]
-    write(given.output / "train.json", [*train, *stories(data / "fairytaleqa" / "train.jsonl.gz")])
-    write(given.output / "validation.json", [wiki[place] for place in VALIDATION])
-    write(given.output / "test.json", wiki[JUDGED:])
+
+    def write(name: str, rows: list[Article]) -> None:
+        path = given.output / f"{name}.json"
+        path.write_text(json.dumps({"version": "1.1", "data": rows}, ensure_ascii=False), encoding="utf-8")
+        print(f"{path}: {sum(map(questions, rows)):,} questions")
+
+    squad = [article for name in SQUAD for article in articles(data / name)]
+    fairytales = list(stories(data / "fairytaleqa" / "train.jsonl.gz"))
+    domains = {name: articles(data / "squadshifts" / f"{file}_v1.0.json.gz") for name, file in DOMAINS.items()}
+    parts = {name: split(rows, JUDGED) for name, rows in domains.items()}
+    wiki, validation = split(parts["new_wiki"][0], VALIDATION)
+    write("train", [*squad, *domains["amazon"], *domains["reddit"], *wiki, *fairytales])
+    write("validation", validation)
+    for name, (passages, test) in parts.items():
+        others = [article for other in domains if other != name for article in domains[other]]
+        write(f"without-{name}", [*squad, *others, *fairytales])
+        write(name, passages)
+        write(f"{name}-test", test)
+    read, unread = split(squad, READER_TEST)
+    write("reader", [*read, *fairytales])
+    write("reader-test", unread)
 
 
 if __name__ == "__main__":

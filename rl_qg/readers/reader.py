@@ -14,7 +14,7 @@ import transformers
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
-from torch.utils.data import Subset
+from torch.utils.data import Sampler, Subset
 from transformers import (
     MODEL_FOR_QUESTION_ANSWERING_MAPPING,
     AutoConfig,
@@ -22,6 +22,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from rewards.pretrained import check_weights
 from rewards.relevance.reading import SPAN_HEAD, span_scores
@@ -301,7 +302,28 @@ def _highest(logits: NDArray[np.floating], count: int) -> tuple[NDArray[np.int64
 
 log = logging.getLogger(__name__)
 MODEL_KEY = "qa.model.path"
+GROUP = 50  # batches
 HEADS = ("softmax", "sigmoid")  # the first is that of configurations that do not say
+
+
+class ByLength(Sampler[int]):
+    """An order of windows in which batches hold windows of similar length: random groups of 50 batches, each from
+    the longest to the shortest. It depends on seed and epoch alone, so that a resumed run continues it.
+    """
+
+    def __init__(self, lengths: NDArray[np.int64], batch_size: int, seed: int) -> None:
+        self.lengths, self.batch_size, self.seed, self.epoch = lengths.tolist(), batch_size, seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        order: list[int] = get_length_grouped_indices(self.lengths, self.batch_size, GROUP, generator)
+        return iter(order)
 
 
 class QATrainer(Resumable):
@@ -317,12 +339,24 @@ class QATrainer(Resumable):
     loss_is_scaled_for_ga = True
 
     def __init__(
-        self, model: PreTrainedModel, args: Any, *, processing_class: PreTrainedTokenizerBase, **kwargs: Any
+        self,
+        model: PreTrainedModel,
+        args: Any,
+        *,
+        processing_class: PreTrainedTokenizerBase,
+        by_length: bool = False,
+        **kwargs: Any,
     ) -> None:
         collator = WindowCollator(processing_class.pad_token_id)
+        self.by_length = by_length
         super().__init__(model, args, collator, processing_class=processing_class, **kwargs)
         self._is_sigmoid = getattr(model.config, SPAN_HEAD, HEADS[0]) == "sigmoid"
         self.model_accepts_loss_kwargs = True  # makes the trainer count the labels of the whole update
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        if not self.by_length:
+            return super()._get_train_sampler(train_dataset)
+        return ByLength(self.train_dataset.lengths, self.args.train_batch_size, self.args.seed)
 
     def compute_loss(
         self,

@@ -165,6 +165,8 @@ class _Job:
         settings = dataclasses.asdict(self.settings)
         seeds = settings.pop("seeds")
         settings.pop("equal_updates")  # is about several readers, and one of them does not depend on it
+        if not settings["by_length"]:
+            settings.pop("by_length")  # which earlier versions did not know
         # The first seed also keeps its model, so another order of seeds is another run.
         inputs = {**settings, "precision": self.precision, "data": self.data, "seed": seed}
         return inputs | {"keeps_model": seed == seeds[0], "processes": self.processes.num_processes}
@@ -356,7 +358,13 @@ def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:
     if settings.unanswerable:
         model.config.abstains = True  # `reward=reader` then lets it answer nothing
     arguments = tuning.arguments()  # after the model: under ZeRO-3 they would make it load in pieces
-    trainer = QATrainer(model, arguments, processing_class=features.tokenizer, train_dataset=features.train)
+    trainer = QATrainer(
+        model,
+        arguments,
+        processing_class=features.tokenizer,
+        by_length=settings.by_length,
+        train_dataset=features.train,
+    )
     resume_training(trainer, f"reader on {job.output_dir.name} data, seed {seed}", position=row)
     logits = trainer.predict_logits(features.validation)
     starts, ends = (span_scores(torch.from_numpy(part), trainer.model.config).numpy() for part in logits)

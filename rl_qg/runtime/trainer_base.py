@@ -370,6 +370,16 @@ def show_progress(trainer: Any, title: str, *, position: int = 0) -> None:
     trainer.add_callback(TrainingBar(title, position=position))
 
 
+def _avoid_fused_attention(trainer: Any) -> None:
+    """In bfloat16 on a CPU the backward pass of PyTorch's fused attention takes longer than plain products and a
+    softmax: 16 windows of 176 tokens took MiniLM 1.13 s against 0.77 s.
+    """
+    config, args = trainer.model.config, trainer.args
+    is_slow = args.bf16 and args.device.type == "cpu" and config._attn_implementation == "sdpa"
+    if is_slow and not config.is_encoder_decoder:
+        trainer.model.set_attn_implementation("eager")
+
+
 def resume_training(
     trainer: Any, title: str, *, position: int = 0, at_start: Callable[[], None] = lambda: None
 ) -> None:
@@ -377,6 +387,7 @@ def resume_training(
     there is no checkpoint, `at_start` is called. Every process calls this.
     """
     show_progress(trainer, title, position=position)
+    _avoid_fused_attention(trainer)
     folder = Path(trainer.args.output_dir)
     checkpoint = from_main(trainer.accelerator.state, lambda: last_checkpoint(folder))
     if checkpoint is None:

@@ -34,6 +34,7 @@ class QASettings(Section):
     learning_rate: float = key(3e-5, "peak of the schedule", POSITIVE)
     warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises", FRACTION)
     batch_size: int = key(16, "windows per device", COUNT)
+    by_length: bool = key(False, "batches of windows of similar length, so that less is padded")
     save_steps: int = key(500, "updates between checkpoints", COUNT)
     max_length: int = key(384, "tokens of question and context window", COUNT)
     doc_stride: int = key(128, "tokens that neighbouring windows share")

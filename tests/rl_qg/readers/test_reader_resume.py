@@ -138,3 +138,42 @@ def test_other_settings_data_or_seed_order_are_refused(distilbert, tmp_path) -> 
     (tmp_path / "qa" / "seed-1" / "qa_metrics.json").unlink()  # as if killed before
     accepted = run(tmp_path / "qa", settings, train=toy_examples(47, 1), accept_changed_data=True)
     assert [row["seed"] for row in accepted["seeds"]] == [0, 1]
+
+
+def test_batches_by_length_go_on_after_an_interruption_and_pad_less(distilbert, tmp_path, monkeypatch) -> None:
+    settings, seen = toy_settings(distilbert, by_length=True), list[list[list[int]]]()
+    step = QATrainer.training_step
+
+    def recorded(self, model, inputs, *args, **kwargs):
+        if len(seen) == limit:
+            raise KeyboardInterrupt
+        seen.append([ids[ids != 0].tolist() for ids in inputs["input_ids"]])
+        return step(self, model, inputs, *args, **kwargs)
+
+    monkeypatch.setattr(QATrainer, "training_step", recorded)
+    limit = 100
+    run(tmp_path / "whole", settings)
+    whole, limit, seen[:] = [*seen], 4, []
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "resumed", settings)
+    limit, seen[:] = 100, []
+    run(tmp_path / "resumed", settings)
+    assert seen == whole[3:]
+    assert contents(tmp_path / "resumed") == contents(tmp_path / "whole")
+    assert whole[:3] != whole[3:]  # another order in each epoch
+    longest, *_, shortest = [[len(ids) for ids in batch] for batch in whole[:3]]
+    assert min(longest) >= max(shortest)
+
+
+def test_training_in_bfloat16_on_a_cpu_uses_no_fused_attention(distilbert, tmp_path, monkeypatch) -> None:
+    used = set()
+    step = QATrainer.training_step
+
+    def recorded(self, model, *args, **kwargs):
+        used.add((self.args.bf16, model.config._attn_implementation))
+        return step(self, model, *args, **kwargs)
+
+    monkeypatch.setattr(QATrainer, "training_step", recorded)
+    run(tmp_path / "exact", toy_settings(distilbert, max_steps=1))
+    run(tmp_path / "short", toy_settings(distilbert, max_steps=1), precision="bf16")
+    assert used == {(False, "sdpa"), (True, "eager")}
