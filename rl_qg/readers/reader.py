@@ -306,7 +306,7 @@ GROUP = 50  # batches
 HEADS = ("softmax", "sigmoid")  # the first is that of configurations that do not say
 
 
-class ByLength(Sampler[int]):
+class LengthGrouped(Sampler[int]):
     """An order of windows in which batches hold windows of similar length: random groups of 50 batches, each from
     the longest to the shortest. It depends on seed and epoch alone, so that a resumed run continues it.
     """
@@ -356,7 +356,7 @@ class QATrainer(Resumable):
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         if not self.by_length:
             return super()._get_train_sampler(train_dataset)
-        return ByLength(self.train_dataset.lengths, self.args.train_batch_size, self.args.seed)
+        return LengthGrouped(self.train_dataset.lengths, self.args.train_batch_size, self.args.seed)
 
     def compute_loss(
         self,
