@@ -14,6 +14,7 @@ from io import BytesIO
 from itertools import groupby, pairwise
 from typing import Any
 
+from rewards.words import is_unspaced
 from rl_qg.asking.pairs import QAPair
 from rl_qg.data.examples import Answer, QAExample, squad_text
 from rl_qg.data.formats import existing_file, first_line
@@ -39,11 +40,15 @@ BLOCKS = (
     "address article aside blockquote dd details div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 "
     "header hr li main nav ol p pre section summary table td th tr ul"
 ).split()
-HIDDEN = "head script style template noscript svg nav button select textarea".split()
+HIDDEN = "head script style template noscript svg nav aside footer dialog button select textarea".split()
+HIDDEN_ROLES = "navigation banner contentinfo complementary dialog search".split()
+LONGEST_LINE = 160  # characters; where lines are longer, each is a paragraph
+FULL = 0.8  # of the width of a text, from which on a line that ends may be continued in the next
 
 _PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*")
 _SENTENCE_ENDS = ".!?…。！？।؟\"'”’»)]」』"
 _WORD_END = re.compile(r"\s+")
+_ITEM = re.compile(r"(?:\(?[a-z\d]{1,2}\)|\d{1,2}\.)\s|•")  # how an item of a list begins
 _GIFT = str.maketrans({sign: f"\\{sign}" for sign in "\\~=#{}:"} | {"\n": "\\n"})
 
 Sizes = Callable[[Sequence[str]], list[int]]
@@ -67,13 +72,15 @@ def paragraphs(text: str) -> list[TextPassage]:
     """The paragraphs of a text, which end with blank lines; one that ends as no sentence does, such as a heading, is
     part of the next.
     """
-    found, begin = [], 0
-    for _, end in _between(_PARAGRAPH_END, text):
-        first, last = stripped(text, begin, end)
-        if first < last and (text[last - 1] in _SENTENCE_ENDS or end == len(text)):
-            found.append(TextPassage(text[first:last], first))
-            begin = end
-    return found
+    parts = (stripped(text, start, end) for start, end in _paragraph_parts(text))
+    return [TextPassage(text[start:end], start) for start, end in parts if start < end]
+
+
+def _paragraph_parts(text: str) -> list[tuple[int, int]]:
+    """Start and end of each of the `paragraphs`, with the white space between them."""
+    parts = _between(_PARAGRAPH_END, text)
+    ends = (end for start, end in parts if text[start:end].rstrip().endswith(tuple(_SENTENCE_ENDS)))
+    return list(pairwise(sorted({0, *ends, len(text)})))
 
 
 def cut_text(text: str, size_of: Sizes, limit: int) -> list[TextPassage]:
@@ -116,7 +123,7 @@ def _between(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
 
 
 _LEVELS: tuple[Callable[[str], list[tuple[int, int]]], ...] = (
-    lambda text: _between(_PARAGRAPH_END, text),
+    _paragraph_parts,
     sentences,
     lambda text: _between(_WORD_END, text),
 )
@@ -136,7 +143,7 @@ def read_document(source: str) -> Document:
     """
     if source == STANDARD_INPUT:
         source, name = "standard input", "stdin"
-        text = _plain(sys.stdin.buffer.read(), source)
+        text = _text(sys.stdin.buffer.read(), source)
     else:
         path = existing_file(source)
         name, reader = path.stem, _READERS.get(path.suffix.lower())
@@ -151,6 +158,33 @@ def read_document(source: str) -> Document:
     if not text.strip():
         raise InputError(f"{source}: holds no text; give another document")
     return Document(name, text)
+
+
+def _text(content: bytes, source: str) -> str:
+    return _unwrapped(_plain(content, source))
+
+
+def _unwrapped(text: str) -> str:
+    """The text with the lines of each paragraph joined, and blank lines between paragraphs.
+
+    A line that ends although the next word would have had room ends a paragraph (a heading, a line of an address), but
+    not before a small letter.
+    """
+    lines = [" ".join(line.split()) for line in text.split("\n")]
+    lengths = sorted(map(len, filter(None, lines)))
+    width = lengths[len(lengths) * 9 // 10] if lengths else 0  # a few may be longer
+
+    def end(line: str, following: str) -> str:
+        if not line or not following or _ITEM.match(following):
+            return "\n\n"
+        unspaced = is_unspaced(following[0])
+        needed = len(line) + (1 if unspaced else 1 + len(following.split()[0]))
+        if not following[0].islower() and (width > LONGEST_LINE or needed < FULL * width):
+            return "\n\n"
+        return "" if unspaced and is_unspaced(line[-1]) else " "
+
+    joined = "".join(line + end(line, following) for line, following in pairwise([*lines, ""]))
+    return re.sub(r"\n{3,}", "\n\n", joined).strip()
 
 
 def _plain(content: bytes, source: str, encoding: str = "utf-8") -> str:
@@ -180,21 +214,44 @@ def _html(content: bytes, source: str) -> str:
 
 
 def _visible_text(html: str) -> str:
-    """The text of a page, without what is not read as text; elements in `BLOCKS` are paragraphs."""
+    """The text of a page, of its main part where it names one, without what is not read as text; elements in `BLOCKS`
+    and rows of tables are paragraphs.
+    """
     soup = _library("bs4", "beautifulsoup4").BeautifulSoup(html, "html.parser")
-    for element in soup.find_all(HIDDEN):
+    for element in [*soup.find_all(HIDDEN), *soup.find_all(role=HIDDEN_ROLES)]:
         element.decompose()
     for element in soup.find_all("br"):
         element.replace_with(" ")
-    for element in soup.find_all(BLOCKS):
+    for table in soup.find_all("table"):
+        inside = [element for cell in table.find_all(["td", "th"]) for element in cell.find_all(BLOCKS)]
+        if not inside:  # else it is for the layout, or its cells are not closed
+            _write_rows(table)
+    main = soup.find("main")
+    page = main if main and main.get_text(strip=True) else soup
+    for element in page.find_all(BLOCKS):
         element.insert_before("\0")
         element.append("\0")
-    paragraphs = (" ".join(part.split()) for part in soup.get_text().split("\0"))
+    paragraphs = (" ".join(part.split()) for part in page.get_text().split("\0"))
     return "\n\n".join(filter(None, paragraphs))
 
 
+def _write_rows(table: Any) -> None:
+    """Make each row of a table a sentence: `Weight: 2 kg.`, of more than two columns with their names."""
+    names: list[str] = []
+    for row in table.find_all("tr"):
+        cells = row.find_all(["td", "th"])
+        texts = [" ".join(cell.get_text().split()) for cell in cells]
+        if len(cells) > 1 and all(cell.name == "th" for cell in cells):
+            names = texts
+            row.decompose()
+        elif len(cells) > 1:
+            named = len(texts) > 2 and len(names) == len(texts)
+            parts = [": ".join(pair) for pair in zip(names, texts, strict=True) if pair[1]] if named else texts[1:]
+            row.string = ("" if named else f"{texts[0]}: ") + "; ".join(parts) + "."
+
+
 def _pdf(content: bytes, source: str) -> str:
-    """The text of the pages; lines are joined, because a PDF has line ends where the page ends."""
+    """The text of the pages; lines are joined, because a PDF has line ends where the line of the page ends."""
     pypdf = _library("pypdf", "pypdf")
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it warns about every repair
     try:
@@ -212,13 +269,9 @@ def _pdf(content: bytes, source: str) -> str:
         raise InputError(f"{source}: no text in its {number}, as in a scanned document; recognise its text first")
     # Half a character of a damaged font table is no Unicode text; it is shown as such.
     texts = (page.encode("utf-8", "replace").decode() for page in pages)
-    return "\n\n".join(filter(None, (_without_line_ends(text) for text in texts)))
-
-
-def _without_line_ends(page: str) -> str:
-    """Lines joined, and words that a hyphen divides at the end of a line; blank lines stay."""
-    joined = re.sub(r"(?<=[^\W\d_])-\n(?=[a-zß-ÿ])", "", page.replace("\0", ""))
-    return "\n\n".join(filter(None, (" ".join(part.split()) for part in re.split(r"\n\s*\n", joined))))
+    # A paragraph may go on on the next page, and a hyphen divides words at the end of a line.
+    lines = re.sub(r"(?<=[^\W\d_])-\n(?=[a-zß-ÿ])", "\0\n", "\n".join(texts).replace("\0", ""))
+    return _unwrapped(lines).replace("\0 ", "")
 
 
 def _library(module: str, package: str) -> Any:
@@ -229,7 +282,7 @@ def _library(module: str, package: str) -> Any:
 
 
 _READERS: dict[str, Callable[[bytes, str], str]] = {
-    **dict.fromkeys((".txt", ".text"), _plain),
+    **dict.fromkeys((".txt", ".text"), _text),
     **dict.fromkeys((".md", ".markdown"), _markdown),
     **dict.fromkeys((".html", ".htm", ".xhtml"), _html),
     ".pdf": _pdf,

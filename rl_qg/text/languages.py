@@ -15,12 +15,14 @@ from itertools import groupby
 from typing import Any
 
 from rewards.words import is_unspaced, lower, separate_unspaced
+from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import packaged_yaml
 from rl_qg.text.words import follow_each_other, normalised_words, word_count
 
 AUTO, OTHER = "auto", "other"
 WORDS, CHARACTERS = "words", "characters"
 ENOUGH = 2000  # characters of a text that its language is found from
+SURE_LETTERS, SURE_WORDS = 10, 5  # from so many on, a text is surely in another language
 
 
 @dataclass(frozen=True)
@@ -101,11 +103,20 @@ def language_of(texts: str | Iterable[str]) -> str:
 
 @lru_cache(1 << 12)
 def _language_of_text(text: str) -> str:
+    points = _points(text)
+    if len(points) < 2:
+        return next(iter(points), "")
+    (best, most), (_, second) = points.most_common(2)
+    return best if most > second else ""
+
+
+def _points(text: str) -> Counter[str]:
+    """How much speaks for each language of the script of a text: letters where it is the only one, else different
+    words that are common in it or have a letter of its own.
+    """
     counts = scripts(text)
-    if not counts:
-        return ""
     others = {name: count for name, count in counts.items() if name != "LATIN" and 4 * count >= counts.total()}
-    script, letters = max((others or counts).items(), key=lambda item: (item[1], item[0]))
+    script, letters = max((others or counts or {"": 0}).items(), key=lambda item: (item[1], item[0]))
     if script == "CJK" and 10 * counts["KANA"] >= letters:
         script = "KANA"
     elif script == "CJK" and counts["HANGUL"] > letters / 2:
@@ -113,14 +124,48 @@ def _language_of_text(text: str) -> str:
     own = {"ko": "HANGUL", "ja": "KANA"}
     candidates = [code for code, known in LANGUAGES.items() if own.get(code, next(iter(known.scripts))) == script]
     if len(candidates) < 2:
-        return next(iter(candidates), "")
+        return Counter(dict.fromkeys(candidates, letters))
     found = set(normalised_words(text))  # a name may repeat an article: Los Angeles
     points = Counter[str]()
     for code in candidates:
         common, letters_of_it = _common_words(code), LETTERS.get(code, "")
         points[code] = sum((word in common) + any(map(letters_of_it.__contains__, word)) for word in found)
-    (best, most), (_, second) = points.most_common(2)
-    return best if most > second else ""
+    return points
+
+
+def check_language(texts: Iterable[str], name: str, language: str = "en") -> None:
+    """Raise `InputError` if most of the texts, the passages of the document `name`, by their length, are surely not in
+    the language of a model; what does not tell (a few words, names, numbers, code) passes.
+    """
+    votes = Counter[str]()
+    for text in texts:
+        votes[_other_language(text[:ENOUGH], language)] += len(text)
+    found, count = next(iter(votes.most_common(1)), ("", 0))
+    if found and 2 * count > votes.total():
+        other, own = (LANGUAGES[code].name for code in (found, language))
+        raise InputError(
+            f"{name}: looks like {other}, and the model asks about {own} texts; name a model for {other} with "
+            "model.path=…, or train one: rl-qg train model=prefix model.path=ENCODER data.train=QUESTIONS with an "
+            "encoder and human questions of that language"
+        )
+
+
+@lru_cache(1 << 12)
+def _other_language(text: str, language: str) -> str:
+    """The language that a text is surely in, and not in `language`; else "". Surely: by most of its letters, or by
+    many words in small letters, twice as many as speak for `language`; names, which have capitals, do not count.
+    """
+    found = _language_of_text(text)
+    if not found or found == language:
+        return ""
+    counts, known = scripts(text), LANGUAGES[found]
+    if not known.scripts & LANGUAGES[language].scripts:
+        other = sum(counts[script] for script in known.scripts)
+        return found if other >= SURE_LETTERS and 2 * other > counts.total() else ""
+    points, words = _points(text), re.findall(r"[^\W\d_]{2,}", text)
+    small = sum(word.islower() and word not in _common_words(found) for word in words)
+    sure = points[found] >= SURE_WORDS and points[found] >= 2 * points[language] and 10 * small >= len(words)
+    return found if sure else ""
 
 
 @cache

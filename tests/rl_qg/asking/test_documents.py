@@ -1,6 +1,7 @@
 """The text of documents, and one clear line where there is none."""
 
 import io
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +13,7 @@ from rl_qg.asking import documents
 from rl_qg.asking.documents import read_document
 from rl_qg.runtime.errors import InputError
 
+DOCUMENTS = Path(__file__).resolve().parents[2] / "documents"
 HTML = """<!DOCTYPE html><html><head><title>No</title><style>p {}</style></head><body><nav>Menu</nav>
 <h1>Ada <b>Love</b>lace</h1><p>She met<br>Babbage &amp; others.
  In   1833.</p><script>alert("no")</script><ul><li>One<li>Two</ul></body></html>"""
@@ -19,8 +21,8 @@ HTML = """<!DOCTYPE html><html><head><title>No</title><style>p {}</style></head>
 
 def pdf(lines: list[str], encrypt: str = "") -> bytes:
     """A PDF of one page with these lines, written by hand; encrypted by pypdf."""
-    shown = " ".join(f"({line}) Tj 0 -20 Td" for line in lines)
-    content = f"BT /F1 12 Tf 50 700 Td {shown} ET".encode()
+    shown = " ".join(f"({line}) Tj 0 -12 Td" for line in lines)
+    content = f"BT /F1 12 Tf 50 760 Td {shown} ET".encode()
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
@@ -68,6 +70,79 @@ def test_each_kind_of_document_gives_its_text(tmp_path: Path) -> None:
         read(tmp_path, "e.pdf", pdf(lines)) == "Ada met Ben in the capital of Italy. It was in 1833 and well- Known."
     )
     assert read(tmp_path, "f.pdf", pdf(["Open to all."], encrypt=" ")[:0] or pdf(["Open."])) == "Open."
+
+
+ADDRESS = """Mill Court
+12 High Street
+
+Dear Ms. Singh,
+
+The boiler in our house has not worked since the 28th of August, and Mr.
+Kowalczyk of your firm has not come back.
+Section 3. Costs
+(1) The landlord shall pay them, and he shall do so in full before the day
+(2) that the council names.
+"""
+
+
+def test_lines_of_a_paragraph_are_joined_and_short_ones_stay_apart(tmp_path: Path) -> None:
+    expected = (
+        "Mill Court\n\n12 High Street\n\nDear Ms. Singh,\n\nThe boiler in our house has not worked since the 28th of "
+        "August, and Mr. Kowalczyk of your firm has not come back.\n\nSection 3. Costs\n\n(1) The landlord shall pay "
+        "them, and he shall do so in full before the day\n\n(2) that the council names."
+    )
+    assert read(tmp_path, "a.txt", ADDRESS) == expected
+    assert read(tmp_path, "b.txt", ADDRESS.replace("\n", "\r\n")) == expected
+    long = "One long line for each paragraph. " * 6
+    assert read(tmp_path, "c.txt", f"{long}\n{long}") == f"{long.strip()}\n\n{long.strip()}"
+    assert read(tmp_path, "d.txt", "東京は日本の首都であ\nる。人口は約千四百万人\nである。") == (
+        "東京は日本の首都である。人口は約千四百万人である。"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        (
+            "<tr><td>Weight</td><td>2 <b>kg</b></td></tr><tr><td>In</td><td>Italy</td></tr>",
+            "Weight: 2 kg.\n\nIn: Italy.",
+        ),
+        ("<tr><th>City</th><th>Men</th><th>Dogs</th></tr><tr><td>B</td><td>8</td><td></td></tr>", "City: B; Men: 8."),
+        ("<tr><td>Vell</td><td>8</td><td>54</td></tr>", "Vell: 8; 54."),
+        ("<tr><td>Vell<td>8<tr><td>Senn<td>9", "Vell\n\n8\n\nSenn\n\n9"),
+        ("<tr><td><p>A layout.</p></td><td><p>Two columns.</p></td></tr>", "A layout.\n\nTwo columns."),
+    ],
+)
+def test_rows_of_a_table_are_sentences(rows: str, text: str, tmp_path: Path) -> None:
+    assert read(tmp_path, "a.html", f"<table>{rows}</table>") == text
+
+
+def test_of_a_page_its_main_part_is_read(tmp_path: Path) -> None:
+    page = "<header>Site</header><div role=dialog>Cookies?</div><nav>Menu</nav>{}<aside>Shop</aside><footer>©</footer>"
+    assert read(tmp_path, "a.html", page.format("<main><h1>Ada</h1><p>She wrote.</p></main>")) == "Ada\n\nShe wrote."
+    assert read(tmp_path, "b.html", page.format("<main></main><p>Ada.</p>")) == "Site\n\nAda."
+    shown = read_document(str(DOCUMENTS / "biography.html")).text
+    assert shown.startswith("Adelheid Marchetti-Bloom (1868–1951)") and shown.endswith("Gardens of the Alps")
+    assert not re.search("People A-Z|Advertisement|Privacy|Search", shown)
+
+
+def test_a_pdf_has_the_paragraphs_of_its_text(tmp_path: Path) -> None:
+    """Of a story whose lines are set as in the text file; a PDF has no blank lines."""
+    lines = (DOCUMENTS / "story.txt").read_text(encoding="utf-8").split("\n")
+    story = read_document(str(DOCUMENTS / "story.txt")).text
+    (tmp_path / "story.pdf").write_bytes(pdf([line for line in lines if line]))
+    found = read_document(str(tmp_path / "story.pdf")).text
+    assert found.split() == story.split()
+    wanted, parts = set(story.split("\n\n")), set(found.split("\n\n"))
+    assert len(wanted & parts) > len(wanted) / 2, wanted - parts  # a full last line of a paragraph does not tell
+
+
+def test_every_document_has_whole_paragraphs() -> None:
+    """Each paragraph begins as one: no line end within a sentence was taken for the end of a paragraph."""
+    assert len(list(DOCUMENTS.iterdir())) == 10
+    for path in sorted(DOCUMENTS.glob("*.txt")):
+        for part in read_document(str(path)).text.split("\n\n"):
+            assert "\n" not in part and not (part[0].islower() and not part.startswith("adopted")), (path, part)
 
 
 def test_standard_input_is_a_text(monkeypatch: pytest.MonkeyPatch) -> None:

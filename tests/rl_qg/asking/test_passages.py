@@ -29,6 +29,12 @@ def test_it_is_cut_at_paragraphs_then_sentences_then_words() -> None:
     ]
 
 
+def test_a_heading_stays_with_its_text() -> None:
+    text = "One two three four.\n\nPart II\n\nSection 5\n\nFive six seven eight."
+    found = [passage.text for passage in cut_text(text, words, 8)]
+    assert found == ["One two three four.", "Part II\n\nSection 5\n\nFive six seven eight."]
+
+
 @given(
     st.text(
         alphabet="ab .\n!\u3002\u00e9\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"), max_size=80

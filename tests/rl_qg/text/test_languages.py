@@ -1,11 +1,17 @@
 """Languages found in texts, and their rules, on sentences in each script and on real questions."""
 
+from contextlib import suppress
+from pathlib import Path
+
 import pytest
 
 from rewards.words import ends_as_question, lower
+from rl_qg.asking.documents import paragraphs, read_document
+from rl_qg.runtime.errors import InputError
 from rl_qg.text import languages, words
 from rl_qg.text.languages import (
     LANGUAGES,
+    check_language,
     code_fault,
     contains_text,
     has_question_word,
@@ -119,3 +125,69 @@ def test_texts_are_split_into_words_once(monkeypatch: pytest.MonkeyPatch) -> Non
     for code in ("en", "ko", "xx"):
         assert not contains_text("Paris", "Who went to Rome?", code)
     assert len(calls) == 6
+
+
+OTHER_TEXTS = {
+    "it": "Il forno della via principale è aperto dalle sette del mattino. Non vende più il pane di una volta, ma chi "
+    "entra trova anche i dolci che la nonna faceva per la festa di San Martino, e sono buoni come allora.",
+    "pt": "A ponte sobre o rio foi construída no século passado e não é mais usada pelos carros. Os moradores da vila "
+    "dizem que ela é bonita, mas ninguém sabe quem a desenhou nem quanto custou.",
+    "nl": "De oude brug over de rivier is vorig jaar gesloten, omdat de balken niet meer sterk genoeg waren. Voor de "
+    "fietsers is er nu een veerboot, maar die vaart alleen overdag en niet op zondag.",
+    "pl": "Stary most na rzece został zamknięty w zeszłym roku, ponieważ jego belki nie były już dość mocne. Dla "
+    "rowerzystów jest teraz prom, ale kursuje tylko w dzień i nie w niedziele, co wielu się nie podoba.",
+    "tr": "Nehrin üzerindeki eski köprü geçen yıl kapatıldı, çünkü kirişler artık yeterince sağlam değildi. "
+    "Bisikletliler için şimdi bir vapur var, ama o da sadece gündüz çalışıyor ve pazar günleri hiç gelmiyor.",
+    "hi": "नदी पर बना पुराना पुल पिछले साल बंद कर दिया गया, क्योंकि उसकी कड़ियाँ अब मज़बूत नहीं थीं।",
+    "sv": "Den gamla bron över floden har varit stängd i ett år, för att balkarna inte längre var starka nog. Vad som "
+    "ska hända med den vet ingen, och det är inte heller klart när nästa möte ska vara.",
+}
+
+
+@pytest.mark.parametrize("code", OTHER_TEXTS)
+def test_a_text_in_another_language_is_one_line_with_the_way_to_a_model(code: str) -> None:
+    name = LANGUAGES[code].name
+    with pytest.raises(
+        InputError, match=rf"^a\.txt: looks like {name}, .* English .*model\.path=.*rl-qg train"
+    ) as error:
+        check_language([OTHER_TEXTS[code], "1984"], "a.txt")
+    assert "\n" not in str(error.value)
+    check_language([OTHER_TEXTS[code]], "a.txt", code)
+    check_language([OTHER_TEXTS[code], *[WRITTEN["en"]] * 6], "a.txt")  # a quotation
+
+
+@pytest.mark.parametrize("code", FILES)
+def test_real_passages_in_another_language_are_noticed(code: str) -> None:
+    texts = [record.context for record in real_records(code, 100)]
+
+    def refused(passages: list[str]) -> bool:
+        with suppress(InputError):
+            check_language(passages, "a.txt")
+            return False
+        return True
+
+    assert sum(refused([text]) for text in texts) >= 98 if code != "en" else not any(refused([text]) for text in texts)
+    assert refused(texts) is (code != "en")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rome.",
+        "3.14159 2718 0.5772",
+        "Los Angeles, San José, El Salvador, Santiago de la Vega, Ciudad del Este, La Paz y Las Palmas",
+        "Jürgen Müller, Käthe Schäfer, Wolfgang von der Heide, Anna zu Straßberg und Söhne, Karl im Hof, Otto Groß",
+        "for i in range(n):\n    if a[i] in de: return la(es, el, un)\n",
+        "Über den Fluss und in die Wälder is the German title of a novel that was written in Venice.",
+        "Спутник means fellow traveller, and it was the first satellite.",
+        "",
+    ],
+)
+def test_what_does_not_tell_its_language_passes(text: str) -> None:
+    check_language([text], "a.txt")
+    check_language([], "a.txt")
+
+
+def test_the_english_documents_of_the_tests_pass() -> None:
+    for path in (Path(__file__).resolve().parents[2] / "documents").iterdir():
+        check_language([part.text for part in paragraphs(read_document(str(path)).text)], path.name)
