@@ -11,6 +11,7 @@ The scores order the kinds by how often people chose such answers (`experiments/
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -46,9 +47,10 @@ from rl_qg.text.languages import (
 )
 from rl_qg.text.spans import Span, Token, select_spans, sentences, tokens
 
-VERSION = 3  # increase it when the proposed spans change: files begun with other rules are then refused
+VERSION = 4  # increase it when the proposed spans change: files begun with other rules are then refused
 SCORES = {"date": 7.0, "number": 6.0, "title": 5.2, "acronym": 5.1, "name": 5.0, "chunk": 2.0, "word": 1.0}
 SEVERAL = 0.5  # added for several words: they are more specific and rarely a part of a longer phrase
+HEADING = 5.0  # taken away where a paragraph ends as no sentence does: headings, items, addresses
 REPEATED = 2.0  # added in languages without capitals: people ask about it three times as often as about other words
 CHUNKS = ("chunk", "word")
 LONGEST_TITLE = 6  # words
@@ -71,8 +73,12 @@ def _any_of(words: Iterable[str]) -> str:
 
 
 _DATE = _pattern("date", months=_any_of(month.capitalize() for month in MONTHS))
+_PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*")
+_ENDS = tuple(".!?…;:\"'”’»。！？।؟")  # of paragraphs that are more than a heading, an item, or a line of an address
+_SPOKEN = re.compile(r".*\b[^\W\dA-Z]+[,.!?…]", re.DOTALL)  # what stands within quotation marks and is no title
 _MONTH_ALONE = re.compile(r"may|mar|sun|sat|march", re.IGNORECASE)
-_NUMBER = _pattern("number", unspaced=UNSPACED_LETTERS)
+_NUMBER = _pattern("number", unspaced=UNSPACED_LETTERS, units=_any_of(map(re.escape, UNITS)))
+_MARKER = re.compile(r"(?:^|\n)[^\S\n]*\(?\Z")  # before the number of a heading or of an item
 _TITLE = _pattern("title")
 _LATIN = re.compile(r"[A-Za-z][\w.&'’-]*(?: (?:[A-Za-z]|\d)[\w.&'’-]*)*")
 _KATAKANA = re.compile(r"[ァ-ヺー]+(?:[・＝][ァ-ヺー]+)*")
@@ -99,7 +105,16 @@ def rule_spans(text: str, limit: int | None = None, language: str = AUTO) -> lis
         spans += _names(sentence, inside, english, code)
         if english:
             chunks += _english_chunks(sentence)
-    return select_spans(text, [*_longest(spans), *chunks], limit)
+    return select_spans(text, _sentences_first(text, [*_longest(spans), *chunks]), limit)
+
+
+def _sentences_first(text: str, spans: Iterable[Span]) -> Iterator[Span]:
+    """The spans; those outside sentences with a lower score."""
+    starts = [0, *(match.end() for match in _PARAGRAPH_END.finditer(text))]
+    ends = [text[start:end].rstrip().endswith(_ENDS) for start, end in pairwise([*starts, len(text)])]
+    for span in spans:
+        inside = len(starts) == 1 or ends[bisect_right(starts, span.start) - 1]
+        yield span if inside else replace(span, score=span.score - HEADING)
 
 
 def _longest(spans: list[Span]) -> Iterator[Span]:
@@ -131,15 +146,17 @@ def _patterns(text: str) -> Iterator[Span]:
             yield span
     for match in _NUMBER.finditer(text):
         end, words = match.end(), 1
+        if text[end : end + 1] in tuple(".)") and _MARKER.search(text[max(0, match.start() - 20) : match.start()]):
+            continue
         while following := re.match(r"[ -]([^\W\d_]+|%)", text[end : end + 20]):
-            if following[1].casefold() not in UNITS:
+            if following[1].casefold() not in UNITS and following.group() != "-old":
                 break
             end, words = end + following.end(), words + 1
         yield _span("number", match.start(), end, words)
     for match in _TITLE.finditer(text):
         assert match.lastindex is not None  # what is inside the marks
         words = len(match[match.lastindex].split())
-        if words <= LONGEST_TITLE:  # longer ones are direct speech
+        if words <= LONGEST_TITLE and not _SPOKEN.fullmatch(match[match.lastindex]):  # longer ones are direct speech
             yield _span("title", *match.span(match.lastindex), words)
 
 
@@ -211,6 +228,8 @@ def _begins_name(
     if word in inside:
         return inside[word]
     followed = bool(following) and _is_capital(following[0])
+    if not following or following[0].text.casefold() in DETERMINERS | PRONOUNS:  # a heading; Wipe the lid
+        return False
     return followed or (english and word not in VERBS and not word.endswith(("ing", "ed", "ly", "s")))
 
 
