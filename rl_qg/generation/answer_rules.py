@@ -78,7 +78,7 @@ _ENDS = tuple(".!?…;:\"'”’»。！？।؟")  # of paragraphs that are mor
 _SPOKEN = re.compile(r".*\b[^\W\dA-Z]+[,.!?…]", re.DOTALL)  # what stands within quotation marks and is no title
 _MONTH_ALONE = re.compile(r"may|mar|sun|sat|march", re.IGNORECASE)
 _NUMBER = _pattern("number", unspaced=UNSPACED_LETTERS, units=_any_of(map(re.escape, UNITS)))
-_MARKER = re.compile(r"(?:^|\n)[^\S\n]*\(?\Z")  # before the number of a heading or of an item
+_MARKER = re.compile(r"(?:^|\n)[^\S\n]*\d{1,2}[.)]\Z|\(\d{1,2}\)\Z")  # the number of a heading, an item, a reference
 _TITLE = _pattern("title")
 _LATIN = re.compile(r"[A-Za-z][\w.&'’-]*(?: (?:[A-Za-z]|\d)[\w.&'’-]*)*")
 _KATAKANA = re.compile(r"[ァ-ヺー]+(?:[・＝][ァ-ヺー]+)*")
@@ -146,7 +146,7 @@ def _patterns(text: str) -> Iterator[Span]:
             yield span
     for match in _NUMBER.finditer(text):
         end, words = match.end(), 1
-        if text[end : end + 1] in tuple(".)") and _MARKER.search(text[max(0, match.start() - 20) : match.start()]):
+        if _MARKER.search(text[max(0, match.start() - 20) : match.end() + 1]):
             continue
         while following := re.match(r"[ -]([^\W\d_]+|%)", text[end : end + 20]):
             if following[1].casefold() not in UNITS and following.group() != "-old":
@@ -170,7 +170,7 @@ def _numbers_in_words(sentence: Sequence[Token]) -> Iterator[Span]:
     """`twenty-five`, `three million years`."""
 
     def is_number(token: Token) -> bool:
-        return all(part in NUMBERS for part in token.text.casefold().split("-"))
+        return all(part in NUMBERS for part in token.text.casefold().removesuffix("-one").split("-"))
 
     index = 0
     while index < len(sentence):
@@ -202,7 +202,7 @@ def _names(sentence: Sequence[Token], inside: dict[str, bool], english: bool, la
     first = next((index for index, token in enumerate(sentence) if token.text[0].isalnum()), 0)
     index = 0
     while index < len(sentence):
-        if not _begins_name(sentence[index], index == first, inside, english, sentence[index + 1 : index + 2]):
+        if not _begins_name(sentence[index], index == first, inside, english, sentence[index + 1 : index + 3]):
             index += 1
             continue
         end = _end_of_name(sentence, index)
@@ -213,7 +213,9 @@ def _names(sentence: Sequence[Token], inside: dict[str, bool], english: bool, la
             yield _span("acronym", part[0].start, part[0].end)
         else:
             syllable = language == "vi" and len(part) == 1 and len(part[0].text) < 5  # of a longer name
-            yield _span("word" if syllable else "name", part[0].start, _without_suffix(part[-1], language), len(part))
+            span = _span("word" if syllable else "name", part[0].start, _without_suffix(part[-1], language), len(part))
+            doubtful = english and index == first and len(part) == 1 and part[0].text.casefold() not in inside
+            yield replace(span, score=SCORES["chunk"]) if doubtful else span
         index = end
 
 
@@ -228,7 +230,9 @@ def _begins_name(
     if word in inside:
         return inside[word]
     followed = bool(following) and _is_capital(following[0])
-    if not following or following[0].text.casefold() in DETERMINERS | PRONOUNS:  # a heading; Wipe the lid
+    if not any(token.text[0].isalnum() for token in following) or following[0].text == ":":  # a heading
+        return False
+    if following[0].text.casefold() in DETERMINERS | PRONOUNS:  # Wipe the lid
         return False
     return followed or (english and word not in VERBS and not word.endswith(("ing", "ed", "ly", "s")))
 

@@ -74,10 +74,49 @@ def test_participles_before_and_after_a_noun() -> None:
         ("彼は1990年5月に東京大学でニューヨークの本を読んだ。", "ニューヨーク", "name"),
         ("彼は1990年5月に東京大学でニューヨークの本を読んだ。", "東京大学", "chunk"),
         ("他写了《红楼梦》这本书。", "红楼梦", "title"),
+        ("Doors open at 7.30 p.m. in the hall.", "7.30 p.m.", "number"),
+        ("Call us at 0800 555 0142 on any day.", "0800 555 0142", "number"),
+        ("They walked half an hour to the school.", "half an hour", "number"),
+        ("The dough rests for 1 hour 15 minutes in a bowl.", "1 hour 15 minutes", "number"),
+        ("The strap can be set from 42 to 52 cm by hand.", "42 to 52 cm", "number"),
+        ("The pack measures 68 x 32 x 26 cm when full.", "68 x 32 x 26 cm", "number"),
+        ("Fill in between 0.5 and 1.7 litres of water.", "between 0.5 and 1.7 litres", "number"),
+        ("It uses 2,200 W at this voltage.", "2,200 W", "number"),
+        ("Mix it with 750 ml of water.", "750 ml", "number"),
+        ("It was the goal of the 33-year-old defender.", "33-year-old", "number"),
+        ("He had done so for forty-one years.", "forty-one years", "number"),
+        ('He read "The Old Pier" to them.', "Old Pier", "title"),
     ],
 )
 def test_one_answer_and_its_kind(text: str, answer: str, kind: str) -> None:
     assert proposed(text).get(answer) == kind, proposed(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ('"It was a red card," he said. "We had time to win."', {"he said", "It was a red card"}),
+        ("“Who will light the rest?” asked the man.", {"Who will light the rest"}),
+        ("(2) The fee is due in May.\n\n3. Costs\n\nThey are in paragraph (1).", {"2", "3", "1"}),
+        ("Unplug the kettle. Wipe it with a cloth.\n\nNutrition. It has fat.", {"Unplug", "Wipe", "Nutrition"}),
+        ("Warning: the lid is hot.", {"Warning"}),
+    ],
+)
+def test_what_is_no_answer(text: str, wrong: set[str]) -> None:
+    assert not wrong & proposed(text).keys()
+
+
+def test_a_first_word_that_may_be_no_name_comes_after_names() -> None:
+    text = "Great packs are rare in the shop, and so it is with the old bags of Birgit."
+    found = [text[span.start : span.end] for span in rule_spans(text)]
+    assert found.index("Birgit") < found.index("old bags") < found.index("Great")
+
+
+def test_answers_outside_sentences_come_last() -> None:
+    text = "Mill Court\n\n4 May 2022\n\nThe boiler of the house broke down on Monday.\n\nYours,\n\nDorothy Flint"
+    found = [text[span.start : span.end] for span in rule_spans(text)]
+    assert found[:2] == ["Monday", "4 May 2022"] and set(found[-2:]) == {"Mill Court", "Dorothy Flint"}
+    assert rule_spans("On 4 May 2022\n\nMill Court")[0].score > 5  # of a text without sentences nothing is taken away
 
 
 def test_a_first_word_is_a_name_if_it_is_one_within_a_sentence() -> None:
