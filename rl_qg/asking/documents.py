@@ -20,7 +20,7 @@ from rl_qg.data.examples import Answer, QAExample, squad_text
 from rl_qg.data.formats import existing_file, first_line
 from rl_qg.pages.results import as_csv
 from rl_qg.runtime.errors import InputError
-from rl_qg.text.spans import sentences, stripped
+from rl_qg.text.spans import PARAGRAPH_END, sentences, stripped
 from rl_qg.text.words import counted
 
 STANDARD_INPUT = "-"
@@ -45,7 +45,6 @@ HIDDEN_ROLES = "navigation banner contentinfo complementary dialog search".split
 LONGEST_LINE = 160  # characters; where lines are longer, each is a paragraph
 FULL = 0.8  # of the width of a text, from which on a line that ends may be continued in the next
 
-_PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*")
 _SENTENCE_ENDS = ".!?…。！？।؟\"'”’»)]」』"
 _WORD_END = re.compile(r"\s+")
 _ITEM = re.compile(r"(?:\(?[a-z\d]{1,2}\)|\d{1,2}\.)\s|•")  # how an item of a list begins
@@ -78,7 +77,7 @@ def paragraphs(text: str) -> list[TextPassage]:
 
 def _paragraph_parts(text: str) -> list[tuple[int, int]]:
     """Start and end of each of the `paragraphs`, with the white space between them."""
-    parts = _between(_PARAGRAPH_END, text)
+    parts = _between(PARAGRAPH_END, text)
     ends = (end for start, end in parts if text[start:end].rstrip().endswith(tuple(_SENTENCE_ENDS)))
     return list(pairwise(sorted({0, *ends, len(text)})))
 
@@ -143,7 +142,7 @@ def read_document(source: str) -> Document:
     """
     if source == STANDARD_INPUT:
         source, name = "standard input", "stdin"
-        text = _text(sys.stdin.buffer.read(), source)
+        text = _unwrapped(_plain(sys.stdin.buffer.read(), source))
     else:
         path = existing_file(source)
         name, reader = path.stem, _READERS.get(path.suffix.lower())
@@ -158,10 +157,6 @@ def read_document(source: str) -> Document:
     if not text.strip():
         raise InputError(f"{source}: holds no text; give another document")
     return Document(name, text)
-
-
-def _text(content: bytes, source: str) -> str:
-    return _unwrapped(_plain(content, source))
 
 
 def _unwrapped(text: str) -> str:
@@ -282,7 +277,7 @@ def _library(module: str, package: str) -> Any:
 
 
 _READERS: dict[str, Callable[[bytes, str], str]] = {
-    **dict.fromkeys((".txt", ".text"), _text),
+    **dict.fromkeys((".txt", ".text"), lambda content, source: _unwrapped(_plain(content, source))),
     **dict.fromkeys((".md", ".markdown"), _markdown),
     **dict.fromkeys((".html", ".htm", ".xhtml"), _html),
     ".pdf": _pdf,

@@ -45,7 +45,7 @@ from rl_qg.text.languages import (
     language_of,
     without_ending,
 )
-from rl_qg.text.spans import Span, Token, select_spans, sentences, tokens
+from rl_qg.text.spans import PARAGRAPH_END, Span, Token, select_spans, sentences, tokens
 
 VERSION = 4  # increase it when the proposed spans change: files begun with other rules are then refused
 SCORES = {"date": 7.0, "number": 6.0, "title": 5.2, "acronym": 5.1, "name": 5.0, "chunk": 2.0, "word": 1.0}
@@ -56,6 +56,7 @@ CHUNKS = ("chunk", "word")
 LONGEST_TITLE = 6  # words
 LONGEST_CHUNK = 5  # words
 LONGEST_RUN = 14  # characters of a chunk in Chinese, twice as many in Thai
+NOT_AFTER_NAMES = DETERMINERS | PRONOUNS | {":"}  # at the start of a sentence: Wipe the lid
 ENGLISH = 0.2  # from this fraction of closed-class words on, a passage counts as English
 Sentences = Sequence[Sequence[Token]]
 
@@ -73,7 +74,6 @@ def _any_of(words: Iterable[str]) -> str:
 
 
 _DATE = _pattern("date", months=_any_of(month.capitalize() for month in MONTHS))
-_PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*")
 _ENDS = tuple(".!?…;:\"'”’»。！？।؟")  # of paragraphs that are more than a heading, an item, or a line of an address
 _SPOKEN = re.compile(r".*\b[^\W\dA-Z]+[,.!?…]", re.DOTALL)  # what stands within quotation marks and is no title
 _MONTH_ALONE = re.compile(r"may|mar|sun|sat|march", re.IGNORECASE)
@@ -110,7 +110,7 @@ def rule_spans(text: str, limit: int | None = None, language: str = AUTO) -> lis
 
 def _sentences_first(text: str, spans: Iterable[Span]) -> Iterator[Span]:
     """The spans; those outside sentences with a lower score."""
-    starts = [0, *(match.end() for match in _PARAGRAPH_END.finditer(text))]
+    starts = [0, *(match.end() for match in PARAGRAPH_END.finditer(text))]
     ends = [text[start:end].rstrip().endswith(_ENDS) for start, end in pairwise([*starts, len(text)])]
     for span in spans:
         inside = len(starts) == 1 or ends[bisect_right(starts, span.start) - 1]
@@ -230,9 +230,7 @@ def _begins_name(
     if word in inside:
         return inside[word]
     followed = bool(following) and _is_capital(following[0])
-    if not any(token.text[0].isalnum() for token in following) or following[0].text == ":":  # a heading
-        return False
-    if following[0].text.casefold() in DETERMINERS | PRONOUNS:  # Wipe the lid
+    if not any(token.text[0].isalnum() for token in following) or following[0].text.casefold() in NOT_AFTER_NAMES:
         return False
     return followed or (english and word not in VERBS and not word.endswith(("ing", "ed", "ly", "s")))
 

@@ -15,6 +15,7 @@ MAX_WORDS = 10  # 97 % of the answers of SQuAD are not longer
 MAX_CHARACTERS, MAX_UNSPACED = 120, 20  # the second of a script without spaces
 
 _LETTERS = rf"(?:(?![{UNSPACED_LETTERS}])[^\W_][{combining_marks()}]*)+"  # and digits
+PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*")  # a blank line
 _TOKEN = re.compile(
     rf"[{UNSPACED_LETTERS}]+"  # a run of a script without spaces: rules search inside it
     r"|(?:[^\W\d_]\.){2,}"  # U.S.
