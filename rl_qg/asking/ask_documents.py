@@ -284,7 +284,8 @@ def _made_by(
     """The settings with the model and the hashes of what is loaded from the folders, where they are given."""
     chosen = {name: value for name, value in values.items() if name not in left_out}
     weights = [weights_hash(path) if path else "" for path in (generator_path(generator.name), *folders)]
-    return {**chosen, "model": generator.name, "weights": weights}
+    form = (values.get("model") or {}).get("format")
+    return {**chosen, "model": generator.name, "weights": weights, **({"model_format": form} if form else {})}
 
 
 def passages_of(generator: Generator, documents: Sequence[Document]) -> list[DocumentPassage]:

@@ -72,6 +72,7 @@ class QuestionGenerator:
         extractor: str | Path | None = None,
         reward: Reward | None = None,
         batch_size: int = 16,
+        format: str | None = None,
     ) -> "QuestionGenerator":
         """Load a run (its `scst/`, else its `ce/`), a folder, a model of the Hub, or a packaged miniature such as
         `miniature:bart`: any encoder-decoder or causal model that this package trains.
@@ -85,12 +86,15 @@ class QuestionGenerator:
                 questions of an answer and orders the pairs, and its value is in `scores` under its name. Pairs on
                 which it fails come last, and are counted in `dropped`. `score` stays as it is.
             batch_size: answers that are decoded together.
+            format: of the model's inputs and texts, one of `rl-qg models`; None: recognised.
         """
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size} must be at least 1")
         on_cpu = place.type == "cpu"
-        generator = CandidateGenerator(generator_path(path), device=place, rows=batch_size, independent=on_cpu)
+        generator = CandidateGenerator(
+            generator_path(path), device=place, rows=batch_size, independent=on_cpu, format=format
+        )
         answers = None if reader is None else AnswerReader(reader_path(reader), device=place)
         proposals = AnswerProposals(generator, extractor=extractor, device=place)
         return cls(

@@ -140,6 +140,7 @@ class SetGenerator:
         selector: str | Path | None = None,
         similarity: str | Path = WORDS,
         candidates: int | None = None,
+        format: str | None = None,
     ) -> "SetGenerator":
         """Load a run (its `scst/`, else its `ce/`), a folder or a model of the Hub.
 
@@ -152,12 +153,16 @@ class SetGenerator:
             selector: file of `rl-qg train-selector`.
             similarity: `words`, or folder or Hub name of an encoder whose sentence vectors are compared.
             candidates: questions, or texts, of a unit; None: as many as in the paper.
+            format: of the model's inputs and texts, one of `rl-qg models`; None: recognised.
 
         A folder or model that is not there, or is of another kind, is an `InputError`, of reader and encoder a
         `MetricInputError`.
         """
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        generator = CandidateGenerator(generator_path(path), device=place, rows=TEXTS, independent=place.type == "cpu")
+        on_cpu = place.type == "cpu"
+        generator = CandidateGenerator(
+            generator_path(path), device=place, rows=TEXTS, independent=on_cpu, format=format
+        )
         classifiers = {
             key: SentenceClassifier.from_pretrained(folder, device=place, key=key, kinds=KINDS[key])
             for key, folder in (("worthiness", worthiness), ("types", types))

@@ -1,6 +1,9 @@
 """The commands that ask questions about documents, pairs with answers or sets without, and that train a selector."""
 
+import json
 import logging
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +56,7 @@ def _generator(settings: Settings, state: "PartialState") -> "QuestionGenerator"
         extractor=options.extractor or None,
         reward=load_pair_reward(options.rerank, settings, state, "ask.rerank"),
         batch_size=options.batch_size,
+        format=options.model.format,
     )
 
 
@@ -77,7 +81,25 @@ def _generator_of_sets(settings: Settings, output: Path, state: "PartialState") 
         selector=options.selector or None,
         similarity=options.similarity,
         candidates=options.candidates,
+        format=options.model.format,
     )
+
+
+def models(arguments: Sequence[str]) -> None:
+    """The published generators whose formats are known: a table for a terminal, JSON lines in a pipe."""
+    from rl_qg.generation.published import FORMATS, named_format
+    from rl_qg.pages.results import text_table
+
+    names = [named_format(name) for name in arguments]
+    if unknown := [name for name, known in zip(arguments, names, strict=True) if not known]:
+        raise InputError(f"{unknown[0]}: no known model has such a name; rl-qg models lists them")
+    rows = [
+        {"model": known.example, "model.format": name, "task": known.task, **known.shown(), "size": known.size}
+        | {"licence": known.licence, "source": known.source}
+        for name, known in FORMATS.items()
+        if not names or name in names
+    ]
+    print(text_table(rows) if sys.stdout.isatty() else "\n".join(json.dumps(row, ensure_ascii=False) for row in rows))
 
 
 def train_selector(settings: Settings) -> None:
@@ -102,6 +124,7 @@ def train_selector(settings: Settings) -> None:
         types=options.types or None,
         reader=options.reader or None,
         candidates=options.candidates,
+        format=options.model.format,
     )
     selector = train_set_selector(generator, examples, output, settings=options, state=state)
     log.info(

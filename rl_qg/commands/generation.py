@@ -72,6 +72,7 @@ def generate(settings: Settings) -> None:
         accept_changed_data=settings.accept_changed_data,
         reranker=load_reranker(settings, examples, state),
         language=settings.model.language,
+        format=settings.model.format,
     )
     log.info("done: %d questions for %d answers in %s", lines, len(examples), output)
 

@@ -41,6 +41,7 @@ def serve(settings: Settings) -> None:
             extractor=options.extractor or None,
             reward=load_pair_reward(options.rerank, settings, state, "serve.rerank"),
             batch_size=options.batch_size,
+            format=options.model.format,
         ),
         options,
     )

@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 
 
 def train(settings: Settings) -> None:
+    from rl_qg.training.config import with_format
+
+    settings = with_format(settings)
     check_generator(settings)
     check_unlabelled(settings, processes(settings.training.use_cpu))
     log.info("done: the generator is in %s", train_generator(open_run(settings, reader=False)))

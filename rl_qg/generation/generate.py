@@ -114,14 +114,15 @@ def generate(
     accept_changed_data: bool = False,
     reranker: Reranker | None = None,
     language: str | None = None,
+    format: str | None = None,
 ) -> int:
     """Write `settings.num_beams` (or `num_samples`) candidates for each example, or the best `settings.keep` of them,
     to `output`, and return the number of its lines. Every process calls this.
 
     `model_path` is a folder or Hub name, the `seed` that of samples. `sources` has the SHA-256 of the files that the
     examples come from; with `accept_changed_data` `output` is continued although one has changed. A `reranker` orders
-    the candidates, each of which then has its `reward` in the file; None: their probability does. `language` is as for
-    `CandidateGenerator`.
+    the candidates, each of which then has its `reward` in the file; None: their probability does. `language` and
+    `format` are as for `CandidateGenerator`.
     """
     examples = ByLength(examples)
     count = settings.candidates
@@ -138,7 +139,7 @@ def generate(
     )
 
     def begin() -> Position:
-        made_by = _made_by(model_path, settings, seed, reranker, language)
+        made_by = _made_by(model_path, settings, seed, reranker, language) | {"format": format}
         other_sources = lines.check(made_by, sources=sources, accept=accept_changed_data)
         digest = hashlib.sha256()
         for example in examples:
@@ -163,7 +164,13 @@ def generate(
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
     rows = count * settings.batch_size
     generator = CandidateGenerator(
-        model_path, device=state.device, dtype=dtype, rows=rows, engine=settings.engine, language=language
+        model_path,
+        device=state.device,
+        dtype=dtype,
+        rows=rows,
+        engine=settings.engine,
+        language=language,
+        format=format,
     )
     if not settings.do_sample and count > (size := generator.model.get_output_embeddings().weight.shape[0]):
         raise InputError(f"generate.num_beams={count} is above the {size} tokens that {model_path} knows: lower it")

@@ -67,6 +67,7 @@ class CandidateGenerator:
             length, a multiple of `LENGTH_STEP` tokens or the longest input: all linear layers are packed, so that a
             row is always multiplied alike, and rows that have ended stay in the batch.
         language: of examples that name none, for models with language codes; None: the one it was trained with.
+        format: of inputs and texts, as `Prompt.of`; None: recognised.
 
     `task` is what the model was trained for (`rl_qg.generation.tasks.TASKS`).
     """
@@ -81,12 +82,13 @@ class CandidateGenerator:
         engine: str = "own",
         independent: bool = False,
         language: str | None = None,
+        format: str | None = None,
     ) -> None:
         model, self.tokenizer = load_generator(str(path))
-        prompt = Prompt.of(path, model)
+        prompt = Prompt.of(path, model, self.tokenizer, format=format)
         if language is not None:
             prompt = replace(prompt, language=language)
-        add_highlight(self.tokenizer, model, prompt.task)
+        add_highlight(self.tokenizer, model, prompt.task, prompt.format)
         self.task, self.device = prompt.task, device
         self.model = model.to(device, dtype).eval()
         # The last digits of a matrix product depend on the alignment of a weight, and the library maps weights from
@@ -356,7 +358,8 @@ def text_parts(
     """The parts between `separator` tokens, at least one, of the tokens `ids` (t,) that the generator has written for
     a row with these `logprobs` (t,).
     """
-    ends: Sequence[int] = (ids == generator.tokenizer.convert_tokens_to_ids(separator)).nonzero().flatten().tolist()
+    marks = torch.tensor(generator.encoder.ids_of(separator), device=ids.device)
+    ends: Sequence[int] = torch.isin(ids, marks).nonzero().flatten().tolist()
     has_end = bool((ids == generator.decoder.end).any())
     counted = up_to_end(ids, generator.decoder.end)
     parts, start = [], 0
@@ -366,4 +369,6 @@ def text_parts(
         is_cut = end == len(ids) and not has_end
         parts.append(WrittenPart(text, float(logprobs[place].sum()), int(counted[place].sum()), is_cut))
         start = end + 1
+    if len(parts) > 1 and generator.encoder.is_closed and not (parts[-1].text or parts[-1].is_cut):
+        parts.pop()  # nothing follows the last separator
     return parts

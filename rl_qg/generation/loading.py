@@ -127,19 +127,19 @@ def merge_lora(model: nn.Module) -> PreTrainedModel:
 
 
 def load_generator(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    config, _ = _config_and_tokenizer(path)
+    config, _ = load_config_and_tokenizer(path)
     return load_seq2seq(path) if config.is_encoder_decoder else load_causal(path)
 
 
 def check_model(path: str) -> None:
-    _config_and_tokenizer(path)
+    load_config_and_tokenizer(path)
 
 
 def load_seq2seq(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load any `AutoModelForSeq2SeqLM` with its tokenizer, from a local folder or the Hub (safetensors only). Of an
     encoder such as BERT, a new prefix model is made.
     """
-    config, tokenizer = _config_and_tokenizer(path)
+    config, tokenizer = load_config_and_tokenizer(path)
     if config.model_type in ENCODERS and _only_fills_masks(config):
         return _prefix_model(path, tokenizer), tokenizer
     if not config.is_encoder_decoder:
@@ -169,7 +169,7 @@ def load_causal(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load any `AutoModelForCausalLM` with its tokenizer, ready for generation: it pads on the left, with the end
     token if there is no padding token.
     """
-    config, tokenizer = _config_and_tokenizer(path)
+    config, tokenizer = load_config_and_tokenizer(path)
     named = f"model.path={path}: a {config.model_type} model is"
     if config.is_encoder_decoder:
         raise InputError(
@@ -189,7 +189,7 @@ def load_causal(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     return model, tokenizer
 
 
-def _config_and_tokenizer(path: str) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
+def load_config_and_tokenizer(path: str) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
     with loading(path, KEY, "question generator") as name:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)

@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from rl_qg.data.examples import Answer, QAExample, answer_place, as_example, sentence_of
+from rl_qg.generation.published import MARK, OWN, Format, format_of, recognised_format
 from rl_qg.generation.tasks import (
     PREFIXES,
     TYPE_TOKENS,
@@ -86,7 +87,8 @@ class LanguageCodes:
     given, never chosen: it is no part of the question, of its probability or of what decoding rules see.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, default: str = "") -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, default: str = "", *, only: bool = False) -> None:
+        self._only = only  # whether the default is that of all rows
         vocabulary = tokenizer.get_added_vocab() if getattr(tokenizer, "src_lang", None) is not None else {}
         self._tokenizer = tokenizer
         self._codes = sorted(filter(CODE.fullmatch, vocabulary), key=vocabulary.__getitem__)
@@ -101,7 +103,7 @@ class LanguageCodes:
 
     def code(self, language: str) -> str:
         """The code of a language, which is given as `de` or as the code itself; the default of ""."""
-        return self._known(language) if language else self.default
+        return self._known(language) if language and not self._only else self.default
 
     def _known(self, language: str) -> str:
         wanted = language.casefold()
@@ -165,6 +167,7 @@ class Prompt:
         granularity, mode: of `sets`, as in `rl_qg.generation.sets`; else empty.
         input: what is read of an example, one of `INPUTS`; of the task `questions` alone.
         language: for models with language codes, such as `de`, where a row names none.
+        format: of the texts, by its name in `rl_qg.generation.published`; "" for that of this package.
     """
 
     prefix: str = ""
@@ -176,20 +179,69 @@ class Prompt:
     mode: str = ""
     input: str = WHOLE
     language: str = ""
+    format: str = ""
+
+    @property
+    def published(self) -> Format | None:
+        return format_of(self.format)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens of inputs and texts that are no text for the tokenizer."""
+        return self.published.tokens if self.published else (HIGHLIGHT, *tokens_of(self.task))
 
     def prefix_of(self, row: QAExample) -> str:
         """The prefix of the input of a row; before a passage that is asked for questions of a type, also its token."""
         task = task_of(row)
         if task not in row_tasks(self.task):
             raise InputError(f"the model was trained with model.task={self.task}, and cannot do {task}")
+        if self.published and self.published.before and row.answers:
+            start, end = answer_place(row)
+            return self.prefix + self.published.before.format(row.context[start:end])
         return PREFIXES[task] if self.task == "multitask" else f"{self.prefix}{type_token(row)}"
 
     @classmethod
-    def of(cls, folder: str | Path, model: PreTrainedModel) -> "Prompt":
-        """The prompt that the model in `folder` was trained with; if unknown, the default of its architecture."""
-        if (stored := cls.stored(folder)) is not None:
+    def of(
+        cls,
+        folder: str | Path,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        format: str | None = None,
+    ) -> "Prompt":
+        """The prompt that the model in `folder` was trained with: that of the `format` if it is given; else the stored
+        one; else that of the published format that it is recognised to have; else the default of its architecture.
+        """
+        if format is None and (stored := cls.stored(folder)) is not None:
             return stored
-        return cls(prefix=default_prefix(model), separator=default_separator(model)).fitting(model)
+        prompt = cls.recognised(folder, model.config, tokenizer, format=format)
+        if prompt is None:
+            prompt = cls(prefix=default_prefix(model), separator=default_separator(model))
+            if format != OWN:
+                text = f"{prompt.prefix}… {MARK.format('ANSWER')} …{prompt.separator}"
+                note = "its format is not known; assumed: %r (model.format sets one of rl-qg models)"
+                log.info(f"model.path=%s: {note}", folder, text)
+        return prompt.fitting(model)
+
+    @classmethod
+    def recognised(
+        cls,
+        folder: str | Path,
+        config: PreTrainedConfig,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        format: str | None = None,
+    ) -> "Prompt | None":
+        """The prompt of a published format: the one given, or else the one that the model is recognised to have."""
+        features = {*tokenizer.get_vocab(), *config.to_dict()}
+        name, how = (format, "model.format") if format else recognised_format(folder, features)
+        if (published := format_of(name)) is None:
+            return None
+        log.info("model.path=%s: format %s, by %s", folder, name, how)
+        prefixed = getattr(config, "add_prefix", config.model_type == "t5")  # lmqg notes it
+        prompt = cls(prefix=published.prefix if prefixed and published.task != "multitask" else "", format=name)
+        same = ("task", "input", "granularity", "mode", "max_target_length")
+        return replace(prompt, **{key: getattr(published, key) for key in same})
 
     @classmethod
     def stored(cls, folder: str | Path) -> "Prompt | None":
@@ -202,6 +254,7 @@ class Prompt:
             raise InputError(f"{path}: no prompt of rl-qg ({', '.join(kinds)}); restore it, or delete it")
         prompt = cls(**values)
         row_tasks(prompt.task)  # refuses an unknown one
+        format_of(prompt.format)
         if prompt.input not in INPUTS:
             raise InputError(f"{path}: input={prompt.input} is not one of {', '.join(INPUTS)}")
         return prompt
@@ -237,11 +290,13 @@ def default_separator(model: PreTrainedModel) -> str:
     return "" if model.config.is_encoder_decoder else SEPARATOR
 
 
-def add_highlight(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, task: str = "questions") -> None:
+def add_highlight(
+    tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, task: str = "questions", format: str = ""
+) -> None:
     """Add `<hl>`, and the tokens of the task, as tokens with their own rows in the embedding matrix, unless they
     exist. A row starts as the mean of the others; the library would draw it at random, differently in each run.
     """
-    tokens = [HIGHLIGHT, *tokens_of(task)]
+    tokens = [*Prompt(task=task, format=format).tokens]
     if not set(tokens) <= tokenizer.get_vocab().keys():
         tokenizer.add_special_tokens({"extra_special_tokens": tokens})
     pair = model.config.model_type == "encoder-decoder"  # of such a pair each model resizes its own embeddings
@@ -266,14 +321,15 @@ def type_token(row: QAExample) -> str:
     return TYPE_TOKENS[unit.type] if unit is not None and unit.type is not None else ""
 
 
-def token_ids_of(tokenizer: PreTrainedTokenizerBase, task: str) -> list[int]:
-    ids: list[int] = tokenizer.convert_tokens_to_ids([HIGHLIGHT, *tokens_of(task)])
+def token_ids_of(tokenizer: PreTrainedTokenizerBase, task: str, format: str = "") -> list[int]:
+    ids: list[int] = tokenizer.convert_tokens_to_ids([*Prompt(task=task, format=format).tokens])
     return ids
 
 
-def highlight(example: QAExample, task: str = "questions") -> str:
-    """The context with `<hl>` on both sides of the first answer, at its offset (not at other occurrences); without an
-    answer as it is. For a model of another task than `questions`, words that it would read as separators are escaped.
+def highlight(example: QAExample, task: str = "questions", mark: str = MARK) -> str:
+    """The context with `<hl>` on both sides of the first answer (or another `mark`), at its offset (not at other
+    occurrences); without an answer as it is. For a model of another task than `questions`, words that it would read as
+    separators are escaped.
     """
     written = partial(escape, task=task) if tokens_of(task) else str
     space = " " if type_token(example) else ""  # after the token
@@ -281,7 +337,7 @@ def highlight(example: QAExample, task: str = "questions") -> str:
         return f"{space}{written(example.context)}"
     start, end = answer_place(example)
     before, marked, after = map(written, (example.context[:start], example.context[start:end], example.context[end:]))
-    return f"{space}{before}{HIGHLIGHT} {marked} {HIGHLIGHT}{after}"
+    return f"{space}{before}{mark.format(marked)}{after}"
 
 
 @dataclass(frozen=True)
@@ -299,11 +355,27 @@ class PromptEncoder:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> None:
         self.tokenizer = tokenizer
         self.prompt = prompt
-        self.languages = LanguageCodes(tokenizer, prompt.language)
+        self.format = prompt.published
+        # lmqg leaves the tokenizer at en_XX for all languages
+        self.languages = LanguageCodes(tokenizer, prompt.language, only=prompt.format.startswith("lmqg"))
         self.multiple = 1  # of tokens, to which batches are padded, but not beyond the longest input
         self._highlight_id = tokenizer.convert_tokens_to_ids(HIGHLIGHT)
         self._is_uncased = tokenizer.decode(tokenizer("A", add_special_tokens=False)["input_ids"]) == "a"
-        self._separator_ids = set(tokenizer.convert_tokens_to_ids([*separators_of(prompt.task)]))
+        separators = self.format.written_tokens if self.format else separators_of(prompt.task)
+        self._separator_ids = set(tokenizer.convert_tokens_to_ids([*separators]))
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether a separator also stands after the last part of a text."""
+        return self.format is not None and self.format.closed
+
+    def ids_of(self, separator: str) -> list[int]:
+        """The tokens that stand for a separator: itself, or what a published format writes between parts."""
+        if self.format is None:
+            return [self.tokenizer.convert_tokens_to_ids(separator)]
+        text = self.format.between.strip()
+        pieces = self.tokenizer.get_vocab() if text else {}
+        return [number for piece, number in pieces.items() if piece.lstrip("▁Ġ") == text]
 
     def encode(self, examples: Sequence[QAExample]) -> list[EncodedPrompt]:
         """Token ids of each input; one that is too long is cut to a window around the answer, or at its end if
@@ -314,10 +386,17 @@ class PromptEncoder:
     def _encode(self, examples: Sequence[QAExample]) -> list[EncodedPrompt]:
         prefixes = [self.prompt.prefix_of(example) for example in examples]
         examples = [self._with_mark(example) for example in examples]
-        texts = [one + highlight(example, self.prompt.task) for one, example in zip(prefixes, examples, strict=True)]
+        texts = [one + self._text(example) for one, example in zip(prefixes, examples, strict=True)]
         encoded = self.tokenizer(texts, return_special_tokens_mask=True, verbose=False)
         columns = (encoded["input_ids"], encoded["special_tokens_mask"], prefixes, examples)
         return [self._window(*row) for row in zip(*columns, strict=True)]
+
+    def _text(self, row: QAExample) -> str:
+        if self.format is None:
+            return highlight(row, self.prompt.task)
+        if self.format.before:
+            return row.context
+        return highlight(row, mark=self.format.mark if task_of(row) == "questions" else MARK)
 
     def _with_mark(self, row: QAExample) -> QAExample:
         """An example as the input of the model (`rl_qg.generation.prompts`); a row of `sets` with the sentence of its
@@ -343,6 +422,12 @@ class PromptEncoder:
         if not example.answers:
             return EncodedPrompt(ids[: head + room] + ids[tail:], excess, False)
         marks = [index for index, token in enumerate(ids) if token == self._highlight_id]
+        if self.format and self.format.before:  # nothing is marked: about where the answer is
+            if room < 1:  # the answer leaves no room
+                return EncodedPrompt(ids[: tail - excess] + ids[tail:], excess, True)
+            start, end = answer_place(example)
+            sizes = self.tokenizer([example.context[:start], example.context[:end]], add_special_tokens=False)
+            marks = [min(head + len(size), tail - 1) for size in sizes["input_ids"]]
         first, last = marks[0], marks[-1]
         centre = (first + last + 1) // 2
         start = min(max(centre - room // 2, head), tail - room)
@@ -351,6 +436,8 @@ class PromptEncoder:
         return EncodedPrompt(ids[:head] + window + ids[tail:], excess, last >= start + room)
 
     def target(self, example: QAExample) -> str:
+        if self.format is not None:
+            return self.format.write(task_of(example), example.question)
         is_question = self._separator_ids and task_of(example) == "questions"
         return escape(example.question) if is_question else example.question
 
@@ -373,16 +460,20 @@ class PromptEncoder:
         if self._is_uncased:
             copies = len(tokens) // len(examples)
             clean = [restore_case(text, examples[row // copies].context) for row, text in enumerate(clean)]
-        if not self._separator_ids:
+        if not self._separator_ids and self.format is None:
             return clean
         dropped = {*self.tokenizer.all_special_ids, self._highlight_id} - self._separator_ids
         copies = len(tokens) // len(examples)
-        return [
-            unescape(text)
-            if task_of(examples[row // copies]) == "questions"
+        tasks = [task_of(examples[row // copies]) for row in range(len(clean))]
+        texts = [
+            text
+            if task == "questions"
             else self.tokenizer.decode([token for token in ids if token not in dropped]).strip()
-            for row, (text, ids) in enumerate(zip(clean, tokens.tolist(), strict=True))
+            for task, text, ids in zip(tasks, clean, tokens.tolist(), strict=True)
         ]
+        if self.format is not None:
+            return [self.format.read(task, text) for task, text in zip(tasks, texts, strict=True)]
+        return [unescape(text) if task == "questions" else text for task, text in zip(tasks, texts, strict=True)]
 
     def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
         """`input_ids` and `attention_mask`, both (batch, source length), padded to the longest of the batch; for

@@ -57,10 +57,10 @@ def trim(model_path: str, folder: Path, settings: TrimSettings) -> Json:
         raise InputError(f"output_dir={folder}: holds other files; name a new folder")
     sources = _sources(settings.corpus)
     model, tokenizer = load_generator(model_path)
-    prompt = Prompt.of(model_path, model)
+    prompt = Prompt.of(model_path, model, tokenizer)
     if not tokenizer.is_fast:
         raise InputError(f"model.path={model_path}: its tokenizer has no tokenizer.json; trim needs a fast one")
-    add_highlight(tokenizer, model, prompt.task)
+    add_highlight(tokenizer, model, prompt.task, prompt.format)
     before = _size_of(model)
     corpus: list[Corpus] = [
         stream_examples(source, role="train", allow_unlabelled=True)
@@ -89,8 +89,8 @@ def trim(model_path: str, folder: Path, settings: TrimSettings) -> Json:
     shutil.rmtree(partial, ignore_errors=True)
     model.save_pretrained(partial)
     _save_tokenizer(tokenizer, trimmed_tokenizer(data, kept), kept, partial)
-    if (stored := Prompt.stored(model_path)) is not None:
-        stored.save(partial)
+    if prompt.format or Prompt.stored(model_path) is not None:
+        prompt.save(partial)
     new = AutoTokenizer.from_pretrained(partial, trust_remote_code=False)
     note["texts_with_other_pieces"] = 0
     for batch in _batches(ProgressBar(_texts(corpus, prompt), desc="check", unit="text", total=texts)):
@@ -125,6 +125,8 @@ def _sources(corpus: Any) -> list[str]:
 def _texts(corpus: Sequence[Corpus], prompt: Prompt) -> Iterator[str]:
     """Every text that is counted: the prefixes of inputs, and those of each passage or question."""
     yield from ["".join(PREFIXES.values()), prompt.prefix, prompt.separator]
+    if known := prompt.published:
+        yield from (known.before, known.question, known.pair, known.between)
     for item in (item for source in corpus for item in source):
         if not isinstance(item, QAExample):
             yield item.context

@@ -132,7 +132,7 @@ def _complete_start(settings: Settings, state: PartialState) -> str:
 
     def save() -> None:
         model, tokenizer = load_seq2seq(given)
-        add_highlight(tokenizer, model)
+        add_highlight(tokenizer, model, format=prompt_of(settings).format)
         unfinished = target.with_name("start.part")
         shutil.rmtree(unfinished, ignore_errors=True)
         model.save_pretrained(unfinished)

@@ -1,23 +1,28 @@
 """The training arguments of `SelfCriticalTrainer`: those of transformers, and those of self-critical training."""
 
 import importlib.util
+import logging
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from transformers import Seq2SeqTrainingArguments
 
 from rl_qg.generation.decoding import DecodingRules
+from rl_qg.generation.loading import load_config_and_tokenizer
 from rl_qg.generation.prompts import WHOLE, Prompt
+from rl_qg.generation.published import OWN
+from rl_qg.miniatures.cache import is_miniature
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.held_out import improves
 from rl_qg.scoring.reward_scorer import Reward, RewardScorer
 from rl_qg.scoring.task_scorers import scorer_of
-from rl_qg.settings import SelfCriticalOptions, Settings
+from rl_qg.settings import ModelSettings, SelfCriticalOptions, Settings
 from rl_qg.settings.keys import key
 
 TRACKERS = ("tensorboard", "wandb", "trackio")
 PROJECT = "rl-qg"  # of W&B and trackio
+log = logging.getLogger(__name__)
 
 
 def check_tracker(name: str) -> None:
@@ -59,6 +64,7 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
     mode: str = key("", "of the task sets: one2one or one2many")
     input: str = key(WHOLE, "what is read of an example, see rl_qg.generation.prompts")
     language: str = key("", "a code such as de, for models with language codes")
+    format: str = key("", "of inputs and texts, see rl_qg.generation.published; empty: that of this package")
     prefix: str = key("", "text before every input, see rl_qg.generation.prompts.Prompt")
     max_source_length: int = key(512, "tokens; a longer context is cut to a window around the answer")
     max_target_length: int = key(64, "tokens of a gold question")
@@ -121,7 +127,42 @@ def prompt_of(settings: Settings, *, prefix: str = "", separator: str = "") -> P
         mode=ask.mode if ask.granularity else "",
         input=model.input,
         language=language_of(settings),
+        format="" if model.format in (None, OWN) else model.format,
     )
+
+
+def with_format(settings: Settings) -> Settings:
+    """The settings of a run that goes on with a published generator, or with one trained from it: the format of the
+    model (`Prompt.of`), and its task, input, prefix and lengths in place of the keys that have their defaults. Other
+    models, and those that are to learn another task or input, get the format of this package.
+    """
+    model, plain, path = settings.model, ModelSettings(), settings.model.path
+    if settings.algorithm in ("rloo", "grpo") or is_miniature(path):
+        return settings
+    prompt = Prompt.stored(path) if model.format is None else None
+    if prompt is None:
+        try:
+            loaded = load_config_and_tokenizer(path)
+        except InputError:
+            return settings  # it is refused where it is needed: not in a finished run
+        prompt = Prompt.recognised(path, *loaded, format=model.format)
+    if prompt is None or not prompt.format:
+        return settings
+    same = (settings.task in (plain.task, prompt.task)) and model.input in (plain.input, prompt.input)
+    if not same:
+        log.info("model.path=%s: learns another task or input, in the format of this package", path)
+        return replace(settings, model=replace(model, format=OWN))
+    if prompt.published and prompt.published.closed and settings.scst.credit != "whole" and prompt.task == "sets":
+        raise InputError(f"scst.credit={settings.scst.credit}: use whole, for format {prompt.format}")
+    names = ("task", "input", "format", "max_source_length", "max_target_length")
+    changed = {name: getattr(prompt, name) for name in names if getattr(model, name) == getattr(plain, name)}
+    if model.prefix is None and prompt.task != "multitask":
+        changed["prefix"] = prompt.prefix
+    longest = max(settings.scst.max_new_tokens, prompt.max_target_length)
+    settings = replace(settings, model=replace(model, **changed), scst=replace(settings.scst, max_new_tokens=longest))
+    if prompt.task == "sets":
+        settings.ask = replace(settings.ask, granularity=prompt.granularity, mode=prompt.mode)
+    return settings
 
 
 def check_input(settings: Settings) -> None:

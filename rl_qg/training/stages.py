@@ -316,12 +316,12 @@ def seq2seq_trainer(
     stage from `splits.unlabelled` too. `changed` are arguments of training that are not those of the settings.
     """
     model, tokenizer = load_seq2seq(settings.model.path)
-    task = settings.task
-    add_highlight(tokenizer, model, task)
+    task, form = settings.task, config.prompt_of(settings).format
+    add_highlight(tokenizer, model, task, form)
     prefix = default_prefix(model, task) if settings.model.prefix is None else settings.model.prefix
     if settings.peft.method != "none":
         set_seed(settings.seed)  # for the weights of the adapters
-        model = add_lora(model, settings.peft, token_ids_of(tokenizer, task))
+        model = add_lora(model, settings.peft, token_ids_of(tokenizer, task, form))
     arguments = _arguments(settings, **changed)  # after the model: with ZeRO-3 it would be loaded in shards otherwise
     arguments.prefix = prefix
     trainer = SelfCriticalTrainer(

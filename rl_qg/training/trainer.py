@@ -100,7 +100,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
     ) -> None:
         if reward is None and args.scst_epochs > 0:
             raise ValueError("a self-critical stage (scst_epochs > 0) needs a reward")
-        add_highlight(processing_class, model, args.task)
+        add_highlight(processing_class, model, args.task, args.format)
         self.encoder = PromptEncoder(processing_class, args.prompt().fitting(model))
         # 1. The examples of each stage.
         self.gold_examples = 0 if train_dataset is None else len(train_dataset)
@@ -411,7 +411,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         if advantage.dim() == 2:
             advantage = advantage.flatten()  # one for each sample
         else:
-            separator = self.processing_class.convert_tokens_to_ids(QUESTION)
+            (separator,) = self.encoder.ids_of(QUESTION)
             advantage = of_questions(advantage, samples, separator)  # one for each token
         if args.updates_per_rollout == 1:
             return objectives.policy_gradient(logprobs, samples.mask, advantage)
