@@ -12,7 +12,7 @@ from transformers import BartForConditionalGeneration, BloomForCausalLM
 
 from rewards import MetricInputError
 from rewards.frozen import FrozenModel
-from rl_qg.generation.loading import check_model, load_causal, load_seq2seq
+from rl_qg.generation.loading import load_causal, load_config_and_tokenizer, load_seq2seq
 from rl_qg.judging.paraphrases import seq2seq
 from rl_qg.readers import reader
 from rl_qg.readers.fine_tuning import load_tokenizer
@@ -36,7 +36,7 @@ def reward(kind: str) -> Callable[[str], Any]:
 LOADERS: dict[str, Callable[[str], Any]] = {
     "generator": load_seq2seq,
     "causal generator": load_causal,
-    "first look at a generator": check_model,
+    "first look at a generator": load_config_and_tokenizer,
     "tokenizer of a reader": lambda path: reader.load_tokenizer(path, max_length=16),
     "reader": reader.load_model,
     "answers": lambda path: load_tokenizer(path, "answers.extractor"),

@@ -94,7 +94,7 @@ def models(arguments: Sequence[str]) -> None:
     if unknown := [name for name, known in zip(arguments, names, strict=True) if not known]:
         raise InputError(f"{unknown[0]}: no known model has such a name; rl-qg models lists them")
     rows = [
-        {"model": known.example, "model.format": name, "task": known.task, **known.shown(), "size": known.size}
+        {"models": known.names, "model.format": name, "task": known.task, **known.shown(), "size": known.size}
         | {"licence": known.licence, "source": known.source}
         for name, known in FORMATS.items()
         if not names or name in names

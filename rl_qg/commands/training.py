@@ -31,7 +31,7 @@ def train(settings: Settings) -> None:
 
 def check_generator(settings: Settings) -> None:
     """Refuse what the algorithm cannot do before data are read and models loaded."""
-    from rl_qg.generation.loading import check_model
+    from rl_qg.generation.loading import load_config_and_tokenizer
     from rl_qg.miniatures.cache import is_miniature
     from rl_qg.training.best_of_n import check_best_of_n
     from rl_qg.training.stages import check_training
@@ -47,7 +47,7 @@ def check_generator(settings: Settings) -> None:
     checks.get(settings.algorithm, check_algorithm)(settings)
     check_reward_options(settings)
     if not is_miniature(settings.model.path) and not (Path(settings.output_dir) / TRAINED).exists():
-        check_model(settings.model.path)  # before miniatures of the reward are pretrained
+        load_config_and_tokenizer(settings.model.path)  # before miniatures of the reward are pretrained
 
 
 def check_precision(settings: Settings) -> None:

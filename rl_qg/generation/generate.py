@@ -163,15 +163,8 @@ def generate(
         return position.rows * written
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
     rows = count * settings.batch_size
-    generator = CandidateGenerator(
-        model_path,
-        device=state.device,
-        dtype=dtype,
-        rows=rows,
-        engine=settings.engine,
-        language=language,
-        format=format,
-    )
+    load = partial(CandidateGenerator, model_path, device=state.device, dtype=dtype, rows=rows)
+    generator = load(engine=settings.engine, language=language, format=format)
     if not settings.do_sample and count > (size := generator.model.get_output_embeddings().weight.shape[0]):
         raise InputError(f"generate.num_beams={count} is above the {size} tokens that {model_path} knows: lower it")
     remedy = "ask for fewer candidates (num_beams, num_samples) or shorter ones (max_new_tokens)"

@@ -369,6 +369,6 @@ def text_parts(
         is_cut = end == len(ids) and not has_end
         parts.append(WrittenPart(text, float(logprobs[place].sum()), int(counted[place].sum()), is_cut))
         start = end + 1
-    if len(parts) > 1 and generator.encoder.is_closed and not (parts[-1].text or parts[-1].is_cut):
-        parts.pop()  # nothing follows the last separator
-    return parts
+    published = generator.encoder.format
+    is_empty = len(parts) > 1 and not (parts[-1].text or parts[-1].is_cut)
+    return parts[:-1] if is_empty and published and published.closed else parts

@@ -131,10 +131,6 @@ def load_generator(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]
     return load_seq2seq(path) if config.is_encoder_decoder else load_causal(path)
 
 
-def check_model(path: str) -> None:
-    load_config_and_tokenizer(path)
-
-
 def load_seq2seq(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load any `AutoModelForSeq2SeqLM` with its tokenizer, from a local folder or the Hub (safetensors only). Of an
     encoder such as BERT, a new prefix model is made.

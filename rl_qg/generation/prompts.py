@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from rl_qg.data.examples import Answer, QAExample, answer_place, as_example, sentence_of
-from rl_qg.generation.published import MARK, OWN, Format, format_of, recognised_format
+from rl_qg.generation.published import MARK, OWN, Format, format_of, published_prompt
 from rl_qg.generation.tasks import (
     PREFIXES,
     TYPE_TOKENS,
@@ -186,9 +186,9 @@ class Prompt:
         return format_of(self.format)
 
     @property
-    def tokens(self) -> tuple[str, ...]:
+    def tokens(self) -> list[str]:
         """The tokens of inputs and texts that are no text for the tokenizer."""
-        return self.published.tokens if self.published else (HIGHLIGHT, *tokens_of(self.task))
+        return self.published.tokens if self.published else [HIGHLIGHT, *tokens_of(self.task)]
 
     def prefix_of(self, row: QAExample) -> str:
         """The prefix of the input of a row; before a passage that is asked for questions of a type, also its token."""
@@ -201,47 +201,20 @@ class Prompt:
         return PREFIXES[task] if self.task == "multitask" else f"{self.prefix}{type_token(row)}"
 
     @classmethod
-    def of(
-        cls,
-        folder: str | Path,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        format: str | None = None,
-    ) -> "Prompt":
+    def of(cls, folder: str | Path, model: PreTrainedModel, tokenizer: Any, format: str | None = None) -> "Prompt":
         """The prompt that the model in `folder` was trained with: that of the `format` if it is given; else the stored
         one; else that of the published format that it is recognised to have; else the default of its architecture.
         """
         if format is None and (stored := cls.stored(folder)) is not None:
             return stored
-        prompt = cls.recognised(folder, model.config, tokenizer, format=format)
-        if prompt is None:
-            prompt = cls(prefix=default_prefix(model), separator=default_separator(model))
-            if format != OWN:
-                text = f"{prompt.prefix}… {MARK.format('ANSWER')} …{prompt.separator}"
-                note = "its format is not known; assumed: %r (model.format sets one of rl-qg models)"
-                log.info(f"model.path=%s: {note}", folder, text)
+        if known := published_prompt(folder, model.config, tokenizer, format):
+            return cls(**known).fitting(model)
+        prompt = cls(prefix=default_prefix(model), separator=default_separator(model))
+        if format != OWN:
+            text = f"{prompt.prefix}… {MARK.format('ANSWER')} …{prompt.separator}"
+            note = "its format is not known; assumed: %r (model.format sets one of rl-qg models)"
+            log.info(f"model.path=%s: {note}", folder, text)
         return prompt.fitting(model)
-
-    @classmethod
-    def recognised(
-        cls,
-        folder: str | Path,
-        config: PreTrainedConfig,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        format: str | None = None,
-    ) -> "Prompt | None":
-        """The prompt of a published format: the one given, or else the one that the model is recognised to have."""
-        features = {*tokenizer.get_vocab(), *config.to_dict()}
-        name, how = (format, "model.format") if format else recognised_format(folder, features)
-        if (published := format_of(name)) is None:
-            return None
-        log.info("model.path=%s: format %s, by %s", folder, name, how)
-        prefixed = getattr(config, "add_prefix", config.model_type == "t5")  # lmqg notes it
-        prompt = cls(prefix=published.prefix if prefixed and published.task != "multitask" else "", format=name)
-        same = ("task", "input", "granularity", "mode", "max_target_length")
-        return replace(prompt, **{key: getattr(published, key) for key in same})
 
     @classmethod
     def stored(cls, folder: str | Path) -> "Prompt | None":
@@ -296,7 +269,7 @@ def add_highlight(
     """Add `<hl>`, and the tokens of the task, as tokens with their own rows in the embedding matrix, unless they
     exist. A row starts as the mean of the others; the library would draw it at random, differently in each run.
     """
-    tokens = [*Prompt(task=task, format=format).tokens]
+    tokens = Prompt(task=task, format=format).tokens
     if not set(tokens) <= tokenizer.get_vocab().keys():
         tokenizer.add_special_tokens({"extra_special_tokens": tokens})
     pair = model.config.model_type == "encoder-decoder"  # of such a pair each model resizes its own embeddings
@@ -322,7 +295,7 @@ def type_token(row: QAExample) -> str:
 
 
 def token_ids_of(tokenizer: PreTrainedTokenizerBase, task: str, format: str = "") -> list[int]:
-    ids: list[int] = tokenizer.convert_tokens_to_ids([*Prompt(task=task, format=format).tokens])
+    ids: list[int] = tokenizer.convert_tokens_to_ids(Prompt(task=task, format=format).tokens)
     return ids
 
 
@@ -363,11 +336,6 @@ class PromptEncoder:
         self._is_uncased = tokenizer.decode(tokenizer("A", add_special_tokens=False)["input_ids"]) == "a"
         separators = self.format.written_tokens if self.format else separators_of(prompt.task)
         self._separator_ids = set(tokenizer.convert_tokens_to_ids([*separators]))
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether a separator also stands after the last part of a text."""
-        return self.format is not None and self.format.closed
 
     def ids_of(self, separator: str) -> list[int]:
         """The tokens that stand for a separator: itself, or what a published format writes between parts."""
@@ -423,7 +391,7 @@ class PromptEncoder:
             return EncodedPrompt(ids[: head + room] + ids[tail:], excess, False)
         marks = [index for index, token in enumerate(ids) if token == self._highlight_id]
         if self.format and self.format.before:  # nothing is marked: about where the answer is
-            if room < 1:  # the answer leaves no room
+            if room < 1:
                 return EncodedPrompt(ids[: tail - excess] + ids[tail:], excess, True)
             start, end = answer_place(example)
             sizes = self.tokenizer([example.context[:start], example.context[:end]], add_special_tokens=False)
@@ -466,14 +434,14 @@ class PromptEncoder:
         copies = len(tokens) // len(examples)
         tasks = [task_of(examples[row // copies]) for row in range(len(clean))]
         texts = [
-            text
-            if task == "questions"
-            else self.tokenizer.decode([token for token in ids if token not in dropped]).strip()
+            text if task == "questions" else self.tokenizer.decode([token for token in ids if token not in dropped])
             for task, text, ids in zip(tasks, clean, tokens.tolist(), strict=True)
         ]
         if self.format is not None:
-            return [self.format.read(task, text) for task, text in zip(tasks, texts, strict=True)]
-        return [unescape(text) if task == "questions" else text for task, text in zip(tasks, texts, strict=True)]
+            return [self.format.read(task, text.strip()) for task, text in zip(tasks, texts, strict=True)]
+        return [
+            unescape(text) if task == "questions" else text.strip() for task, text in zip(tasks, texts, strict=True)
+        ]
 
     def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
         """`input_ids` and `attention_mask`, both (batch, source length), padded to the longest of the batch; for

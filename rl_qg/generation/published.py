@@ -1,53 +1,33 @@
-"""The formats of published question generators, by the names in `published.yaml`: how their inputs and texts differ
-from those of models of this package (`rl_qg.generation.prompts`, `rl_qg.generation.tasks`).
-
-Everything else works on texts of our own: `Format.write` makes a published text of one, `Format.read` the reverse.
+"""The formats of published question generators (`published.yaml`): what differs from those of models of this package
+(`rl_qg.generation.prompts`, `rl_qg.generation.tasks`). All other code works on texts of our own: `Format.write` makes
+a published text of one, `Format.read` the reverse.
 """
 
+import logging
 import re
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
-from rl_qg.generation.tasks import (
-    PAIR,
-    QUESTION,
-    escape,
-    join_answers,
-    join_pairs,
-    pair_parts,
-    parse_answers,
-    unescape,
-)
+from rl_qg.generation import tasks
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import packaged_yaml
 
 OWN = "rl-qg"  # names the format of this package
 MARK = "<hl> {} <hl>"
+SEPARATORS = {"answers": tasks.ANSWER, "sets": tasks.QUESTION}
 TOKEN = re.compile(r"<\w+>")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format of published models.
-
-    Args:
-        names, example: a regular expression of the names of models, and one of them.
-        size, licence, source: of the models, and where the format stands.
-        known_by: tokens, or keys of the configuration, by which a model with another name is recognised; separated by
-            spaces.
-        task, input, granularity, mode, prefix, max_target_length: as in `rl_qg.generation.prompts.Prompt`.
-        mark: what stands for the answer in the passage.
-        before: text with the answer before the passage, in which nothing is marked then.
-        question: text that is written for a question.
-        pair: text that is written for a question and its answer.
-        between: what separates pairs, answers or questions; "" where only the first is written.
-        closed: whether it also stands after the last one.
+    """A format of published models; {} stands for the answer, or for a question. Fields without a comment are those of
+    `rl_qg.generation.prompts.Prompt`, or stand in the file's heading.
     """
 
     names: str
-    example: str
     size: str
     licence: str
     source: str
@@ -58,103 +38,98 @@ class Format:
     mode: str = ""
     prefix: str = ""
     max_target_length: int = 64
-    mark: str = MARK
-    before: str = ""
-    question: str = "{}"
-    pair: str = ""
-    between: str = ""
-    closed: bool = False
+    mark: str = MARK  # what stands for an answer in its passage
+    before: str = ""  # what stands before the passage, in which nothing is marked then
+    question: str = "{}"  # what is written for a question
+    pair: str = ""  # what is written for a question and its answer
+    between: str = ""  # separates pairs, answers or questions; "" where only the first is written
+    closed: bool = False  # whether it also stands after the last one
 
-    @cached_property
-    def written_tokens(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(TOKEN.findall(self.pair + self.between)))
+    @property
+    def written_tokens(self) -> list[str]:
+        return TOKEN.findall(self.pair + self.between)
 
-    @cached_property
-    def tokens(self) -> tuple[str, ...]:
-        """All tokens that are no text for the tokenizer of such a model."""
-        marks = self.task in ("questions", "answers", "multitask") and self.input != "paragraph" and not self.before
-        read = TOKEN.findall(self.mark)[:1] if marks else TOKEN.findall(self.before)
-        return (*read, *self.written_tokens)
+    @property
+    def tokens(self) -> list[str]:
+        """All that are no text for the tokenizer of such a model."""
+        is_marked = self.task not in ("pairs", "sets") and self.input != "paragraph" and not self.before
+        return [*(TOKEN.findall(self.mark)[:1] if is_marked else TOKEN.findall(self.before)), *self.written_tokens]
 
     def write(self, task: str, text: str) -> str:
         """What a model writes for a text of a row of this task."""
         if task == "questions":
             return self.question.format(text)
-        parts = {
-            "pairs": lambda: [self.pair.format(*pair) for pair in pair_parts(text)],
-            "answers": lambda: parse_answers(text),
-            "sets": lambda: [unescape(part, "sets").strip() for part in text.split(QUESTION)],
-        }[task]()
+        if task == "pairs":
+            parts = [self.pair.format(*pair) for pair in tasks.pair_parts(text)]
+        else:
+            parts = [tasks.unescape(part, task).strip() for part in text.split(SEPARATORS[task]) if part.strip()]
         if not self.between:
             return "".join(parts[:1])
         return self.between.join(parts) + (self.between.rstrip() if self.closed and parts else "")
 
     def read(self, task: str, text: str) -> str:
-        """The text of a row of this task that a model has written as `text`; a pair without its parts stays one text,
-        which is no pair.
-        """
+        """Our text for what a model has written for a row of this task; a part that is no pair stays one text."""
         if task == "questions":
             return text.removeprefix(self.question.partition("{}")[0])
         separator = self.between.strip()
         parts = [part.strip() for part in (text.split(separator) if separator else [text])]
         if self.closed and not parts[-1]:
             parts.pop()
-        if task == "answers":
-            return join_answers(filter(None, parts))
-        if task == "sets":
-            return f" {QUESTION} ".join(escape(part, "sets") for part in parts)
-        return f" {PAIR} ".join(self._pair(part) for part in parts)
+        if task == "pairs":
+            return f" {tasks.PAIR} ".join(map(self._pair, parts))
+        return f" {SEPARATORS[task]} ".join(tasks.escape(part, task) for part in parts)
 
     def _pair(self, text: str) -> str:
-        opening, middle, _ = (part.strip() for part in self.pair.split("{}"))
+        opening, middle, _ = map(str.strip, self.pair.split("{}"))
         question, *answers = text.split(middle)
         if len(answers) != 1 or not question.startswith(opening):
-            return escape(text)
-        return join_pairs([(question.removeprefix(opening).strip(), answers[0].strip())])
+            return tasks.escape(text)
+        return tasks.join_pairs([(question.removeprefix(opening).strip(), answers[0].strip())])
 
     def shown(self) -> dict[str, str]:
         """The input of a model and what it writes, as a table shows them."""
-        about = "…" if self.task in ("pairs", "sets") or self.input == "paragraph" else f"… {self.mark.strip()} …"
-        marked = {"paragraph_sentence": "SENTENCE"}.get(self.input, "ANSWER")
-        given = self.prefix + (f"{self.before}…" if self.before else about)
+        about = "…" if "<hl>" not in self.tokens else f"… {self.mark.strip()} …"
+        marked = "SENTENCE" if self.task == "answers" or self.input == "paragraph_sentence" else "ANSWER"
         text = {"pairs": self.pair.format("QUESTION", "ANSWER"), "answers": "ANSWER", "sets": "QUESTION"}
+        several = f"{self.between}…" if self.between and self.task in ("pairs", "sets") else ""
+        given = self.prefix + (self.before + about if self.before else about)
         written = text.get(self.task, self.question.format("QUESTION"))
-        several = f"{self.between}…" if self.between and self.task not in ("questions", "multitask") else ""
         return {"input": given.replace("{}", marked), "output": written + several}
 
 
-FORMATS: Mapping[str, Format] = {
-    name: Format(**fields) for name, fields in packaged_yaml(__file__, "published.yaml").items()
-}
+FORMATS = {name: Format(**fields) for name, fields in packaged_yaml(__file__, "published.yaml").items()}
 
 
 def format_of(name: str) -> Format | None:
     """The format with this name; None for `OWN` and ""."""
-    if name in (OWN, ""):
-        return None
-    if name not in FORMATS:
+    if name not in (OWN, "", *FORMATS):
         raise InputError(f"model.format={name} is not one of {', '.join((OWN, *FORMATS))}")
-    return FORMATS[name]
+    return FORMATS.get(name)
 
 
 def named_format(path: str | Path) -> str:
-    """The name of the format of a model by its name on the Hub, or by the last two parts of its folder; "" if it is
-    not known. A folder of the Hub's cache has the name in one part.
-    """
-    parts = Path(path).parts
-    cached = [part.removeprefix("models--").replace("--", "/") for part in parts if part.startswith("models--")]
-    name = cached[0] if cached else "/".join(parts[-2:])
-    return next((key for key, known in FORMATS.items() if re.fullmatch(known.names, name)), "")
+    """The name of the format of a model by its name on the Hub, or by the end of its folder; "" if unknown."""
+    cached = [part[8:].replace("--", "/") for part in Path(path).parts if part.startswith("models--")]
+    name = cached[0] if cached else "/".join(Path(path).parts[-2:])
+    fits = (key for key, known in FORMATS.items() for names in known.names.split() if fnmatchcase(name, names))
+    return next(fits, "")
 
 
-def recognised_format(path: str | Path, features: Collection[str]) -> tuple[str, str]:
-    """The name of the format of a model, and by what it was recognised: its name, or else its `features` (tokens, and
-    keys of its configuration), with which its folder is looked up as one of their publisher. "" if it is not known.
+def published_prompt(path: str | Path, config: Any, tokenizer: Any, format: str | None) -> dict[str, Any]:
+    """The fields of the prompt of a published model, of the `format` given or else of the one that it is recognised to
+    have: by its name, or by its tokens and configuration with the end of its folder. {} where none is known.
     """
-    if name := named_format(path):
-        return name, "its name"
-    for name, known in FORMATS.items():
-        if known.known_by and set(known.known_by.split()) <= set(features):
-            publisher = known.example.partition("/")[0]
-            return named_format(f"{publisher}/{Path(path).name}") or name, known.known_by
-    return "", ""
+    name, how = (format, "model.format") if format else (named_format(path), "its name")
+    features = set() if name else {*tokenizer.get_vocab(), *config.to_dict()}
+    for key, known in FORMATS.items():
+        if not name and known.known_by and set(known.known_by.split()) <= features:
+            publisher, how = known.names.partition("/")[0], known.known_by
+            name = named_format(f"{publisher}/{Path(path).name}") or key
+    if (found := format_of(name)) is None:
+        return {}
+    log.info("model.path=%s: format %s, by %s", path, name, how)
+    # lmqg notes whether there is a prefix: for T5, and for all models of two tasks
+    prefixed = getattr(config, "add_prefix", config.model_type == "t5" or not name.startswith("lmqg"))
+    prefix = found.prefix if prefixed and found.task != "multitask" else ""
+    same = ("task", "input", "granularity", "mode", "max_target_length")
+    return {"format": name, "prefix": prefix, **{key: getattr(found, key) for key in same}}

@@ -95,9 +95,7 @@ class AskModelSettings(Section):
     path: str = key(
         "", "a run, folder, Hub name or miniature; empty: runs/quickstart or runs/first, else miniature:questions"
     )
-    format: str | None = key(
-        None, "of inputs and texts: a format of rl-qg models, or rl-qg; null: the model's own, where it is recognised"
-    )
+    format: str | None = key(None, "of its texts: one of rl-qg models, or rl-qg; null: recognised by name or files")
 
 
 @dataclass

@@ -89,9 +89,7 @@ class ModelSettings(Section):
         "of models with language codes (mBART, NLLB), such as de or de_DE; null: the model's own. A language field of "
         "the data comes first",
     )
-    format: str | None = key(
-        None, "of inputs and texts: a format of rl-qg models, or rl-qg; null: the model's own, where it is recognised"
-    )
+    format: str | None = key(None, "of its texts: one of rl-qg models, or rl-qg; null: recognised by name or files")
     prefix: str | None = key(
         None, 'text before every input; null: that of the task for T5, such as "generate question: ", none for others'
     )

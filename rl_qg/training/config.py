@@ -1,9 +1,9 @@
 """The training arguments of `SelfCriticalTrainer`: those of transformers, and those of self-critical training."""
 
 import importlib.util
-import logging
 import os
-from dataclasses import dataclass, fields, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from transformers import Seq2SeqTrainingArguments
@@ -11,7 +11,7 @@ from transformers import Seq2SeqTrainingArguments
 from rl_qg.generation.decoding import DecodingRules
 from rl_qg.generation.loading import load_config_and_tokenizer
 from rl_qg.generation.prompts import WHOLE, Prompt
-from rl_qg.generation.published import OWN
+from rl_qg.generation.published import OWN, format_of, published_prompt
 from rl_qg.miniatures.cache import is_miniature
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.held_out import improves
@@ -22,7 +22,6 @@ from rl_qg.settings.keys import key
 
 TRACKERS = ("tensorboard", "wandb", "trackio")
 PROJECT = "rl-qg"  # of W&B and trackio
-log = logging.getLogger(__name__)
 
 
 def check_tracker(name: str) -> None:
@@ -132,37 +131,31 @@ def prompt_of(settings: Settings, *, prefix: str = "", separator: str = "") -> P
 
 
 def with_format(settings: Settings) -> Settings:
-    """The settings of a run that goes on with a published generator, or with one trained from it: the format of the
-    model (`Prompt.of`), and its task, input, prefix and lengths in place of the keys that have their defaults. Other
-    models, and those that are to learn another task or input, get the format of this package.
+    """The settings of a run that goes on with a published generator, or with one trained from it: the fields of its
+    prompt (`Prompt.of`) in place of the keys that have their defaults. Other models, and those that are to learn
+    another task or input, keep the format of this package.
     """
     model, plain, path = settings.model, ModelSettings(), settings.model.path
-    if settings.algorithm in ("rloo", "grpo") or is_miniature(path):
+    format_of(model.format or "")  # refuses an unknown one
+    stored = Prompt.stored(path) if model.format is None else None
+    known = asdict(stored) if stored and stored.format else {}
+    if not stored and settings.algorithm not in ("rloo", "grpo") and not is_miniature(path):
+        with suppress(InputError):  # what cannot be loaded is refused where it is needed
+            known = published_prompt(path, *load_config_and_tokenizer(path), model.format)
+    others = [
+        name for name in ("task", "input") if getattr(model, name) not in (getattr(plain, name), known.get(name))
+    ]
+    if not known or others or settings.task not in (plain.task, known["task"]):
         return settings
-    prompt = Prompt.stored(path) if model.format is None else None
-    if prompt is None:
-        try:
-            loaded = load_config_and_tokenizer(path)
-        except InputError:
-            return settings  # it is refused where it is needed: not in a finished run
-        prompt = Prompt.recognised(path, *loaded, format=model.format)
-    if prompt is None or not prompt.format:
-        return settings
-    same = (settings.task in (plain.task, prompt.task)) and model.input in (plain.input, prompt.input)
-    if not same:
-        log.info("model.path=%s: learns another task or input, in the format of this package", path)
-        return replace(settings, model=replace(model, format=OWN))
-    if prompt.published and prompt.published.closed and settings.scst.credit != "whole" and prompt.task == "sets":
-        raise InputError(f"scst.credit={settings.scst.credit}: use whole, for format {prompt.format}")
-    names = ("task", "input", "format", "max_source_length", "max_target_length")
-    changed = {name: getattr(prompt, name) for name in names if getattr(model, name) == getattr(plain, name)}
-    if model.prefix is None and prompt.task != "multitask":
-        changed["prefix"] = prompt.prefix
-    longest = max(settings.scst.max_new_tokens, prompt.max_target_length)
-    settings = replace(settings, model=replace(model, **changed), scst=replace(settings.scst, max_new_tokens=longest))
-    if prompt.task == "sets":
-        settings.ask = replace(settings.ask, granularity=prompt.granularity, mode=prompt.mode)
-    return settings
+    if known["task"] == "sets":
+        if settings.scst.credit != "whole":
+            raise InputError(f"scst.credit={settings.scst.credit}: format {known['format']} needs scst.credit=whole")
+        settings = replace(settings, ask=replace(settings.ask, granularity=known["granularity"], mode=known["mode"]))
+    names = [name for name in known if hasattr(model, name) and getattr(model, name) == getattr(plain, name)]
+    changed = {name: known[name] for name in names if name != "prefix" or known["task"] != "multitask"}
+    longest = max(settings.scst.max_new_tokens, known["max_target_length"])
+    scst = replace(settings.scst, max_new_tokens=longest)
+    return replace(settings, model=replace(model, **changed), scst=scst)
 
 
 def check_input(settings: Settings) -> None:
