@@ -35,6 +35,8 @@ REPLACED = {
     # The generator of the smoke run is hardly trained and asks nothing that could be kept.
     'from_pretrained("runs/first/scst")': f'from_pretrained("{QUESTIONS}")',
     "ask text.txt": f"ask text.txt model.path={QUESTIONS}",
+    "ask text.pdf": "ask text.txt",
+    "model.path=lmqg/t5-base-squad-qag": f"model.path={QUESTIONS}",
     "rl-qg serve": f"rl-qg serve model.path={QUESTIONS}",
 }
 ADDED = "preset=smoke"  # to a command that names no preset

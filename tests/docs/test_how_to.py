@@ -42,6 +42,10 @@ REPLACED = {
     "model=gpt2": "model=miniature-gpt2",
     "model.path=runs/search/best": "model.path=RUN/ce",
     "model.path=runs/sets": "model.path=SETS",  # one that has learned to end its questions
+    "model.path=lmqg/t5-base-squad-qag": "model.path=miniature:questions",
+    "generator=lmqg/t5-base-squad-ae": "generator=miniature:questions",
+    "model.path=./theirs model.format=mrm8488-ap": "model.path=miniature:questions",
+    "strategy=paragraph_one2many model.path=valhalla/t5-base-e2e-qg": "strategy=sentence_one2many model.path=SETS",
     "model=bart-large": "model=miniature",
     "model=mbart-large-50": "model.path=my-mbart50",
     "model.path=google/mt5-small": "model.path=my-t5",
@@ -220,6 +224,7 @@ def _write_models() -> None:
     for name in ("bart", "my-bart", "BART", "bert", "gpt2", "distilbert", "READER", "OTHER"):
         kind = {"my-bart": "bart", "BART": "bart", "READER": "reader", "OTHER": "reader"}.get(name, name)
         shutil.copytree(SHIPPED / kind, name)
+    shutil.copytree(SHIPPED / "bart", "lmqg/t5-base-squad-qg")  # a published name, and so its format
     torch.save(load_file("BART/model.safetensors"), "bart_score.pth")
     roles = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     tokenizer = byte_tokenizer([Path("contexts.txt").read_text()], roles)

@@ -85,12 +85,14 @@ def test_an_answer_that_is_not_at_its_offset_is_refused(form: str) -> None:
 
 def test_the_input_is_stored_with_the_model_and_old_models_have_the_default(tmp_path: Path) -> None:
     Prompt(input="paragraph").save(tmp_path)
-    assert Prompt.of(tmp_path, tiny_bart(10)).input == "paragraph"
+    assert Prompt.of(tmp_path, tiny_bart(10), word_tokenizer("a")).input == "paragraph"
     (tmp_path / "prompt.json").write_text('{"prefix": "ask: ", "max_source_length": 100, "max_target_length": 20}')
-    assert Prompt.of(tmp_path, tiny_bart(10)) == Prompt("ask: ", 100, 20, input="paragraph_answer", language="")
+    assert Prompt.of(tmp_path, tiny_bart(10), word_tokenizer("a")) == Prompt(
+        "ask: ", 100, 20, input="paragraph_answer", language=""
+    )
     (tmp_path / "prompt.json").write_text('{"input": "sentence"}')
     with pytest.raises(InputError, match=r"prompt\.json: input=sentence is not one of paragraph_answer, sentence_a"):
-        Prompt.of(tmp_path, tiny_bart(10))
+        Prompt.of(tmp_path, tiny_bart(10), word_tokenizer("a"))
 
 
 def test_other_tasks_have_no_choice_of_inputs() -> None:

@@ -117,7 +117,7 @@ def test_a_batch_is_padded_and_masked_and_holds_its_examples() -> None:
 def test_prompt_settings_are_saved_with_the_model(tmp_path) -> None:
     prompt = Prompt("ask: ", 100, 20)
     prompt.save(tmp_path)
-    assert Prompt.of(tmp_path, tiny_bart(10)) == prompt
+    assert Prompt.of(tmp_path, tiny_bart(10), word_tokenizer("a")) == prompt
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_prompt_settings_are_saved_with_the_model(tmp_path) -> None:
 def test_a_damaged_prompt_is_one_line(tmp_path, text: str) -> None:
     (tmp_path / "prompt.json").write_text(text)
     with pytest.raises(InputError, match=r"prompt\.json: (malformed JSON|no prompt of rl-qg \(prefix, max_source)"):
-        Prompt.of(tmp_path, tiny_bart(10))
+        Prompt.of(tmp_path, tiny_bart(10), word_tokenizer("a"))
 
 
 def test_inputs_are_not_longer_than_the_model_reads() -> None:
@@ -145,7 +145,7 @@ def test_inputs_are_not_longer_than_the_model_reads() -> None:
 
 def test_only_t5_has_a_default_prefix(tmp_path) -> None:
     assert default_prefix(tiny_t5(20)) == "generate question: "
-    assert Prompt.of(tmp_path, tiny_bart(10)).prefix == ""
+    assert Prompt.of(tmp_path, tiny_bart(10), word_tokenizer("a")).prefix == ""
 
 
 def test_tokenizers_are_saved_alike_after_inputs_and_after_targets(tmp_path: Path) -> None:

@@ -268,4 +268,4 @@ def test_tokens_are_saved_with_the_model_and_reloaded(tmp_path: Path) -> None:
         assert again.tokenize(f"a{token}b").count(token) == 1
         assert again.convert_tokens_to_ids(token) == tokenizer.convert_tokens_to_ids(token)
     Prompt(task="sets", granularity="type", mode="one2one").save(tmp_path)
-    assert Prompt.of(tmp_path, model) == Prompt(task="sets", granularity="type", mode="one2one")
+    assert Prompt.of(tmp_path, model, tokenizer) == Prompt(task="sets", granularity="type", mode="one2one")

@@ -51,7 +51,7 @@ def test_the_folder_is_made_once_and_other_paths_stay(tmp_path: Path, monkeypatc
     assert folder.parent == tmp_path and (folder / "prompt.json").exists()
     from rl_qg.generation.loading import load_seq2seq
 
-    assert Prompt.of(folder, load_seq2seq(str(folder))[0]).task == "multitask"
+    assert Prompt.of(folder, *load_seq2seq(str(folder))).task == "multitask"
     monkeypatch.setattr("rl_qg.miniatures.cache._write", None)
     assert generator_folder(QUESTIONS, str(tmp_path)) == str(folder)
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
