@@ -87,14 +87,13 @@ class Format:
         return tasks.join_pairs([(question.removeprefix(opening).strip(), answers[0].strip())])
 
     def shown(self) -> dict[str, str]:
-        """The input of a model and what it writes, as a table shows them."""
-        about = "…" if "<hl>" not in self.tokens else f"… {self.mark.strip()} …"
-        marked = "SENTENCE" if self.task == "answers" or self.input == "paragraph_sentence" else "ANSWER"
-        text = {"pairs": self.pair.format("QUESTION", "ANSWER"), "answers": "ANSWER", "sets": "QUESTION"}
+        """The input of a model and what it writes, as a table shows them: … is the passage, or further parts."""
+        passage = f"… {self.mark.strip()} …" if "<hl>" in self.tokens else "…"
+        text = {"pairs": self.pair, "answers": "ANSWER"}.get(self.task, self.question).replace("{}", "QUESTION", 1)
         several = f"{self.between}…" if self.between and self.task in ("pairs", "sets") else ""
-        given = self.prefix + (self.before + about if self.before else about)
-        written = text.get(self.task, self.question.format("QUESTION"))
-        return {"input": given.replace("{}", marked), "output": written + several}
+        shown = {"input": self.prefix + self.before + passage, "output": text + several}
+        marked = "SENTENCE" if self.task == "answers" or self.input == "paragraph_sentence" else "ANSWER"
+        return {name: value.replace("{}", marked) for name, value in shown.items()}
 
 
 FORMATS = {name: Format(**fields) for name, fields in packaged_yaml(__file__, "published.yaml").items()}

@@ -136,16 +136,15 @@ def with_format(settings: Settings) -> Settings:
     another task or input, keep the format of this package.
     """
     model, plain, path = settings.model, ModelSettings(), settings.model.path
-    format_of(model.format or "")  # refuses an unknown one
     stored = Prompt.stored(path) if model.format is None else None
     known = asdict(stored) if stored and stored.format else {}
     if not stored and settings.algorithm not in ("rloo", "grpo") and not is_miniature(path):
-        with suppress(InputError):  # what cannot be loaded is refused where it is needed
+        with suppress(*() if model.format else (InputError,)):  # it is refused where it is needed
             known = published_prompt(path, *load_config_and_tokenizer(path), model.format)
-    others = [
-        name for name in ("task", "input") if getattr(model, name) not in (getattr(plain, name), known.get(name))
-    ]
-    if not known or others or settings.task not in (plain.task, known["task"]):
+    tasks, inputs = ((getattr(plain, name), known.get(name)) for name in ("task", "input"))
+    if not known or settings.task not in tasks or model.input not in inputs:
+        if format_of(model.format or ""):
+            raise InputError(f"model.format={model.format}: is not for this model, model.task or model.input")
         return settings
     if known["task"] == "sets":
         if settings.scst.credit != "whole":
