@@ -228,10 +228,7 @@ def _train(run: OpenRun, train: Mapping[Path, Sequence[QAExample]], settings: QA
 
 def pipeline(settings: Settings) -> None:
     """Check everything that can be checked early, then run all stages."""
-    from rl_qg.training.config import with_format
-
-    settings = with_format(settings)
-    check_generator(settings)
+    settings = check_generator(settings)
     check_late_stages(settings, processes(settings.training.use_cpu))
     run_pipeline(open_run(settings))
 

@@ -21,23 +21,22 @@ log = logging.getLogger(__name__)
 
 
 def train(settings: Settings) -> None:
-    from rl_qg.training.config import with_format
-
-    settings = with_format(settings)
-    check_generator(settings)
+    settings = check_generator(settings)
     check_unlabelled(settings, processes(settings.training.use_cpu))
     log.info("done: the generator is in %s", train_generator(open_run(settings, reader=False)))
 
 
-def check_generator(settings: Settings) -> None:
-    """Refuse what the algorithm cannot do before data are read and models loaded."""
+def check_generator(settings: Settings) -> Settings:
+    """Refuse what the algorithm cannot do before data are read and models loaded; the settings for this model."""
     from rl_qg.generation.loading import load_config_and_tokenizer
     from rl_qg.miniatures.cache import is_miniature
     from rl_qg.training.best_of_n import check_best_of_n
+    from rl_qg.training.config import with_format
     from rl_qg.training.stages import check_training
     from rl_qg.training.trl_stages import check_algorithm
 
     check_precision(settings)
+    settings = with_format(settings)
     if settings.task != "questions" and settings.algorithm != "scst":
         raise InputError(
             f"model.task={settings.task}: algorithm={settings.algorithm} trains models that write "
@@ -48,6 +47,7 @@ def check_generator(settings: Settings) -> None:
     check_reward_options(settings)
     if not is_miniature(settings.model.path) and not (Path(settings.output_dir) / TRAINED).exists():
         load_config_and_tokenizer(settings.model.path)  # before miniatures of the reward are pretrained
+    return settings
 
 
 def check_precision(settings: Settings) -> None:

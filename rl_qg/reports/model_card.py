@@ -15,6 +15,7 @@ from jinja2 import StrictUndefined, Template
 from rl_qg.data.formats import stem_and_kind
 from rl_qg.generation.generator import NO_RULES
 from rl_qg.generation.prompts import HIGHLIGHT, WHOLE
+from rl_qg.generation.published import format_of
 from rl_qg.generation.tasks import PREFIXES
 from rl_qg.pages.plots import ReportedMean
 from rl_qg.pages.results import as_markdown
@@ -247,13 +248,16 @@ def _code(run: ReportedRun, folder: Path, task: str) -> dict[str, str]:
     path = folder / "generation_config.json"
     shipped = read_json(path) if path.exists() else {}
     plain = {"num_beams": 1, "do_sample": False, **NO_RULES}
+    marked = marked_code(prompt.get("input", WHOLE))
+    if (published := format_of(prompt.get("format", ""))) and published.before:
+        marked = f"{marked.splitlines()[0]}\nmarked = {published.before!r}.format(answer) + passage"
     changed = {key: value for key, value in plain.items() if shipped.get(key) not in (None, value)}
     if "src_lang" in read_json(folder / "tokenizer_config.json"):
         changed.pop("forced_bos_token_id", None)  # the language code
     rules = {"max_new_tokens": run.settings["scst"]["max_new_tokens"], **changed}
     return {
         "kind": "Seq2SeqLM" if seq2seq else "CausalLM",
-        "marked": marked_code(prompt.get("input", WHOLE)),
+        "marked": marked,
         "input": " + ".join(filter(None, (before, "marked", after))),
         "decoding": ", ".join(f"{key}={value!r}" for key, value in rules.items()),
         "without_prompt": "" if seq2seq else "[:, inputs.input_ids.shape[1] :]",

@@ -183,3 +183,13 @@ def test_rules_and_probabilities_leave_the_code_out(kind: str) -> None:
             total += float(logits.log_softmax(-1)[tokens[-1]])
         assert up_to_end(ours.tokens)[row] == tokens
         assert float(ours.logprobs[row]) == pytest.approx(total, abs=1e-3)
+
+
+def test_models_of_lmqg_keep_the_code_of_their_tokenizer() -> None:
+    """lmqg never sets `src_lang` or `tgt_lang`: texts of all languages have en_XX."""
+    tokenizer = coded_tokenizer(MBartTokenizer, WORDS)
+    plain = tokenizer("Ada traf Ben")["input_ids"]
+    encoder = PromptEncoder(tokenizer, Prompt(input="paragraph", format="lmqg-qg"))
+    row = QAExample("a", "", "Ada traf Ben", "Wer", (), language="de")
+    assert encoder.encode([row])[0].ids == plain and plain[-1] == tokenizer.convert_tokens_to_ids("en_XX")
+    assert encoder.batch([row])["starts"].tolist() == [[plain[-1]]]

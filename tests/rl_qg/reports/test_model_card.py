@@ -206,6 +206,17 @@ def test_the_snippet_runs_and_generates_what_the_policy_generates(tmp_path: Path
     assert expected and printed.getvalue().strip() == expected
 
 
+def test_the_snippet_of_a_published_format_has_its_input(tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", "bart")
+    prompt = json.loads((folder / "scst" / "prompt.json").read_text())
+    (folder / "scst" / "prompt.json").write_text(json.dumps({**prompt, "prefix": "", "format": "mrm8488-ap"}))
+    (code,) = re.findall(r"```python\n(.*?)```", card(folder), re.DOTALL)
+    names: dict[str, Any] = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(code, names)
+    assert names["marked"] == f"answer: {ANSWER}  context: {PASSAGE}"
+
+
 @pytest.mark.parametrize(
     ("task", "summary", "usage"),
     [
