@@ -188,10 +188,12 @@ def loading(path: str, key: str, kind: str) -> Iterator[str]:
         with explained():
             yield folder if is_local else path
     except ModelFault as fault:
+        # what the library says where it cannot read a SentencePiece model, whose reader is another
+        hint = "; for its tokenizer: pip install sentencepiece protobuf" if "tiktoken" in str(fault) else ""
         if is_local:
-            raise InputError(f"{setting}: no {kind} in this folder can be loaded ({fault})") from None
+            raise InputError(f"{setting}: no {kind} in this folder can be loaded ({fault}{hint})") from None
         if not fault.unreachable:
-            raise InputError(f"{setting}: cannot be used ({fault})") from None
+            raise InputError(f"{setting}: cannot be used ({fault}{hint})") from None
         raise InputError(
             f"{setting}: the Hugging Face Hub could not be reached, or has no such model ({fault}); offline, give a "
             f"local folder with {key}=FOLDER, or run preset=quickstart, which needs no Hub"

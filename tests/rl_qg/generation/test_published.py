@@ -4,6 +4,7 @@ with models whose format is not known.
 
 import logging
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -239,3 +240,13 @@ def test_units_of_a_model_of_whole_passages(tmp_path: Path) -> None:
     prompt = loaded(published(tmp_path, "valhalla/t5-base-e2e-qg")).encoder.prompt
     assert (prompt.task, prompt.granularity, prompt.mode) == ("sets", "paragraph", "one2many")
     assert len(units_of(CONTEXT, prompt.granularity)) == 1
+
+
+@pytest.mark.skipif(find_spec("sentencepiece") is not None, reason="sentencepiece is installed")
+def test_a_tokenizer_of_sentencepiece_names_what_reads_it(tmp_path: Path) -> None:
+    path = Path(published(tmp_path, "valhalla/t5-base-qg-hl"))
+    (path / "tokenizer.json").unlink()
+    (path / "tokenizer_config.json").write_text('{"tokenizer_class": "T5Tokenizer"}')
+    (path / "spiece.model").write_bytes(b"\x0a\x0e\x0a\x05<pad>\x15\x00\x00\x00\x00\x18\x03")
+    with pytest.raises(InputError, match="pip install sentencepiece protobuf"):
+        loaded(str(path))
