@@ -102,11 +102,11 @@ class QuestionForm(Metric):
         return MetricResult([float(all(row.values())) for row in checked], parts)
 
     def _checks(self, question: str, context: str, answer: str) -> dict[str, bool]:
-        words, passage = ptb(question), ptb(context)
+        words = ptb(question)
         checks = {
             "question_word": self.language != "en" or opens_question(question),
             "question_mark": ends_as_question(question) and sum(map(question.count, QUESTION_MARKS)) <= 1,
-            "no_repetition": not _repeats(words, passage),
+            "no_repetition": not repeats(question, context),
             "no_answer": not any(
                 split(answer) and split(answer) in _runs(split(question), len(split(answer)))
                 for split in (_compared, _plain)
@@ -121,7 +121,9 @@ class QuestionForm(Metric):
         return {name: checks[name] for name in self.part_names}
 
 
-def _repeats(words: Words, passage: Words) -> bool:
+def repeats(question: str, context: str) -> bool:
+    """Whether a word of a question follows itself, or three words each other twice, and the context has no such."""
+    words, passage = ptb(question), ptb(context)
     known = set(pairwise(passage))
     if any(pair[0] == pair[1] and pair not in known and not is_unspaced(pair[0]) for pair in pairwise(words)):
         return True

@@ -224,12 +224,12 @@ class Draft:
 
     def add(self, candidates: Iterator[Sequence[Candidate]], *, given: bool = False) -> None:
         """Add what was decoded: takes the candidates of its rows. Questions that were `given` are all kept."""
-        for span, _ in self._rows:
+        for span, row in self._rows:
             group = next(candidates)
             self.dropped[CUT] += not group
             found = [ProposedPair(one.question, span, one.logprob, one.tokens) for one in group]
             distinct = list({pair.question: pair for pair in reversed(found)}.values())[::-1]
-            self.pairs += distinct if given else usable(distinct, self.dropped)
+            self.pairs += distinct if given else usable(distinct, row.example.context, self.dropped)
 
     def add_whole_pairs(self, generator: CandidateGenerator) -> None:
         if self.way != "end2end" or self.request.answers is not None:
@@ -241,7 +241,7 @@ class Draft:
             spans = [AnswerSpan(one.answer, passage.start + one.answer_start, "generated") for one in written]
             parts = zip(written, spans, strict=True)
             found = [ProposedPair(one.question, span, one.logprob, one.tokens) for one, span in parts]
-            self.pairs += usable(found, self.dropped)
+            self.pairs += usable(found, passage.text, self.dropped)
 
     def read_back(self, reader: AnswerReader | None) -> None:
         if reader is None or not self.pairs:

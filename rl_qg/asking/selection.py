@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from rewards.form import repeats
 from rewards.relevance.explanation import Explanation
 from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
 from rl_qg.augmentation.near_duplicates import TokenSets, shingles, similar_to_earlier
@@ -30,9 +31,10 @@ SIMILAR = 0.8  # Jaccard similarity of the words from which two questions are ne
 Item = TypeVar("Item")
 DIGITS = 6  # of scores and log-probabilities
 
-EMPTY, GIVES_ANSWER, NOT_GIVEN_BACK, LOW_SCORE, NEAR_DUPLICATE, NOT_NEEDED, NO_REWARD = (
+EMPTY, GIVES_ANSWER, REPEATS, NOT_GIVEN_BACK, LOW_SCORE, NEAR_DUPLICATE, NOT_NEEDED, NO_REWARD = (
     "empty question",
     "answer in the question",
+    "words repeated",
     "answer not given back by the reader",
     "score below min_score",
     "near duplicate of another question",
@@ -89,14 +91,18 @@ class ProposedPair:
         return QAPair(self.question, span.text, span.start, self.score, logprob, self.scores, reason)
 
 
-def usable(pairs: Sequence[ProposedPair], dropped: Counter[str]) -> list[ProposedPair]:
-    """The pairs whose question asks something without telling its answer; the others are counted in `dropped`."""
+def usable(pairs: Sequence[ProposedPair], passage: str, dropped: Counter[str]) -> list[ProposedPair]:
+    """The pairs whose question asks something without telling its answer, and repeats no words that the passage does
+    not repeat; the others are counted in `dropped`.
+    """
     kept = []
     for pair in pairs:
         if not normalised_words(pair.question):
             dropped[EMPTY] += 1
         elif contains_words(pair.span.text, pair.question):
             dropped[GIVES_ANSWER] += 1
+        elif repeats(pair.question, passage):
+            dropped[REPEATS] += 1
         else:
             kept.append(pair)
     return kept

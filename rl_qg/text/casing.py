@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
+IN_CAPITALS = re.compile(r"[^\W\d_a-z]{2,}(?:[ \t]+[^\W\d_a-z]{2,}){2,}")  # three words or more
 CLOSING = frozenset(".,;:?!%)]}”’")  # no space before
 OPENING = frozenset("([{“$£€#")  # no space after
 JOINING = frozenset("-–/'")  # neither
@@ -24,6 +25,7 @@ class _Token:
     start: int
     end: int
     starts_sentence: bool
+    in_capitals: bool  # of a heading in capitals, which does not tell how its words are written elsewhere
 
 
 def restore_case(text: str, passage: str) -> str:
@@ -32,7 +34,8 @@ def restore_case(text: str, passage: str) -> str:
     """
     there, places = _tokens(passage), dict[str, list[int]]()
     for place, token in enumerate(there):
-        places.setdefault(token.plain, []).append(place)
+        if not token.in_capitals:
+            places.setdefault(token.plain, []).append(place)
     asked, index, pieces = [token.plain for token in _tokens(text)], 0, list[str]()
     while index < len(asked):
         place, length = _longest_run(asked[index:], there, places.get(asked[index], []))
@@ -51,10 +54,12 @@ def restore_case(text: str, passage: str) -> str:
 
 def _tokens(text: str) -> list[_Token]:
     found, last = list[_Token](), "."
+    headings = [match.span() for match in IN_CAPITALS.finditer(text) if match[0].isupper()]
     for match in TOKEN.finditer(text):
         plain = "".join(c for c in unicodedata.normalize("NFD", match[0].lower()) if unicodedata.category(c) != "Mn")
         is_first = last in SENTENCE_END or "\n" in text[found[-1].end if found else 0 : match.start()]
-        found.append(_Token(plain, *match.span(), is_first))
+        in_capitals = any(start <= match.start() < end for start, end in headings)
+        found.append(_Token(plain, *match.span(), is_first, in_capitals))
         last = match[0]
     return found
 

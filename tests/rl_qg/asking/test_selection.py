@@ -27,13 +27,12 @@ def test_the_score_is_the_mean_probability_of_a_token_times_the_readers_f1() -> 
     assert exp(one.logprob) == pytest.approx(0.0625)
 
 
-def test_empty_questions_and_those_that_tell_the_answer_are_counted() -> None:
+def test_empty_and_repeating_questions_and_those_that_tell_the_answer_are_counted() -> None:
     dropped: Counter[str] = Counter()
-    kept = usable(
-        [pair("?!", "Ada", 0.9), pair("Did Ada write it?", "Ada", 0.9), pair("Who wrote?", "Ada", 0.9)], dropped
-    )
-    assert [one.question for one in kept] == ["Who wrote?"]
-    assert dropped == {"empty question": 1, "answer in the question": 1}
+    questions = ["?!", "Did Ada write it?", "Who wrote?", "Who wrote wrote?", "Who sang of Duran Duran?"]
+    kept = usable([pair(text, "Ada", 0.9) for text in questions], "Ada sang of Duran Duran, and wrote.", dropped)
+    assert [one.question for one in kept] == ["Who wrote?", "Who sang of Duran Duran?"]
+    assert dropped == {"empty question": 1, "answer in the question": 1, "words repeated": 1}
 
 
 def test_pairs_spread_over_the_sentences_and_come_best_first() -> None:

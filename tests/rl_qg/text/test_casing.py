@@ -45,3 +45,9 @@ def test_nothing_but_case_accents_and_spaces_is_changed() -> None:
 def test_a_sentence_of_the_passage_is_restored_to_the_letter() -> None:
     sentence = "Members pay $3.50 a year; the members' hall is the Salle d'Or."
     assert restore_case(sentence.lower().replace("'", " ' ").replace(".", " ."), PASSAGE) == sentence
+
+
+def test_headings_in_capitals_do_not_tell_how_words_are_written() -> None:
+    passage = "THE LAMP OF SALT ROW\n\nNobody in Salt Row saw the lamp. NATO and the UN were far away."
+    asked = "who saw the lamp of salt row far from nato and the un?"
+    assert restore_case(asked, passage) == "Who saw the lamp of Salt Row far from NATO and the UN?"
