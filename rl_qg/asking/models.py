@@ -1,5 +1,5 @@
-"""Which folder is meant by the name of a generator (a run, a folder, a model of the Hub, or a packaged miniature), and
-what those who read its questions must know of it.
+"""Which folder is meant by the name of a generator (a run, a folder, a model of the Hub, or one that comes with the
+package), and what those who read its questions must know of it.
 """
 
 import logging
@@ -8,16 +8,18 @@ from pathlib import Path
 
 import yaml
 
+from rl_qg.asking.documents import paragraphs
 from rl_qg.data.splits import WORLD
 from rl_qg.generation.prompts import ABOUT_ANSWERS, Prompt
 from rl_qg.miniatures.cache import PREFIX, QUESTIONS, SHIPPED, generator_folder, is_miniature
+from rl_qg.miniatures.packaged import ENGLISH, packaged_folder, packaged_generators
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.run_folder import CONFIG
+from rl_qg.text.languages import check_language
 
 log = logging.getLogger(__name__)
 
-# What is used where no model is named: the run of the README if it is there, else the packaged miniature.
-DEFAULTS = ("runs/quickstart", "runs/first", QUESTIONS)
+RUNS = ("runs/quickstart", "runs/first")  # what is used where no model is named, else a packaged one
 STAGES = ("scst", "ce")  # folders of a run; the first that exists is used
 
 WAYS_OF_TASK = {"questions": ("pipeline",), "multitask": ("multitask", "pipeline"), "pairs": ("end2end",)}
@@ -34,9 +36,9 @@ def generator_path(path: str | Path) -> str:
         return generator_folder(name)
     if is_miniature(name):
         return _packaged(name, "model.path", "generation_config.json", also=(QUESTIONS,))
-    folder = Path(name).expanduser()
+    folder = Path(packaged_folder(name)).expanduser()
     stages = [folder / stage for stage in STAGES if (folder / stage / "config.json").is_file()]
-    return str(stages[0]) if stages and not (folder / "config.json").is_file() else name
+    return str(stages[0]) if stages and not (folder / "config.json").is_file() else packaged_folder(name)
 
 
 def reader_path(path: str | Path) -> str:
@@ -53,8 +55,9 @@ def _packaged(name: str, key: str, file: str, also: Sequence[str] = ()) -> str:
 
 
 def default_generator() -> str:
-    runs = [name for name in DEFAULTS if not is_miniature(name) and generator_path(name) != name]
-    return runs[0] if runs else DEFAULTS[-1]
+    """A run of the README in the working directory, else the packaged generator of English text, else a miniature."""
+    runs = [name for name in RUNS if generator_path(name) != name]
+    return [*runs, *(name for name in packaged_generators() if name == ENGLISH), QUESTIONS][0]
 
 
 def chosen_generator(path: str) -> str:
@@ -72,6 +75,12 @@ def corpus_warning(path: str | Path) -> str:
     with `data.train=world`. "" for another model.
     """
     return f"{path} {CORPUS_WARNING}" if is_miniature(str(path)) or _trained_on(path) == WORLD else ""
+
+
+def check_text(model: str, text: str, name: str) -> None:
+    """`InputError` where most of a text, called `name`, is in another language than a packaged generator reads."""
+    if model == ENGLISH:
+        check_language((part.text for part in paragraphs(text)), name)
 
 
 def model_note(path: str) -> dict[str, str]:

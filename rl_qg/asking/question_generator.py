@@ -18,7 +18,7 @@ from rewards.errors import MetricInputError
 from rewards.relevance.explanation import Explanation
 from rl_qg.asking.documents import TextPassage
 from rl_qg.asking.drafts import AnswerProposals, Draft, QuestionRows
-from rl_qg.asking.models import corpus_warning, generator_path, reader_path, ways_of
+from rl_qg.asking.models import check_text, corpus_warning, generator_path, reader_path, ways_of
 from rl_qg.asking.pairs import AnswerSpan, AskOptions, AskRequest, QAPair, QAPairs
 from rl_qg.asking.selection import WeighedSpan, matched_spans
 from rl_qg.generation.generator import CandidateGenerator
@@ -144,7 +144,8 @@ class QuestionGenerator:
         is empty, or holds no answer) is an empty list with its reason, and costs the others nothing.
 
         Raises:
-            InputError: a value is of the wrong type or out of its range, or the model cannot do this (see `check`).
+            InputError: a value is of the wrong type or out of its range, the model cannot do this (see `check`), or
+                a text is not in the language of a packaged model.
         """
         given = [answers] if isinstance(texts, str) else answers
         several = _listed(texts)
@@ -152,6 +153,8 @@ class QuestionGenerator:
             raise InputError(f"answers={short(given)} is no list; give a list of answers, or None, for each text")
         if given is not None and len(given) != len(several):
             raise InputError(f"answers has {len(given)} lists for {len(several)} texts; give one for each, or None")
+        for text in several:
+            check_text(self.name, text, "the text")
         asked = zip(several, given or [None] * len(several), strict=True)
         found = self.ask_many([AskRequest(text, chosen, **options) for text, chosen in asked])
         return found[0] if isinstance(texts, str) else found

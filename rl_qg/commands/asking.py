@@ -27,6 +27,7 @@ def ask(settings: Settings) -> None:
     """Question-answer pairs of documents, or sets of questions (`rl_qg.asking.ask_documents`)."""
     from rl_qg.asking.ask_documents import ask_documents, report_line
     from rl_qg.asking.documents import STANDARD_INPUT, format_of, read_document
+    from rl_qg.asking.models import check_text, chosen_generator
 
     options = settings.ask
     output = required(options.output, "output", "sets.jsonl" if options.strategy else "pairs.jsonl")
@@ -37,20 +38,22 @@ def ask(settings: Settings) -> None:
     check_writable(output)
     check_distinct_files([output], [source for source in sources if source != STANDARD_INPUT])
     documents = [read_document(source) for source in sources]
+    model = "" if options.strategy else chosen_generator(options.model.path)
+    for source, document in zip(sources, documents, strict=True):
+        check_text(model, document.text, source)
     state, accept = processes(settings.training.use_cpu), settings.accept_changed_data
-    generator = _generator_of_sets(settings, output, state) if options.strategy else _generator(settings, state)
+    generator = _generator(settings, model, state) if model else _generator_of_sets(settings, output, state)
     report = ask_documents(generator, documents, output, settings=options, state=state, accept_changed_data=accept)
     log.info("%s\ndone: %s", report_line(report), output)
 
 
-def _generator(settings: Settings, state: "PartialState") -> "QuestionGenerator":
-    from rl_qg.asking.models import chosen_generator
+def _generator(settings: Settings, model: str, state: "PartialState") -> "QuestionGenerator":
     from rl_qg.asking.question_generator import QuestionGenerator
     from rl_qg.scoring.metrics import load_pair_reward
 
     options = settings.ask
     return QuestionGenerator.from_pretrained(
-        chosen_generator(options.model.path),
+        model,
         device=state.device,
         reader=options.reader or None,
         extractor=options.extractor or None,

@@ -30,6 +30,7 @@ def check_generator(settings: Settings) -> Settings:
     """Refuse what the algorithm cannot do before data are read and models loaded; the settings for this model."""
     from rl_qg.generation.loading import load_config_and_tokenizer
     from rl_qg.miniatures.cache import is_miniature
+    from rl_qg.miniatures.packaged import packaged_folder
     from rl_qg.training.best_of_n import check_best_of_n
     from rl_qg.training.config import with_format
     from rl_qg.training.stages import check_training
@@ -46,7 +47,7 @@ def check_generator(settings: Settings) -> Settings:
     checks.get(settings.algorithm, check_algorithm)(settings)
     check_reward_options(settings)
     if not is_miniature(settings.model.path) and not (Path(settings.output_dir) / TRAINED).exists():
-        load_config_and_tokenizer(settings.model.path)  # before miniatures of the reward are pretrained
+        load_config_and_tokenizer(packaged_folder(settings.model.path))  # before miniatures of the reward are made
     return settings
 
 

@@ -256,7 +256,8 @@ class PrefixLM(PreTrainedModel, GenerationMixin):
 
     def _with_copies(self, logits: Tensor, hidden: Tensor, states: Tensor, mask: Tensor) -> Tensor:
         """Log-probabilities (r, t, v) of writing a token from the vocabulary or copying it from any of its places."""
-        keys, digits = states[:, None, :, -self.copy_key.out_features - 3 :].split([self.copy_key.out_features, 3], -1)
+        width = self.parts.embedding_dim
+        keys, digits = states[:, None, :, -width - 3 :].split([width, 3], -1)
         tokens = (digits.float() @ digits.new_tensor(DIGITS, dtype=torch.float32)).round().long()  # (b, 1, s)
         may_copy = mask & (tokens[:, None] != self.config.highlight_token_id)
         query = self.copy_query(hidden)[:, None] * keys.shape[-1] ** -0.5

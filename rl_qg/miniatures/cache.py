@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -131,13 +131,13 @@ def pretrain(
     )
     show_progress(trainer, f"pretrain {kind}", position=row)
     trainer.train()
-    with _once_complete(folder) as partial:
+    with once_complete(folder) as partial:
         tokenizer.save_pretrained(partial)
         model.eval().save_pretrained(partial)
 
 
 @contextmanager
-def _once_complete(folder: Path) -> Iterator[Path]:
+def once_complete(folder: Path) -> Iterator[Path]:
     """A folder beside `folder` to write into, which takes its place at the end of the block."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
@@ -166,18 +166,23 @@ def generator_folder(path: str, cache_dir: str | None = None) -> str:
     if path != QUESTIONS:
         return path
     key = file_hash(DIFFERENCE)[:8] + file_hash(BASE / "model.safetensors")[:8]
-    folder = Path(cache_dir or MiniatureSettings().cache_dir).expanduser() / f"questions-{key}"
+    return unpacked(QUESTIONS, f"questions-{key}", _write, cache_dir)
+
+
+def unpacked(model: str, folder: str, write: Callable[[Path], None], cache_dir: str | None = None) -> str:
+    """The folder of a packaged model in the cache, which `write` fills when it is first asked for."""
+    place = Path(cache_dir or MiniatureSettings().cache_dir).expanduser() / folder
     try:
-        if not folder.exists():
-            with _once_complete(folder) as partial:
-                _write(partial)
+        if not place.exists():
+            with once_complete(place) as partial:
+                write(partial)
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"{QUESTIONS}: {folder.parent} cannot be written ({reason}); set HOME to a folder that can be, or give "
+            f"{model}: {place.parent} cannot be written ({reason}); set HOME to a folder that can be, or give "
             "another model"
         ) from None
-    return str(folder)
+    return str(place)
 
 
 def _write(folder: Path) -> None:

@@ -1,4 +1,6 @@
-"""Models that settings name `miniature:…`: pretrained on the training text where needed, and replaced by a folder."""
+"""Models that settings name `miniature:…` or `packaged:…`, replaced by their folders. Miniatures are pretrained on the
+training text where needed.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +14,7 @@ from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import load_splits, load_training
 from rl_qg.miniatures.cache import QUESTIONS, READER, SHIPPED, ensure_miniatures, generator_folder, is_miniature
+from rl_qg.miniatures.packaged import is_packaged, packaged_folder
 from rl_qg.miniatures.recipes import PretrainingPassage
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import processes
@@ -43,7 +46,7 @@ def with_miniatures(
 def reward_with_miniatures(settings: Settings) -> dict[str, Any]:
     """The options of the reward with the miniatures that a run on the same data has; for a single process."""
     data, examples = settings.data, list[QAExample]()
-    if _miniatures(settings.reward) and data.train != WORLD:  # where they are pretrained on other passages
+    if _named(settings.reward) and data.train != WORLD:  # where they are pretrained on other passages
         if data.validation:
             splits = load_splits(data)
             examples = [*splits.gold, *splits.unlabelled]
@@ -63,10 +66,10 @@ def with_encoder(options: Any, examples: Iterable[QAExample], settings: Settings
 
 
 def in_folders(options: Options, examples: Iterable[QAExample], settings: Settings) -> Options:
-    """A path, or options of metrics, with every miniature replaced by its folder: pretrained on these examples if it
-    is not in the cache.
+    """A path, or options of metrics, with every miniature and packaged generator replaced by its folder. A miniature
+    that is not in the cache is pretrained on these examples.
     """
-    paths = _miniatures(options)
+    paths = _named(options)
     if READER in paths and settings.data.train != WORLD:
         raise InputError(
             f"{READER} knows the embedded corpus alone; train a reader (rl-qg qa) and set reward_models.reader=FOLDER"
@@ -74,16 +77,17 @@ def in_folders(options: Options, examples: Iterable[QAExample], settings: Settin
     folders: dict[str, Path] = {READER: SHIPPED / "reader"} if READER in paths else {}
     if QUESTIONS in paths:
         folders[QUESTIONS] = Path(generator_folder(QUESTIONS, settings.miniature.cache_dir))
-    if others := [path for path in paths if path not in (QUESTIONS, READER)]:
+    folders |= {path: Path(packaged_folder(path, settings.miniature.cache_dir)) for path in paths if is_packaged(path)}
+    if others := [path for path in paths if path not in (QUESTIONS, READER) and is_miniature(path)]:
         folders |= ensure_miniatures(others, pretraining_text(settings.data, examples), settings.miniature)
     replaced: Options = _replaced(options, folders)
     return replaced
 
 
-def _miniatures(options: Any) -> list[str]:
+def _named(options: Any) -> list[str]:
     if isinstance(options, dict):
-        return [path for value in options.values() for path in _miniatures(value)]
-    return [options] if isinstance(options, str) and is_miniature(options) else []
+        return [path for value in options.values() for path in _named(value)]
+    return [options] if isinstance(options, str) and (is_miniature(options) or is_packaged(options)) else []
 
 
 def _replaced(options: Any, folders: Mapping[str, Path]) -> Any:

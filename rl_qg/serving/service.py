@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from rl_qg.asking.models import check_text
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
 from rl_qg.asking.selection import WeighedSpan
 from rl_qg.runtime.errors import InputError, LocalError
@@ -292,6 +293,7 @@ class AskingService:
         try:
             if self._model is not None:
                 self._model.check(request)
+                check_text(self._model.name, request.text, "the text")
         except InputError as error:
             raise ProblemError(422, str(error)) from None
 

@@ -28,7 +28,7 @@ from rl_qg.generation.tasks import TaskRow
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.readers.reader import AnswerReader, f1
 from rl_qg.runtime.errors import InputError
-from tests.tiny_models import byte_tokenizer, save, tiny, tiny_t5
+from tests.tiny_models import byte_tokenizer, save, tiny, tiny_prefix, tiny_t5
 
 ROLES = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
 TEXT = "Ada Lovelace met Charles Babbage in London in 1833. Charles Babbage died in London in 1871."
@@ -54,10 +54,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "t5": tiny_t5(size, **start),
         "mt5": tiny(MT5ForConditionalGeneration, size, spread=3.0, **start),
         "gpt2": tiny(GPT2LMHeadModel, size, positions=200, **known),
+        "prefix": tiny_prefix(size, positions=200),
         "multitask": tiny(BartForConditionalGeneration, size, forced_eos_token_id=None, **longer, **start),
         "pairs": tiny(BartForConditionalGeneration, size, forced_eos_token_id=None, **longer, **start),
         "answers": tiny(BartForConditionalGeneration, size, forced_eos_token_id=None, **longer, **start),
     }
+    models["prefix"].generation_config.update(**start)
     found = {}
     for name, model in models.items():
         folder = tmp_path_factory.mktemp(name)
@@ -294,7 +296,7 @@ def test_the_packaged_model_in_both_its_ways(monkeypatch: pytest.MonkeyPatch) ->
     assert subject.ask(text, way="multitask").reason == "no answer to ask about was found in the text"
 
 
-@pytest.mark.parametrize("kind", ["miniature", "bart", "t5", "gpt2", "pairs", "multitask"])
+@pytest.mark.parametrize("kind", ["miniature", "bart", "t5", "gpt2", "prefix", "pairs", "multitask"])
 def test_a_result_does_not_depend_on_the_other_texts(
     kind: str, folders: dict[str, str], bart: QuestionGenerator
 ) -> None:
@@ -361,6 +363,9 @@ def test_a_run_is_named_by_its_folder(tmp_path: Path, monkeypatch: pytest.Monkey
         (tmp_path / "runs/first" / stage).mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert default_generator() == "miniature:questions"
+    with monkeypatch.context() as patch:
+        patch.setattr("rl_qg.asking.models.packaged_generators", lambda: ["packaged:english"])
+        assert default_generator() == "packaged:english"
     Path("runs/first/ce/config.json").touch()
     assert (generator_path("runs/first"), default_generator()) == ("runs/first/ce", "runs/first")
     Path("runs/first/scst/config.json").touch()

@@ -1,0 +1,80 @@
+"""Measure generators on human questions that they were not trained on: greedy questions beside the human ones.
+
+    python experiments/real-generator/measure.py --data DATA/new_wiki-test.json --reader READER --output FILE.json \
+        NAME=MODEL ...
+
+Written for each generator and for the human questions: the measures of `rl_qg.scoring.held_out`, METEOR, the shares
+that pass `rewards.QuestionForm` and of which all names and numbers stand in the passage, F1 and exact match of the
+reader's answer (round trip), and the first questions, unselected.
+"""
+
+import argparse
+import random
+from pathlib import Path
+from statistics import fmean
+
+import torch
+
+import rewards
+from rl_qg.data.examples import QAExample
+from rl_qg.data.splits import read_role
+from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.runtime.bars import ProgressBar
+from rl_qg.runtime.files import write_json
+from rl_qg.scoring.held_out import held_out_measures
+from rl_qg.settings import DataSettings
+
+BATCH, TOKENS, SHOWN = 50, 32, 10
+
+
+def asked(path: str, rows: list[QAExample], name: str) -> list[str]:
+    generator, texts = CandidateGenerator(path, device=torch.device("cpu")), list[str]()
+    for start in ProgressBar(range(0, len(rows), BATCH), desc=name, unit="batch"):
+        texts += generator.greedy(rows[start : start + BATCH], max_new_tokens=TOKENS)
+    return texts
+
+
+def measures(texts: list[str], rows: list[QAExample], readers: dict[str, rewards.ReaderScore]) -> dict[str, float]:
+    contexts, answers = [row.context for row in rows], [row.answers[0].text for row in rows]
+    gold = [row.question for row in rows]
+    given = {"contexts": contexts, "answers": answers}
+    found = {**held_out_measures(texts, gold, contexts), "different": len(set(texts)) / len(texts)}
+    found["meteor"] = fmean(rewards.load("meteor").score(texts, references=[[one] for one in gold]).scores)
+    found["form"] = fmean(rewards.load("form").score(texts, **given).scores)
+    for name, reader in readers.items():
+        parts = reader.score(texts, **given).parts
+        found |= {f"{name}_{measure}": fmean(parts[measure]) for measure in ("exact_match", "f1", "probability")}
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", metavar="NAME=MODEL")
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--number", type=int, default=1000)
+    parser.add_argument("--reader", action="append", default=[], metavar="NAME=MODEL")
+    parser.add_argument("--output", type=Path, required=True)
+    given = parser.parse_args()
+    rows = list(read_role(DataSettings(train=given.data), "train").examples)
+    random.Random(0).shuffle(rows)
+    rows = rows[: given.number]
+    lengths = {"max_length": 256, "stride": 64}
+    readers = {
+        name: rewards.ReaderScore(path, **lengths) for name, _, path in (one.partition("=") for one in given.reader)
+    }
+    texts = {name: asked(path, rows, name) for name, _, path in (one.partition("=") for one in given.models)}
+    texts["human"] = [row.question for row in rows]
+    table = {name: measures(written, rows, readers) for name, written in texts.items()}
+    examples = [
+        {"answer": row.answers[0].text, **{name: written[place] for name, written in texts.items()}}
+        for place, row in enumerate(rows)
+    ]
+    write_json(given.output, {"questions": len(rows), "measures": table, "examples": examples[:SHOWN]})
+    write_json(
+        given.output.with_suffix(".questions.json"),
+        [{"context": row.context, **one} for row, one in zip(rows, examples, strict=True)],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Generators of real text that come with the package: their weights of 8 bits, and where they are unpacked."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from safetensors.torch import save_file
+
+from rl_qg.asking.models import check_text
+from rl_qg.generation.loading import load_generator
+from rl_qg.miniatures import packaged
+from rl_qg.miniatures.packaged import ENGLISH, PACKED, packaged_folder, packed, restored
+from rl_qg.runtime.errors import InputError
+from tests.tiny_models import save, tiny_bart, word_tokenizer
+
+VALUES = st.floats(-1e4, 1e4, width=32)
+
+
+@given(arrays.arrays("float32", st.tuples(st.integers(1, 4), st.integers(1, 5)), elements=VALUES))
+def test_what_is_restored_is_within_half_a_scale(values) -> None:
+    weight = torch.from_numpy(values)
+    parts = packed({"matrix": weight, "vector": weight[0]})
+    assert parts["matrix"].dtype == torch.int8
+    scale = weight.abs().amax(1, keepdim=True).clamp(min=1e-12) / 127
+    back = restored(parts)
+    assert back.keys() == {"matrix", "vector"} and torch.equal(back["vector"], weight[0])
+    assert ((back["matrix"] - weight).abs() <= scale * 0.5001).all()
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with a tiny generator under the name `packaged:tiny`."""
+    tokenizer = word_tokenizer("a b c d")
+    folder = tmp_path / "shipped/tiny"
+    model = tiny_bart(len(tokenizer))
+    save(folder, tokenizer, model)
+    (folder / "model.safetensors").unlink()
+    save_file(
+        packed({"model.shared.weight": model.model.shared.weight.data} | dict(model.state_dict())), folder / PACKED
+    )
+    monkeypatch.setattr(packaged, "PACKAGED", folder.parent)
+    return folder
+
+
+def test_a_generator_is_unpacked_once(shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert packaged_folder("some/model") == "some/model"
+    folder = packaged_folder("packaged:tiny", str(tmp_path / "cache"))
+    model, tokenizer = load_generator(folder)
+    assert model.dtype == torch.float32 and tokenizer.tokenize("a d") == ["a", "d"]
+    monkeypatch.setattr(packaged, "restored", None)
+    assert packaged_folder("packaged:tiny", str(tmp_path / "cache")) == folder
+
+
+def test_what_is_wrong_is_one_line(shipped: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"model\.path=packaged:klingon: the package has packaged:tiny"):
+        packaged_folder("packaged:klingon")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"packaged:tiny: .* cannot be written \(Not a directory\); set HOME"):
+        packaged_folder("packaged:tiny", str(tmp_path / "file/cache"))
+
+
+def test_only_the_packaged_generator_refuses_other_languages() -> None:
+    text = "Die Brücke wurde im Jahr 1911 von einem Ingenieur gebaut und ist seitdem nicht mehr erneuert worden."
+    with pytest.raises(InputError, match=r"a\.txt: looks like German, and the model asks about English texts"):
+        check_text(ENGLISH, text, "a.txt")
+    check_text("runs/mine", text, "a.txt")
+    check_text(ENGLISH, "The bridge was built in 1911.", "a.txt")
