@@ -1,9 +1,10 @@
 """Tasks for raters (HITs) from the questions of several systems, by the recipe of a protocol.
 
 `one_passage`: all questions about one passage and answer. With the eleven systems of the QAScore paper a task has 11
-ordinary questions, 3 repeats and 6 degraded ones; with another number of systems 3/11 and 6/11 of it, rounded by the
+ordinary questions, 3 repeats and 6 degraded ones: the human question again and degraded, of the ten other systems two
+again, five others degraded and three neither. With another number of systems as large a part of it, rounded by the
 largest remainders. Which systems are repeated and degraded changes from task to task, so that each of them is as often
-as any other, give or take one.
+as any other, give or take two. Where no system is the human one, all take turns, and are as often give or take one.
 `items`: questions in the order of their passages, those of one task shuffled. `blocks`: see `_blocks`.
 
 All draws depend on the seed and the questions alone, not on the order of the files' rows.
@@ -12,7 +13,7 @@ All draws depend on the seed and the questions alone, not on the order of the fi
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from rl_qg.data.examples import report_limit, seeded_rank
@@ -159,10 +160,10 @@ def repeats_and_degraded(systems: int, recipe: protocol.TaskRecipe) -> tuple[int
     """How many systems of a task of `one_passage` are repeated and degraded: in all as large a share as in the recipe,
     divided by the largest remainder.
 
-    >>> [repeats_and_degraded(number, TaskRecipe()) for number in (1, 2, 3, 5, 11, 22)]
+    >>> [repeats_and_degraded(number, protocol.TaskRecipe()) for number in (1, 2, 3, 5, 11, 22)]
     [(0, 1), (1, 1), (1, 1), (1, 3), (3, 6), (6, 12)]
     """
-    ordinary = recipe.items - recipe.repeats - recipe.degraded
+    ordinary = max(1, recipe.items - recipe.repeats - recipe.degraded)
     wanted = [recipe.repeats * systems, recipe.degraded * systems]  # times `ordinary`
     total = (2 * sum(wanted) + ordinary) // (2 * ordinary)
     counts = [value // ordinary for value in wanted]
@@ -177,15 +178,41 @@ def roles(systems: int, recipe: protocol.TaskRecipe) -> list[tuple[str, ...]]:
     others, give or take one. One system in eleven is both, as in the paper, or as near to that as this allows.
     """
     repeats, degraded = repeats_and_degraded(systems, recipe)
-    again, worse = (
-        [(place + 1) * count // systems > place * count // systems for place in range(systems)]
-        for count in (repeats, degraded)
-    )
+    again, worse = _spread_evenly(repeats, systems), _spread_evenly(degraded, systems)
     both = [sum(again[place - shift] and worse[place] for place in range(systems)) for shift in range(systems)]
     shift = min(range(systems), key=lambda shift: abs(both[shift] - systems / 11))
     return [
         (protocol.REPEAT,) * again[place - shift] + (protocol.DEGRADED,) * worse[place] for place in range(systems)
     ]
+
+
+def roles_beside_people(systems: int, recipe: protocol.TaskRecipe) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """What is made of the human question, in every task, and of those of so many other systems, as `roles` says it. Of
+    a system's question not both are made, unless the recipe has more of them than systems.
+    """
+    human = (protocol.REPEAT,) * min(1, recipe.repeats) + (protocol.DEGRADED,) * min(1, recipe.degraded)
+    others = replace(
+        recipe,
+        items=recipe.items - 1 - len(human),
+        repeats=max(0, recipe.repeats - 1),
+        degraded=max(0, recipe.degraded - 1),
+    )
+    repeats, degraded = repeats_and_degraded(systems, others)
+    worse = _spread_evenly(degraded, systems)
+    free, taken = ([place for place in range(systems) if worse[place] is value] for value in (False, True))
+    again = {
+        places[number]
+        for places, count in ((free, min(repeats, len(free))), (taken, repeats - len(free)))
+        for number, chosen in enumerate(_spread_evenly(count, len(places)))
+        if chosen
+    }
+    return human, [
+        (protocol.REPEAT,) * (place in again) + (protocol.DEGRADED,) * worse[place] for place in range(systems)
+    ]
+
+
+def _spread_evenly(count: int, places: int) -> list[bool]:
+    return [(place + 1) * count // places > place * count // places for place in range(places)]
 
 
 class _Maker:
@@ -216,16 +243,20 @@ class _Maker:
         return found
 
     def one_passage(self, subjects: Sequence[Subject]) -> None:
-        """A task for each subject. In so many tasks as there are systems each of them has each role once."""
-        systems = self.study.systems
-        kinds = roles(len(systems), self.recipe)
-        circle = [*systems]
+        """A task for each subject. In so many tasks as there are systems (beside the human one) each of them has each
+        role once.
+        """
+        circle = [*self.study.systems]
+        kinds, of_human = roles(len(circle), self.recipe), dict[str, tuple[str, ...]]()
+        if HUMAN in circle and len(circle) > 1:
+            circle.remove(HUMAN)
+            of_human[HUMAN], kinds = roles_beside_people(len(circle), self.recipe)
         for number, subject in enumerate(subjects):
             rng = random.Random(f"{self.seed} {subject.item}")
-            shift = number % len(systems)
+            shift = number % len(circle)
             if not shift:
                 random.Random(f"{self.seed} circle {number}").shuffle(circle)
-            role = {system: kinds[(place + shift) % len(systems)] for place, system in enumerate(circle)}
+            role = of_human | {system: kinds[(place + shift) % len(circle)] for place, system in enumerate(circle)}
             drafts: list[ItemDraft] = []
             for of, (question, names) in enumerate(subject.asked()):
                 asked = Asked(subject, question, names)

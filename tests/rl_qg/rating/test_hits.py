@@ -89,6 +89,47 @@ def test_eleven_systems_make_11_ordinary_3_repeats_and_6_degraded() -> None:
         assert len(repeated & worse) == 1, "as in the paper: one both, two repeated, five degraded, three neither"
 
 
+# The tasks that passed in each run (table 4a); N of Human and of the others (tables 5 and 6).
+@pytest.mark.parametrize(("passed", "human", "others"), [(334, 668, 4008), (282, 564, 3384)])
+def test_a_task_with_human_questions_is_that_of_the_paper(passed: int, human: int, others: int) -> None:
+    """QAScore, section 4.2.1."""
+    tasks = made(study(passed, 10, human=True), QASCORE)
+    shown: Counter[str] = Counter()
+    for hit in tasks.hits:
+        forms: dict[str, list[str]] = {}
+        for item in hit.items:
+            [system] = item.systems
+            forms.setdefault(system, []).append(item.kind)
+            shown[system] += item.kind != "degraded"
+        assert sorted(forms.pop("human")) == ["degraded", "ordinary", "repeat"]
+        assert Counter(tuple(sorted(kinds)) for kinds in forms.values()) == {
+            ("ordinary", "repeat"): 2,
+            ("degraded", "ordinary"): 5,
+            ("ordinary",): 3,
+        }
+    assert shown.pop("human") == human
+    assert sum(shown.values()) == others and max(shown.values()) - min(shown.values()) <= 1
+
+
+@pytest.mark.parametrize("systems", [1, 2, 3, 4, 7, 10, 13])
+def test_beside_people_each_system_is_as_often_in_each_role(systems: int) -> None:
+    # By hand: 2/10 and 5/10 of the systems, their sum rounded, divided by the largest remainder.
+    repeats, degraded = {1: (0, 1), 2: (0, 1), 3: (1, 1), 4: (1, 2), 7: (1, 4), 10: (2, 5), 13: (3, 6)}[systems]
+    for subjects in (2 * systems, 2 * systems + systems // 2):
+        tasks = made(study(subjects, systems, human=True), replace(QASCORE, distance=1), seed=subjects)
+        counts = counts_of(tasks.hits, [f"s{number}" for number in range(systems)])
+        for kind, of_task in (("repeat", repeats), ("degraded", degraded)):
+            found = [count[kind] for count in counts.values()]
+            assert sum(found) == of_task * subjects
+            assert max(found) - min(found) <= (0 if subjects % systems == 0 else 2)
+
+
+def test_a_recipe_without_repeats_has_none_of_human_questions() -> None:
+    for hit in made(study(6, 5, human=True), replace(QASCORE, repeats=0, items=17)).hits:
+        assert kinds(hit)["repeat"] == 0 and kinds(hit)["degraded"] == 1 + 3
+        assert ("human",) in {item.systems for item in hit.items if item.kind == "degraded"}
+
+
 def test_the_kinds_of_an_item() -> None:
     for hit in made(study(11, 11), QASCORE).hits:
         for item in hit.items:
