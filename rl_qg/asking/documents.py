@@ -18,7 +18,7 @@ from rewards.words import is_unspaced
 from rl_qg.asking.pairs import QAPair
 from rl_qg.data.examples import Answer, QAExample, squad_text
 from rl_qg.data.formats import existing_file, first_line
-from rl_qg.pages.results import as_csv
+from rl_qg.pages.results import as_csv, no_formula
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.spans import PARAGRAPH_END, sentences, stripped
 from rl_qg.text.words import counted
@@ -323,12 +323,12 @@ def _as_squad(rows: Sequence[Row]) -> str:
 
 def _as_anki(rows: Sequence[Row]) -> str:
     """A text file for Anki's import: front and back of a card. Every field is in quotes, because a line that begins
-    with `#` would be a comment; line feeds within quotes are part of the field.
+    with `#` would be a comment; line feeds within quotes are part of the field. As in CSV, no field is a formula if a spreadsheet opens the file.
     """
     stream = io.StringIO()
     stream.write("#separator:tab\n#html:false\n#columns:Question\tAnswer\n")
     writer = csv.writer(stream, delimiter="\t", quoting=csv.QUOTE_ALL, lineterminator="\n")
-    writer.writerows([line_feeds(row["question"]), line_feeds(row["answer"])] for row in rows)
+    writer.writerows([no_formula(row["question"]), no_formula(row["answer"])] for row in rows)
     return stream.getvalue()
 
 

@@ -20,7 +20,7 @@ from rl_qg.runtime.files import atomic_writer, read_json, write_json, writing
 
 
 Rows = Sequence[Mapping[str, Any]]
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a formula begins
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # with which a formula begins
 _SIGNED_NUMBER = re.compile(r"[-+][\d.,]+(e[-+]?\d+)?( \[[-+\d., ]*\])?[ *%]*")
 _NUMBERS = re.compile(r"(?:of|[\d.,;]|[-+−±–<>≥%×*\[\]()]|\s)*")  # "0.31 [0.30, 0.32] *", "19 of 20", "–"
 
@@ -57,12 +57,13 @@ def as_csv(rows: Rows) -> str:
     """
     columns, stream = columns_of(rows), io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(map(_no_formula, columns))
-    writer.writerows([_no_formula(row.get(column, "")) for column in columns] for row in rows)
+    writer.writerow(map(no_formula, columns))
+    writer.writerows([no_formula(row.get(column, "")) for column in columns] for row in rows)
     return stream.getvalue()
 
 
-def _no_formula(value: Any) -> Any:
+def no_formula(value: Any) -> Any:
+    """A cell that no spreadsheet runs: foreign text gets an apostrophe where a formula would begin."""
     if not isinstance(value, str):
         return value
     begins = value.startswith(_FORMULA) and not _SIGNED_NUMBER.fullmatch(value)

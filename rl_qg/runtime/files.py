@@ -59,13 +59,16 @@ def writing(output: Path, key: str = "output", other: str = "path") -> Iterator[
 
 
 @contextmanager
-def atomic_writer(path: Path) -> Iterator[TextIO]:
+def atomic_writer(path: Path, *, private: bool = False) -> Iterator[TextIO]:
     """Open a text file that appears under `path` only when the block ends without an error; a kill leaves no partial
-    file there.
+    file there. A `private` one is readable by its owner alone from the beginning.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.part")  # the next attempt overwrites what a kill left
     try:
+        if private:
+            partial.unlink(missing_ok=True)  # what a kill left may be readable by all
+            partial.touch(mode=0o600)
         with partial.open("w", encoding="utf-8") as stream:
             yield stream
             stream.flush()

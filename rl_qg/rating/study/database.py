@@ -80,7 +80,9 @@ class Database(ABC):
 
     @abstractmethod
     def scrub(self) -> None:
-        """Remove what deleted rows have left in files, as far as the database can."""
+        """Remove what deleted rows have left in files, as far as the database can. Raises `InputError` where somebody
+        who reads the database keeps it from doing so.
+        """
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
@@ -206,7 +208,12 @@ class SQLiteDatabase(Database):
     def scrub(self) -> None:
         """Empty the write-ahead log, which holds old pages; deleted rows of the file itself are overwritten."""
         with self._writer, self._connection() as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:  # somebody has read for longer than the connection waits
+            raise InputError(
+                f"study={self.place}: was deleted, but {self.place}-wal still holds it, since another process reads the "
+                "database; end what reads it (an export), then run the same command again"
+            )
 
 
 class _PostgreSQLTransaction(Transaction):

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
+from rl_qg.pages.results import no_formula
 from rl_qg.rating.analysis.quality import pass_rates
 from rl_qg.rating.plan_files import PLAN, StudyPlan
 from rl_qg.rating.protocol import KINDS
@@ -31,19 +32,13 @@ def write_payments(store: Store, path: Path, export: Path) -> int:
     if export.resolve() in path.resolve().parents or path.is_dir():
         raise InputError(f"payments={path}: identities must not be among the ratings; name a file elsewhere")
     rows = store.identities()
-    with atomic_writer(path) as stream:
-        Path(stream.name).chmod(0o600)
+    with atomic_writer(path, private=True) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(PAYMENT_COLUMNS)
         for one in rows:
             texts = {"codes": " ".join(one["codes"]), "extra": json.dumps(one["extra"], ensure_ascii=False)}
-            writer.writerow([_no_formula(str((one | texts)[name])) for name in PAYMENT_COLUMNS])
+            writer.writerow([no_formula(str((one | texts)[name])) for name in PAYMENT_COLUMNS])
     return len(rows)
-
-
-def _no_formula(text: str) -> str:
-    """A text that no spreadsheet runs: whoever came chose the identity."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 RATINGS, TABLE, ITEMS = "ratings.jsonl", "ratings.csv", "items.jsonl"
@@ -79,7 +74,7 @@ def export_study(store: Store, folder: Path) -> tuple[int, Counter[str]]:
     with store.snapshot() as snapshot, ExitStack() as files:
 
         def file(name: str) -> TextIO:
-            return files.enter_context(atomic_writer(folder / name))
+            return files.enter_context(atomic_writer(folder / name, private=name == FEEDBACK))
 
         json.dump(dict(store.plan.settings), file(PLAN), ensure_ascii=False, indent=2)
         _write_lines(file(ITEMS), items_of(store.plan))
@@ -93,7 +88,7 @@ def export_study(store: Store, folder: Path) -> tuple[int, Counter[str]]:
             if not ratings:
                 writer.writerow(record)
             _write_lines(lines, [record])
-            writer.writerow({**record, "systems": "|".join(record["systems"])}.values())
+            writer.writerow(map(no_formula, {**record, "systems": "|".join(record["systems"])}.values()))
             ratings += 1
         if not ratings:
             raise InputError(f"study={store.place}: nobody has rated anything yet; nothing was written")
@@ -147,7 +142,7 @@ def forget_rater(settings: RateForgetSettings) -> None:
     kept = f"; {done['kept_ratings']} ratings stay, under a pseudonym that leads nowhere"
     print(
         f"raters forgotten: {done['raters']}. Deleted: {done['identities']} identities, {done['sessions']} sessions, "
-        f"{done['feedback']} texts of feedback, {done['events']} events, {done['ratings']} ratings"
+        f"{done['feedback']} texts of feedback, {done['codes']} codes, {done['events']} events, {done['ratings']} ratings"
         + (kept if done["kept_ratings"] else "")
     )
 

@@ -126,8 +126,8 @@ class RaterTables(StudyTables):
             self._note(sql, event, number, detail=detail)
 
     def forget(self, rater: str, ratings: bool = False) -> Counter[str]:
-        """Delete identity, sessions, invitation, feedback and events of a rater; the row stays, empty, as a tombstone.
-        With `ratings` they are deleted too, and the assignments: their tasks are given out again. Returns how much of
+        """Delete identity, sessions, invitation, codes, feedback and events of a rater; the row stays, empty, as a
+        tombstone. With `ratings` they are deleted too, and the assignments: their tasks are given out again. Returns how much of
         each was deleted, and `kept_ratings`.
         """
         with self._database.write() as sql:
@@ -189,12 +189,13 @@ def _forget(sql: Transaction, number: int, ratings: bool) -> Counter[str]:
         feedback=sql.run("DELETE FROM feedback WHERE rater = ?", number),
         sessions=sql.run("DELETE FROM session WHERE rater = ?", number),
         identities=sql.run("DELETE FROM identity WHERE rater = ?", number),
+        codes=sql.run(f"DELETE FROM code WHERE {mine}", number),  # a panel knows who sent one
     )
     sql.run("DELETE FROM invite WHERE rater = ?", number)
     counted = sql.row(f"SELECT count(*) FROM rating WHERE {mine}", number)
     done["ratings" if ratings else "kept_ratings"] = int(counted[0]) if counted else 0
     if ratings:
-        for table in ("rating", "shown", "code"):
+        for table in ("rating", "shown"):
             sql.run(f"DELETE FROM {table} WHERE {mine}", number)
         sql.run("DELETE FROM assignment WHERE rater = ?", number)
     else:

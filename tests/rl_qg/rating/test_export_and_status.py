@@ -107,6 +107,19 @@ def test_the_files_of_an_export(store: Store, clock: Clock, tmp_path: Path) -> N
     assert b"5f1dCAFE" not in written
 
 
+def test_no_cell_of_an_export_is_a_formula_and_remarks_are_the_owners_alone(tmp_path: Path, clock: Clock) -> None:
+    store = open_store(str(tmp_path / "study.db"), small_plan(name="=cmd()"), clock)
+    rated(store, clock)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".feedback.jsonl.part").touch(mode=0o644)  # as a kill leaves it
+    export_study(store, out)
+    with (out / "ratings.csv").open(encoding="utf-8", newline="") as stream:
+        assert {row["study"] for row in csv.DictReader(stream)} == {"'=cmd()"}
+    assert lines(out / "ratings.jsonl")[0]["study"] == "=cmd()"
+    assert (out / "feedback.jsonl").stat().st_mode & 0o077 == 0
+
+
 def test_the_plan_of_an_export_is_that_of_the_study(tmp_path: Path, clock: Clock) -> None:
     plan = small_plan()
     write_plan_files(

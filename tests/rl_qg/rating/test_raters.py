@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rl_qg.commands.cli import run_command
+from rl_qg.rating.study import database
 from rl_qg.rating.study.records import NotAllowed
 from rl_qg.rating.study.store import Store, open_store
 from rl_qg.runtime.errors import InputError
@@ -111,7 +112,7 @@ def test_a_forgotten_rater_leaves_ratings_under_a_pseudonym_that_leads_nowhere(s
     finished(store, rater)
     done = store.forget(rater)
     assert (done["raters"], done["identities"], done["sessions"], done["feedback"]) == (1, 1, 1, 1)
-    assert (done["events"], done["ratings"], done["kept_ratings"]) == (3, 0, 6)
+    assert (done["events"], done["ratings"], done["kept_ratings"], done["codes"]) == (3, 0, 6, 1)
     assert store.session(token) is None
     assert events(store, rater) == []
     assert store.rater(rater).state == "forgotten"
@@ -155,6 +156,32 @@ def test_nothing_of_a_forgotten_identity_is_left_on_disk(file: Path) -> None:
     assert not any(text in bytes_of(file) for text in found)
 
 
+def test_a_code_that_the_panel_knows_is_forgotten_too(file: Path) -> None:
+    store = open_store(str(file), small_plan())
+    rater = store.rater_of_panel("prolific", IDENTITY)
+    finished(store, rater)
+    code = store.code("a00001", "completed").encode()
+    assert code in bytes_of(file)
+    store.forget(rater)
+    assert code not in bytes_of(file)
+
+
+def test_what_a_reader_keeps_on_disk_is_said_and_deleted_by_the_next_call(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "WAIT_S", 0.1)
+    store = open_store(str(file), small_plan())
+    rater = store.rater_of_panel("prolific", IDENTITY)
+    finished(store, rater)
+    with store.snapshot() as reader:
+        assert list(reader.assignments())
+        with pytest.raises(InputError, match=r"study\.db-wal still holds it, since another process reads"):
+            store.forget(rater)
+        assert IDENTITY.encode() in bytes_of(file)
+    store.forget(rater)
+    assert IDENTITY.encode() not in bytes_of(file)
+
+
 def test_the_command_forgets_one_rater_and_says_how_much(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = open_store(str(file), small_plan())
     for identity in ("one", "two"):
@@ -162,7 +189,7 @@ def test_the_command_forgets_one_rater_and_says_how_much(file: Path, capsys: pyt
     run_command("rate", ["forget", f"study={file}", "rater=r0001"])
     kept = capsys.readouterr().out
     assert kept.startswith(
-        "raters forgotten: 1. Deleted: 1 identities, 0 sessions, 1 texts of feedback, 3 events, 0 r"
+        "raters forgotten: 1. Deleted: 1 identities, 0 sessions, 1 texts of feedback, 1 codes, 3 events"
     )
     assert "6 ratings stay" in kept
     run_command("rate", ["forget", f"study={file}", "rater=r0002", "--ratings"])
@@ -189,6 +216,6 @@ def test_all_are_forgotten_once_the_time_of_the_study_is_over(file: Path, capsys
     assert "over since 2007-02-19T08:00:00Z" in capsys.readouterr().out
     run_command("rate", ["forget", f"study={file}", "--expired"])
     out = capsys.readouterr().out
-    assert out.startswith("raters forgotten: 2. Deleted: 2 identities, 0 sessions, 2 texts of feedback, 6 events")
+    assert out.startswith("raters forgotten: 2. Deleted: 2 identities, 0 sessions, 2 texts of feedback, 2 codes, 6 ev")
     assert "12 ratings stay" in out
     assert store.progress()["raters"] == {"forgotten": 2}
