@@ -323,7 +323,8 @@ def _as_squad(rows: Sequence[Row]) -> str:
 
 def _as_anki(rows: Sequence[Row]) -> str:
     """A text file for Anki's import: front and back of a card. Every field is in quotes, because a line that begins
-    with `#` would be a comment; line feeds within quotes are part of the field. As in CSV, no field is a formula if a spreadsheet opens the file.
+    with `#` would be a comment; line feeds within quotes are part of the field. As in CSV, no field is a formula if a
+    spreadsheet opens the file.
     """
     stream = io.StringIO()
     stream.write("#separator:tab\n#html:false\n#columns:Question\tAnswer\n")

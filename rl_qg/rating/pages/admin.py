@@ -9,7 +9,7 @@ from pathlib import Path
 from starlette.responses import JSONResponse, Response
 
 from rl_qg.rating.pages.security import same
-from rl_qg.rating.pages.visits import FormRefused, Handler, Routes, Visit, redirect
+from rl_qg.rating.pages.visits import HEALTH, FormRefused, Handler, Routes, Visit, redirect
 from rl_qg.rating.protocol import KINDS
 from rl_qg.rating.study.export import export_study, study_status, utc
 from rl_qg.rating.study.records import NotYours
@@ -116,7 +116,7 @@ def _signed(handler: Handler) -> Handler:
 
 
 ROUTES: Routes = (
-    ("GET", "/healthz", health),
+    ("GET", HEALTH, health),
     ("GET", "/admin", show),
     ("POST", "/admin/login", login),
     ("POST", "/admin/pause", _signed(pause)),

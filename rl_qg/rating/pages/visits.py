@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
+from anyio import CapacityLimiter, to_thread
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -14,6 +14,7 @@ from starlette.routing import Route
 from rl_qg.rating.pages.rendering import Catalogue, Renderer, chosen_language
 from rl_qg.rating.pages.security import AdminSessions, Cookies, same
 from rl_qg.rating.protocol import Criterion, Protocol
+from rl_qg.rating.study import database
 from rl_qg.rating.study.raters import SESSION_S
 from rl_qg.rating.study.records import Closed, NotAllowed, NotYours, Rater, Session, StoreFailed
 from rl_qg.rating.study.store import Store
@@ -21,6 +22,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.settings.web import RateServeSettings
 from rl_qg.web.requests import is_of_own_page
 
+HEALTH, HEALTH_S = "/healthz", 2.0  # its path, and how long it waits for the database
 LANGUAGE_S = 365 * 86_400
 MOST_FIELDS = 200
 AUTOSAVE = "autosave"  # the value of `action` that a script sends: it gets a status, not a page
@@ -54,16 +56,21 @@ class Site:
     def __init__(self, store: Store, settings: RateServeSettings, admin_token: str) -> None:
         self.store, self.settings, self.renderer = store, settings, Renderer(store.plan)
         self.cookies, self.admin = Cookies(settings), AdminSessions(admin_token)
+        self._of_health = CapacityLimiter(1)
 
     def route(self, method: str, path: str, handler: "Handler") -> Route:
         """A route, for Starlette. A form must send back the secret of its session; of those of `OWN_CHECKS` the origin
-        alone is checked.
+        alone is checked. A request waits for a thread and for the database until its deadline; that of health has a
+        thread of its own.
         """
         checks_form = not path.startswith(OWN_CHECKS)
+        is_health = path == HEALTH
+        limiter = self._of_health if is_health else None
 
         async def answer(request: Request) -> Response:
             form = await read_form(request) if method == "POST" else {}
-            return await run_in_threadpool(self._answer, handler, request, form, checks_form)
+            with database.deadline(HEALTH_S if is_health else database.WAIT_S):
+                return await to_thread.run_sync(self._answer, handler, request, form, checks_form, limiter=limiter)
 
         return Route(path, answer, methods=[method])
 

@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from contextvars import ContextVar
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,30 @@ from rl_qg.rating.study.records import StoreFailed
 from rl_qg.runtime.errors import InputError
 
 CONNECTIONS = 8  # of one process
-WAIT_S = 20.0  # for another writer
+WAIT_S = 20.0  # for another writer, and for a connection
 ADVISORY_LOCK = 4_807_526_976  # any number that every process of a study agrees on
 OLDEST_SQLITE = (3, 35)  # RETURNING
 
 Row = tuple[Any, ...]
+_UNTIL = ContextVar[float]("until", default=float("inf"))
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """All transactions that begin within the block wait for others for at most so long together."""
+    before = _UNTIL.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _UNTIL.reset(before)
+
+
+def _end_of_wait() -> float:
+    return min(_UNTIL.get(), time.monotonic() + WAIT_S)
+
+
+def _seconds_to(until: float) -> float:
+    return max(0.0, until - time.monotonic())
 
 
 class Transaction(ABC):
@@ -66,13 +86,15 @@ class Database(ABC):
     def __init__(self) -> None:
         self._idle: list[Any] = []
         self._places = threading.BoundedSemaphore(CONNECTIONS)
-        self._writer = threading.Lock()  # fairer than the database's own waiting, and holds no connection meanwhile
+        self._writer = threading.BoundedSemaphore(
+            1
+        )  # fairer than the database's own waiting, and holds no connection meanwhile
 
     @abstractmethod
-    def _connect(self) -> Any: ...
+    def _connect(self, until: float) -> Any: ...
 
     @abstractmethod
-    def _begin(self, connection: Any, writing: bool) -> Transaction: ...
+    def _begin(self, connection: Any, writing: bool, until: float) -> Transaction: ...
 
     @abstractmethod
     def _failure(self, error: Exception) -> StoreFailed | None:
@@ -87,21 +109,34 @@ class Database(ABC):
     @contextmanager
     def write(self) -> Iterator[Transaction]:
         """A transaction that may write: all of it is kept when the block ends, nothing if it raises, as `StoreFailed`
-        where the database could not keep it.
+        where the database could not keep it. It waits for others for at most `WAIT_S`, and not beyond a `deadline`.
         """
-        with self._writer, self._transaction(writing=True) as transaction:
+        until = _end_of_wait()
+        with self._held(self._writer, until), self._transaction(True, until) as transaction:
             yield transaction
 
     @contextmanager
     def read(self) -> Iterator[Transaction]:
         """A transaction that sees the data as they are now, whatever is written meanwhile."""
-        with self._transaction(writing=False) as transaction:
+        with self._transaction(False, _end_of_wait()) as transaction:
             yield transaction
 
     @contextmanager
-    def _transaction(self, writing: bool) -> Iterator[Transaction]:
-        with self._connection() as connection:
-            transaction = self._begin(connection, writing)
+    def _held(self, places: threading.Semaphore, until: float) -> Iterator[None]:
+        if not places.acquire(timeout=_seconds_to(until)):
+            raise self._busy()
+        try:
+            yield
+        finally:
+            places.release()
+
+    def _busy(self) -> StoreFailed:
+        return StoreFailed(errno.EBUSY, "others hold the database for too long; nothing was saved", self.place)
+
+    @contextmanager
+    def _transaction(self, writing: bool, until: float) -> Iterator[Transaction]:
+        with self._connection(until) as connection:
+            transaction = self._begin(connection, writing, until)
             try:
                 yield transaction
             except BaseException:
@@ -110,13 +145,13 @@ class Database(ABC):
             connection.commit()
 
     @contextmanager
-    def _connection(self) -> Iterator[Any]:
-        with self._places:
+    def _connection(self, until: float) -> Iterator[Any]:
+        with self._held(self._places, until):
             connection = None
             try:
                 with suppress(IndexError):
                     connection = self._idle.pop()
-                connection = connection or self._connect()
+                connection = connection or self._connect(until)
                 yield connection
             except Exception as error:
                 if (failure := self._failure(error)) is None:
@@ -146,17 +181,16 @@ class _SQLiteTransaction(Transaction):
         return self.row("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name) is not None
 
 
-def _write_ahead(connection: sqlite3.Connection) -> None:
+def _write_ahead(connection: sqlite3.Connection, until: float) -> None:
     """Set the write-ahead log. Where several processes do so with a new file at once, SQLite tells all but one that it
-    is locked and does not wait, since that could be a deadlock; they try again, for at most `WAIT_S`.
+    is locked and does not wait, since that could be a deadlock; they try again.
     """
-    deadline = time.monotonic() + WAIT_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                 raise
         time.sleep(0.01)
 
@@ -178,18 +212,20 @@ class SQLiteDatabase(Database):
             what = "is a folder" if path.is_dir() else "there is no such file"
             raise InputError(f"study={path}: {what}; name the database of `rl-qg rate serve`")
         try:
-            self._idle.append(self._connect())
+            self._idle.append(self._connect(_end_of_wait()))
         except sqlite3.Error as error:
             raise InputError(f"study={path}: cannot be opened ({error}); name the database of a study") from None
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
-        _write_ahead(connection)
+    def _connect(self, until: float) -> sqlite3.Connection:
+        wait = _seconds_to(until)
+        connection = sqlite3.connect(self._path, timeout=wait, isolation_level=None, check_same_thread=False)
+        _write_ahead(connection, until)
         for pragma in ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
             connection.execute(f"PRAGMA {pragma}")
         return connection
 
-    def _begin(self, connection: sqlite3.Connection, writing: bool) -> Transaction:
+    def _begin(self, connection: sqlite3.Connection, writing: bool, until: float) -> Transaction:
+        connection.execute(f"PRAGMA busy_timeout={1000 * _seconds_to(until):.0f}")
         connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
         return _SQLiteTransaction(connection)
 
@@ -200,19 +236,21 @@ class SQLiteDatabase(Database):
         if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             return StoreFailed(errno.ENOSPC, "the disk is full or cannot be written; nothing was saved", self.place)
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return StoreFailed(errno.EBUSY, f"another process holds the database for over {WAIT_S:.0f} s", self.place)
+            return self._busy()
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return StoreFailed(errno.EIO, str(error), self.place)
         return None
 
     def scrub(self) -> None:
         """Empty the write-ahead log, which holds old pages; deleted rows of the file itself are overwritten."""
-        with self._writer, self._connection() as connection:
+        until = _end_of_wait()
+        with self._held(self._writer, until), self._connection(until) as connection:
+            connection.execute(f"PRAGMA busy_timeout={1000 * _seconds_to(until):.0f}")
             busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:  # somebody has read for longer than the connection waits
             raise InputError(
-                f"study={self.place}: was deleted, but {self.place}-wal still holds it, since another process reads the "
-                "database; end what reads it (an export), then run the same command again"
+                f"study={self.place}: was deleted, but {self.place}-wal still holds it, since another process reads "
+                "the database; end what reads it (an export), then run the same command again"
             )
 
 
@@ -247,18 +285,20 @@ class PostgreSQLDatabase(Database):
 
         self._errors = psycopg
         try:
-            self._idle.append(self._connect())
+            self._idle.append(self._connect(_end_of_wait()))
         except psycopg.Error as error:
             reason = str(error).strip().splitlines()[-1].strip() if str(error).strip() else type(error).__name__
             raise InputError(f"study={self.place}: cannot be opened ({reason}); check the address") from None
 
-    def _connect(self) -> Any:
-        return self._errors.connect(self._url, autocommit=True, connect_timeout=10)
+    def _connect(self, until: float) -> Any:
+        seconds = int(min(10, max(2, _seconds_to(until))))  # the client library waits for 2 at least
+        return self._errors.connect(self._url, autocommit=True, connect_timeout=seconds)
 
-    def _begin(self, connection: Any, writing: bool) -> Transaction:
+    def _begin(self, connection: Any, writing: bool, until: float) -> Transaction:
         if writing:
             connection.execute("BEGIN")
-            connection.execute(f"SET LOCAL lock_timeout = '{WAIT_S:.0f}s'")
+            wait = max(1, round(1000 * _seconds_to(until)))  # 0 would be for ever
+            connection.execute(f"SET LOCAL lock_timeout = {wait}")
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (ADVISORY_LOCK,))
         else:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -269,14 +309,14 @@ class PostgreSQLDatabase(Database):
         if isinstance(error, errors.DiskFull):
             return StoreFailed(errno.ENOSPC, "the server's disk is full; nothing was saved", self.place)
         if isinstance(error, errors.LockNotAvailable):
-            return StoreFailed(errno.EBUSY, f"another process holds the database for over {WAIT_S:.0f} s", self.place)
+            return self._busy()
         if isinstance(error, (self._errors.OperationalError, self._errors.InterfaceError)):
             return StoreFailed(errno.EIO, f"the server does not answer ({str(error).strip()[:100]})", self.place)
         return None
 
     def scrub(self) -> None:
         """Vacuum: deleted rows become free space."""
-        with self._connection() as connection:
+        with self._connection(_end_of_wait()) as connection:
             connection.execute("VACUUM")
 
 

@@ -142,8 +142,8 @@ def forget_rater(settings: RateForgetSettings) -> None:
     kept = f"; {done['kept_ratings']} ratings stay, under a pseudonym that leads nowhere"
     print(
         f"raters forgotten: {done['raters']}. Deleted: {done['identities']} identities, {done['sessions']} sessions, "
-        f"{done['feedback']} texts of feedback, {done['codes']} codes, {done['events']} events, {done['ratings']} ratings"
-        + (kept if done["kept_ratings"] else "")
+        f"{done['feedback']} texts of feedback, {done['codes']} codes, {done['events']} events, "
+        f"{done['ratings']} ratings" + (kept if done["kept_ratings"] else "")
     )
 
 

@@ -127,8 +127,8 @@ class RaterTables(StudyTables):
 
     def forget(self, rater: str, ratings: bool = False) -> Counter[str]:
         """Delete identity, sessions, invitation, codes, feedback and events of a rater; the row stays, empty, as a
-        tombstone. With `ratings` they are deleted too, and the assignments: their tasks are given out again. Returns how much of
-        each was deleted, and `kept_ratings`.
+        tombstone. With `ratings` they are deleted too, and the assignments: their tasks are given out again. Returns
+        how much of each was deleted, and `kept_ratings`.
         """
         with self._database.write() as sql:
             number, _ = self._rater(sql, rater)

@@ -1,19 +1,24 @@
 """What the pages refuse, keep to themselves, and do when the database fails."""
 
+import asyncio
 import json
 import logging
 import re
+import sqlite3
 import zipfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from httpx import ASGITransport, AsyncClient
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from rl_qg.rating.pages.security import AdminSessions, hosts_of
 from rl_qg.rating.pages.server import create_app
+from rl_qg.rating.study import database
 from rl_qg.rating.study.records import StoreFailed
 from rl_qg.rating.study.store import Store
 from rl_qg.web.requests import JsonLines
@@ -252,22 +257,44 @@ def test_what_was_typed_is_kept_when_the_disk_is_full(store: Store, monkeypatch:
 
 def test_a_file_that_cannot_grow(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's own error, as a full disk gives it."""
-    guest, database = RaterClient(store).begin(), store._database
-    secret, connect = guest.csrf, database._connect
+    guest, under = RaterClient(store).begin(), store._database
+    secret, connect = guest.csrf, under._connect
 
-    def full() -> Any:
-        connection = connect()
+    def full(until: float) -> Any:
+        connection = connect(until)
         connection.execute("PRAGMA max_page_count = 1")  # as large as the file is
         return connection
 
     with monkeypatch.context() as broken:
-        broken.setattr(database, "_connect", full)
-        database.close()
+        broken.setattr(under, "_connect", full)
+        under.close()
         with pytest.raises(StoreFailed):
             for number in range(100):
                 store.rater_of_panel("filled", str(number), {"session": "x" * 500})
         assert guest.post("/task/a00001/feedback", csrf=secret, text="y" * 5000).status == 503
         assert "y" * 5000 in guest.page.text and guest.get("/task/a00001/1").status in (200, 503)
-        database.close()
+        under.close()
     guest.post("/task/a00001/feedback", csrf=secret, text="y" * 5000)
     assert store.feedback_of("a00001", "r0001") == "y" * 5000
+
+
+def test_a_locked_database_is_said_to_all_at_once_and_health_answers_meanwhile(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More people than there are threads."""
+    monkeypatch.setattr(database, "WAIT_S", 3.0)
+    application = create_app(store, settings_of(), ADMIN_TOKEN)
+
+    async def crowd() -> None:
+        async with AsyncClient(transport=ASGITransport(application), base_url="http://localhost") as client:
+            waiting = [asyncio.create_task(client.post("/begin")) for _ in range(60)]
+            await asyncio.sleep(0.3)
+            healthy = await client.get("/healthz")
+            assert healthy.status_code == 200 and not any(task.done() for task in waiting)
+            async with asyncio.timeout(60):  # one after another they would take three minutes
+                assert {page.status_code for page in await asyncio.gather(*waiting)} == {503}
+
+    with closing(sqlite3.connect(store.place, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        asyncio.run(crowd())
+    assert RaterClient(store, application=application).post("/begin").path == "/consent"

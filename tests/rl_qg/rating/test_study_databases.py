@@ -1,13 +1,15 @@
 """Which database a study is in: transactions that fail, other plans, databases of others."""
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rl_qg.rating.study.database import open_database
+from rl_qg.rating.study.database import deadline, open_database
+from rl_qg.rating.study.records import StoreFailed
 from rl_qg.rating.study.store import Store, open_store
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.rating.studies import Clock, small_plan
@@ -34,6 +36,18 @@ def test_a_transaction_that_fails_keeps_nothing(study_url: str) -> None:
     with database.read() as sql:
         assert sql.rows("SELECT name FROM thing") == []
     database.close()
+
+
+def test_whoever_waits_for_another_writer_is_told_at_the_deadline(study_url: str, store: Store) -> None:
+    def told_at_the_deadline() -> None:
+        with deadline(0.1), pytest.raises(StoreFailed, match="others hold the database for too long"):
+            store.pause()
+
+    with open_store(study_url)._database.write():
+        told_at_the_deadline()
+    with store._database.write(), ThreadPoolExecutor(1) as threads:
+        threads.submit(told_at_the_deadline).result(60)  # by its own process too
+    assert not store.is_paused()
 
 
 def test_another_plan_in_the_same_database_is_refused(study_url: str, store: Store) -> None:
