@@ -174,15 +174,16 @@ def _forms(predictions: Predictions, corpus: Mapping[str, Any]) -> Iterator[tupl
 def _draws(
     predictions: Predictions, metric: str, form: str, corpus: Mapping[str, Any], masks: Sequence[np.ndarray]
 ) -> list[Floats]:
-    """For each mask the score of its questions in each draw."""
-    if form == CORPUS:
-        sums_of_masks = _sums(predictions.draws, predictions.counts[metric], masks)
-        return [np.asarray(corpus[metric](sums), dtype=np.float64) for sums in sums_of_masks]
-    finite = np.isfinite(predictions.scores[metric])
-    table = np.column_stack([np.where(finite, predictions.scores[metric], 0.0), finite])
+    """For each mask the score of its questions in each draw, NaN in a draw without any of them."""
+    known = np.isfinite(predictions.scores[metric]) | (form == CORPUS)
+    values = predictions.counts[metric] if form == CORPUS else np.where(known, predictions.scores[metric], 0.0)
+
+    def score(sums: Floats, number: Floats) -> Floats:
+        return np.asarray(corpus[metric](sums) if form == CORPUS else sums[:, 0] / number, dtype=np.float64)
+
+    sums_of_masks = _sums(predictions.draws, np.column_stack([values, known]), masks)
     with np.errstate(invalid="ignore", divide="ignore"):
-        sums_of_masks = _sums(predictions.draws, table, masks)
-        return [np.where(sums[:, 1] > 0, sums[:, 0] / sums[:, 1], np.nan) for sums in sums_of_masks]
+        return [np.where(sums[:, -1] > 0, score(sums[:, :-1], sums[:, -1]), np.nan) for sums in sums_of_masks]
 
 
 def _sums(draws: PassageDraws, table: Floats, masks: Sequence[np.ndarray]) -> list[Floats]:

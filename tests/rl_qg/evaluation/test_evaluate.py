@@ -104,6 +104,18 @@ def test_a_language_without_question_words_has_no_types(tmp_path: Path) -> None:
     }
 
 
+def test_a_draw_without_a_question_of_a_kind_does_not_count_as_0(tmp_path: Path) -> None:
+    """Two passages of forty have long questions: draws without both say nothing about long questions."""
+    rows = [
+        {"question": text, "context": f"c{number}", "references": [text]}
+        for number, text in enumerate(["Where is the old town of the man who built it?"] * 2 + ["Who was he?"] * 38)
+    ]
+    record = run(tmp_path, {"one": rows}, {"bleu1": rewards.load("bleu1")}, lengths=[8])
+    for form in (MEAN, CORPUS):
+        cells = pick(record["scores"], kind="8 words or more", form=form)
+        assert (cells["value"], cells["n"]) == (1.0, 2) and cells["low"] > 0.1
+
+
 def test_bleu_of_the_corpus_is_that_of_sacrebleu(tmp_path: Path) -> None:
     rows = questions(15)
     record = run(tmp_path, {"one": rows}, {"bleu4": rewards.load("bleu4")})
