@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             line = f"error: {_disk_full(error)}"
         else:
             raise
-        code = 2
+        code = getattr(error, "exit_code", 2)
         local = isinstance(error, LocalError) or not _is_input_error(error)
     signal.signal(signal.SIGTERM, before)
     _leave(f"rl-qg {name}: {line}" if line else "", code, local=local)

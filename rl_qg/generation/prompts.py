@@ -93,6 +93,8 @@ class LanguageCodes:
         self._tokenizer = tokenizer
         self._codes = sorted(filter(CODE.fullmatch, vocabulary), key=vocabulary.__getitem__)
         self.default = self._known(default) if default and self._codes else getattr(tokenizer, "src_lang", None) or ""
+        if default and not self._codes:
+            log.warning("language=%s has no effect: the model has no language codes", default)
         if self._codes:
             self._write(self.default)
             # whether the code stands before a text, as in mBART-50, not after its end

@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import PreTrainedModel, Trainer, TrainingArguments
+from transformers import PreTrainedModel, TrainingArguments
 
 from rl_qg.generation.loading import load_seq2seq
 from rl_qg.generation.prompts import Prompt, add_highlight
@@ -26,7 +26,7 @@ from rl_qg.miniatures.recipes import FORMAT, RECIPES, PretrainingPassage
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
 from rl_qg.runtime.processes import available_cores, worker_pool
-from rl_qg.runtime.trainer_base import show_progress
+from rl_qg.runtime.trainer_base import Resumable, show_progress
 from rl_qg.settings import MiniatureSettings
 
 PREFIX = "miniature:"
@@ -110,7 +110,7 @@ def pretrain(
     tokenizer = recipe.tokenizer(texts, settings)
     model = recipe.model(tokenizer, settings)
     steps = settings.steps if recipe.generates else settings.metric_steps
-    trainer = Trainer(
+    trainer = Resumable(
         model=model,
         args=TrainingArguments(
             output_dir=tempfile.gettempdir(),  # required, but nothing is written: no checkpoints are saved

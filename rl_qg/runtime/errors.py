@@ -7,8 +7,16 @@ class InputError(ValueError):
     """Bad input from outside: a setting, a file, a record, a folder.
 
     The message is one line that says what was wrong, where (file, record, field) and what to do. Every
-    entry point prints it without a traceback and ends with exit code 2.
+    entry point prints it without a traceback and ends with `exit_code`.
     """
+
+    exit_code = 2
+
+
+class NothingLearned(InputError):
+    """Training has ended without a model that could be used; it is not saved as the final one."""
+
+    exit_code = 1
 
 
 class LocalError(InputError):

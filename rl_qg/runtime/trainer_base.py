@@ -1,8 +1,11 @@
-"""What every training shares: complete checkpoints, the signal to stop, whole weights, a progress bar."""
+"""What every training shares: complete checkpoints, the signal to stop, whole weights, updates that are not finite, a
+progress bar.
+"""
 
 import copy
 import json
 import logging
+import math
 import os
 import re
 import shutil
@@ -19,11 +22,11 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import ProgressCallback, Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.integrations import is_deepspeed_zero3_enabled
-from transformers.trainer_callback import PrinterCallback
+from transformers.trainer_callback import ExportableState, PrinterCallback
 
 from rewards.arithmetic import warn_if_slow
 from rl_qg.runtime.bars import ProgressBar
-from rl_qg.runtime.errors import InputError, LocalError, Terminated
+from rl_qg.runtime.errors import InputError, LocalError, NothingLearned, Terminated
 from rl_qg.runtime.files import is_disk_full, write_json
 from rl_qg.runtime.processes import TIMEOUT, from_main
 
@@ -167,6 +170,39 @@ def train_until_preempted(trainer: Any, checkpoint: str | None) -> None:
         raise Terminated
 
 
+class FiniteUpdates(TrainerCallback, ExportableState):
+    """Skips and counts updates whose gradient is not finite: one such update would make all weights NaN.
+
+    fp16 and DeepSpeed have this themselves; their gradients are not visible in a callback.
+    """
+
+    def __init__(self) -> None:
+        self.skipped = 0
+
+    def state(self) -> dict[str, Any]:
+        return {"args": {}, "attributes": {"skipped": self.skipped}}
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        stored = stored_state(state, self)
+        self.skipped = stored["attributes"]["skipped"] if stored else 0
+
+    def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Delete gradients that are not finite; the optimiser then skips these parameters."""
+        if args.fp16:
+            return
+        gradients = [value.grad for value in kwargs["model"].parameters() if value.grad is not None]
+        if gradients and not math.isfinite(float(gather(torch.nn.utils.get_total_norm(gradients)))):
+            kwargs["optimizer"].zero_grad(set_to_none=True)
+            self.skipped += 1
+            log.warning("step %d: the gradient is not finite; this update is skipped", state.global_step + 1)
+
+
+def stored_state(state: TrainerState, callback: TrainerCallback) -> dict[str, Any] | None:
+    """The state of a callback in the checkpoint from which a run resumes; None for a run from the start."""
+    stored: Any = state.stateful_callbacks
+    return stored.get(type(callback).__name__) if state.global_step and isinstance(stored, dict) else None
+
+
 # The base of every trainer: complete checkpoints, and whole weights of a model whose parameters are sharded over the
 # processes by ZeRO-3 or FSDP.
 
@@ -184,6 +220,8 @@ class Resumable(Trainer):
         if self.is_fsdp_enabled and self.accelerator.state.fsdp_plugin.fsdp_version == 1:
             raise InputError("FSDP 1 is not supported: set fsdp_version: 2, as configs/accelerate/fsdp.yaml does")
         self._whole: WholeWeights | None = None
+        self.finite_updates = FiniteUpdates()
+        self.add_callback(self.finite_updates)
         if self.args.bf16:
             warn_if_slow(torch.bfloat16, self.args.device, "training.precision=no")
 
@@ -196,7 +234,21 @@ class Resumable(Trainer):
         finally:
             self.args.save_total_limit = self._limit
         self._delete_old()  # a kill may have interrupted the last deletion
+        self.check_learned()
         return result
+
+    def check_learned(self) -> None:
+        """Raise `NothingLearned` where most updates were skipped, or weights are not finite. Every process must call
+        this.
+        """
+        skipped, steps = self.finite_updates.skipped, self.state.global_step
+        advice = "no model is saved: lower the learning rate, or check the model, the data and the reward"
+        if 2 * skipped > steps:
+            fault = f"{skipped} of {steps} updates were skipped, as their gradient was not finite"
+            raise NothingLearned(f"{fault}; {advice}")
+        with self.whole_model() as model:
+            if not all(bool(value.isfinite().all()) for value in model.parameters()):
+                raise NothingLearned(f"weights of the model are not finite after {steps} updates; {advice}")
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"

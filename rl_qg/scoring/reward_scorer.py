@@ -23,6 +23,7 @@ from rl_qg.runtime.processes import OutOfMemoryRetry, is_out_of_memory
 
 log = logging.getLogger(__name__)
 QUESTIONS_IN_VAIN = 64
+LARGEST = torch.finfo(torch.float32).max  # in which rewards are computed with
 
 
 class Reward(Protocol):
@@ -199,12 +200,12 @@ class RewardScorer:
 
 
 def scored_texts(scores: Sequence[float | None], parts: Mapping[str, Sequence[float]]) -> list[ScoredText]:
-    """Texts by the columns of their values; a score that is None or not finite is a fault."""
+    """Texts by the columns of their values; a score that is None or no finite number of float32 is a fault."""
     return [
         ScoredText(
             math.nan if score is None else score,
             {name: values[row] for name, values in parts.items()},
-            None if score is not None and math.isfinite(score) else f"the reward is {score}",
+            None if score is not None and abs(score) <= LARGEST else f"the reward is {score}",
         )
         for row, score in enumerate(scores)
     ]

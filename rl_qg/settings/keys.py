@@ -40,6 +40,7 @@ NOT_NEGATIVE = Limits(0)
 FINITE = Limits(-inf)
 FRACTION = Limits(0, 1)
 SHARE = Limits(0, 1, above=True)
+RATE = Limits(1e-12)  # of learning: smaller steps move no weight
 SEED = Limits(0, 2**32 - 1)  # what NumPy takes
 
 

@@ -9,6 +9,7 @@ from rl_qg.settings.keys import (
     FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
+    RATE,
     SEED,
     SHARE,
     Limits,
@@ -31,7 +32,7 @@ class QASettings(Section):
     )
     epochs: float = key(2.0, "passes over the data", POSITIVE)
     max_steps: int = key(-1, "updates; overrides epochs when positive", fault_of_updates)
-    learning_rate: float = key(3e-5, "peak of the schedule", POSITIVE)
+    learning_rate: float = key(3e-5, "peak of the schedule", RATE)
     warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises", FRACTION)
     batch_size: int = key(16, "windows per device", COUNT)
     by_length: bool = key(False, "batches of windows of similar length, so that less is padded")
@@ -71,7 +72,7 @@ class TrainAnswersSettings(Section):
     model: QAModelSettings = key(QAModelSettings(), "the encoder")
     epochs: float = key(3.0, "passes over the data", POSITIVE)
     max_steps: int = key(-1, "updates; overrides epochs when positive", fault_of_updates)
-    learning_rate: float = key(5e-5, "peak of the schedule", POSITIVE)
+    learning_rate: float = key(5e-5, "peak of the schedule", RATE)
     warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises", FRACTION)
     batch_size: int = key(16, "windows per device", COUNT)
     save_steps: int = key(500, "updates between checkpoints", COUNT)
@@ -102,7 +103,7 @@ class TrainKPQASettings(Section):
     )
     epochs: float = key(5.0, "passes over the data", POSITIVE)
     max_steps: int = key(-1, "updates; overrides epochs when positive", fault_of_updates)
-    learning_rate: float = key(5e-5, "peak of the schedule", POSITIVE)
+    learning_rate: float = key(5e-5, "peak of the schedule", RATE)
     warmup_fraction: float = key(0.0, "fraction of the training in which the learning rate rises", FRACTION)
     batch_size: int = key(64, "sentences per device", COUNT)
     save_steps: int = key(500, "updates between checkpoints (keep=best: one after each epoch)", COUNT)
@@ -137,7 +138,7 @@ class TrainSentencesSettings(Section):
     epochs: float = key(30.0, "at most so many passes over the data", POSITIVE)
     patience: int = key(2, "stop after so many epochs that have not lowered the held-out loss", COUNT)
     max_steps: int = key(-1, "updates; overrides epochs when positive", fault_of_updates)
-    learning_rate: float = key(2e-5, "of RAdam, constant", POSITIVE)
+    learning_rate: float = key(2e-5, "of RAdam, constant", RATE)
     warmup_fraction: float = key(0.0, "fraction of the training in which the learning rate rises", FRACTION)
     weight_decay: float = key(0.01, "of RAdam", NOT_NEGATIVE)
     max_grad_norm: float = key(5.0, "longer gradients are cut to this norm", POSITIVE)
@@ -163,7 +164,7 @@ class ReaderTrials(Section):
     count: int = key(0, "trials before each training (10 in lmqg); 0: none, the keys of qa count", NOT_NEGATIVE)
     train: int = key(1000, "questions that a trial trains on, of whole passages", COUNT)
     validation: int = key(500, "questions of other passages that judge it", COUNT)
-    lowest_rate: float = key(1e-6, "of the learning rates, drawn evenly on the logarithmic scale", POSITIVE)
+    lowest_rate: float = key(1e-6, "of the learning rates, drawn evenly on the logarithmic scale", RATE)
     highest_rate: float = key(1e-4, "of the learning rates", POSITIVE)
     epochs: list[int] = key([1, 2, 3, 4, 5], "numbers of passes that are drawn from")
     batch_sizes: list[int] = key([4, 8, 16, 32, 64], "numbers of windows that are drawn from")

@@ -11,6 +11,7 @@ from rl_qg.settings.keys import (
     MISSING,
     NOT_NEGATIVE,
     POSITIVE,
+    RATE,
     SEED,
     SHARE,
     Limits,
@@ -133,7 +134,7 @@ class MiniatureSettings(Section):
     steps: int = key(800, "updates of the generator", COUNT)
     metric_steps: int = key(400, "updates of each reward model and of the reader", COUNT)
     batch_size: int = key(16, "passages per update", COUNT)
-    learning_rate: float = key(2e-3, "peak of the schedule", POSITIVE)
+    learning_rate: float = key(2e-3, "peak of the schedule", RATE)
     hidden_size: int = key(128, "of every model", COUNT)
     layers: int = key(2, "of every model; encoder and decoder each", COUNT)
     vocab_size: int = key(2000, "tokens in the vocabulary", COUNT)
@@ -202,9 +203,9 @@ class CESettings(Section):
     """The cross-entropy stage."""
 
     epochs: float = key(4.0, "passes over the data", NOT_NEGATIVE)
-    learning_rate: float = key(5e-5, "peak of the schedule", POSITIVE)
+    learning_rate: float = key(5e-5, "peak of the schedule", RATE)
     warmup_fraction: float = key(0.05, "fraction of the stage in which the learning rate rises", FRACTION)
-    label_smoothing: float = key(0.0, "0: none", FRACTION)
+    label_smoothing: float = key(0.0, "0: none", Limits(0, 0.99))
     early_stopping_patience: int = key(
         0, "evaluations without a lower validation loss before stages=ce stops; 0: never", NOT_NEGATIVE
     )
@@ -227,7 +228,9 @@ class SelfCriticalOptions(Section):
         "model.task=sets: what a token of a question answers for, the reward of the whole set (whole), what its "
         "question adds to the others (marginal, biased), or what the set gains from it on (to_go, not biased)",
     )
-    reward_scale: float = key(1.0, "factor on the advantage; has an effect with normalise_advantage=none only")
+    reward_scale: float = key(
+        1.0, "factor on the advantage; has an effect with normalise_advantage=none only", POSITIVE
+    )
     normalise_advantage: str = choice(
         NORMALISATIONS,
         "divide advantages by their root mean square over earlier updates (running), by that and the one of the "
@@ -310,7 +313,7 @@ class RewardStage(Section):
     """Length and learning rate of the stage that learns from the reward."""
 
     epochs: float = key(2.0, "passes over the data", NOT_NEGATIVE)
-    learning_rate: float = key(1e-5, "peak of the schedule, which starts anew at this stage", POSITIVE)
+    learning_rate: float = key(1e-5, "peak of the schedule, which starts anew at this stage", RATE)
     warmup_fraction: float = key(0.05, "fraction of the stage in which the learning rate rises", FRACTION)
 
 

@@ -1,6 +1,4 @@
-"""Callbacks of training: rewards that teach nothing or are hacked, updates that are not finite, adaptive β, and early
-stopping.
-"""
+"""Callbacks of training: rewards that teach nothing or are hacked, adaptive β, and early stopping."""
 
 import logging
 import math
@@ -14,53 +12,12 @@ from torch import Tensor
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_callback import ExportableState
 
-from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.trainer_base import gather
+from rl_qg.runtime.trainer_base import stored_state
 from rl_qg.scoring.held_out import DIRECTION, SeriesChange, divergences, improves
 from rl_qg.training.objectives import adapted_coefficient
 
 log = logging.getLogger(__name__)
 DECAY = 0.99  # of the weight of earlier updates in `AdvantageScale`: about the last hundred count
-
-
-class FiniteUpdates(TrainerCallback, ExportableState):
-    """Skips and counts updates whose gradient is not finite: one such update would make all weights NaN.
-
-    fp16 and DeepSpeed have this themselves; their gradients are not visible in a callback.
-    """
-
-    def __init__(self) -> None:
-        self.skipped = 0
-
-    def state(self) -> dict[str, Any]:
-        return {"args": {}, "attributes": {"skipped": self.skipped}}
-
-    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        stored = stored_state(state, self)
-        self.skipped = stored["attributes"]["skipped"] if stored else 0
-
-    def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Delete gradients that are not finite; the optimiser then skips these parameters."""
-        if args.fp16:
-            return
-        gradients = [value.grad for value in kwargs["model"].parameters() if value.grad is not None]
-        if gradients and not math.isfinite(float(gather(torch.nn.utils.get_total_norm(gradients)))):
-            kwargs["optimizer"].zero_grad(set_to_none=True)
-            self.skipped += 1
-            log.warning("step %d: the gradient is not finite; this update is skipped", state.global_step + 1)
-
-    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self.skipped and self.skipped >= state.global_step:
-            raise InputError(
-                f"none of {state.global_step} updates was made, because no gradient was finite; check the model, "
-                "the data and the reward"
-            )
-
-
-def stored_state(state: TrainerState, callback: TrainerCallback) -> dict[str, Any] | None:
-    """The state of a callback in the checkpoint from which a run resumes; None for a run from the start."""
-    stored: Any = state.stateful_callbacks
-    return stored.get(type(callback).__name__) if state.global_step and isinstance(stored, dict) else None
 
 
 class KLCoefficient(TrainerCallback, ExportableState):

@@ -1,6 +1,7 @@
 """The training arguments of `SelfCriticalTrainer`: those of transformers, and those of self-critical training."""
 
 import importlib.util
+import logging
 import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
@@ -20,6 +21,7 @@ from rl_qg.scoring.task_scorers import scorer_of
 from rl_qg.settings import ModelSettings, SelfCriticalOptions, Settings
 from rl_qg.settings.keys import key
 
+log = logging.getLogger(__name__)
 TRACKERS = ("tensorboard", "wandb", "trackio")
 PROJECT = "rl-qg"  # of W&B and trackio
 
@@ -172,6 +174,23 @@ def language_of(settings: Settings) -> str:
         return settings.model.language
     stored = Prompt.stored(settings.model.path)
     return "" if stored is None else stored.language
+
+
+def warn_of_unused(settings: Settings) -> None:
+    """Log which keys are set that have no effect beside the others."""
+    scst, patience = settings.scst, settings.ce.early_stopping_patience
+    unscaled = scst.normalise_advantage != "none" and settings.algorithm not in ("rloo", "grpo")
+    unused = {
+        f"scst.reward_scale={scst.reward_scale:g}": (
+            "scst.normalise_advantage=none",
+            scst.reward_scale != 1 and unscaled,
+        ),
+        f"scst.patience={scst.patience}": ("scst.stop_on", scst.patience != type(scst).patience and not scst.stop_on),
+        f"ce.early_stopping_patience={patience}": ("stages=ce", patience and settings.stages != "ce"),
+    }
+    for key_and_value, (needed, is_unused) in unused.items():
+        if is_unused:
+            log.warning("%s has no effect without %s", key_and_value, needed)
 
 
 def check_stops(settings: Settings) -> None:

@@ -16,8 +16,8 @@ from rl_qg.data.examples import QAExample
 from rl_qg.generation.loading import has_lora, merge_lora
 from rl_qg.runtime.files import append_json_line, cut_json_lines, write_json
 from rl_qg.runtime.run_folder import MEASURES, stop_folder
+from rl_qg.runtime.trainer_base import stored_state
 from rl_qg.scoring.reward_scorer import Reward, signature_of
-from rl_qg.training.callbacks import stored_state
 from rl_qg.training.step_metrics import HeldOutQuestions
 
 METRICS, SAMPLES = "metrics.jsonl", "samples.jsonl"
@@ -112,6 +112,7 @@ def save_model_folder(trainer: Any, folder: Path) -> None:
 
     Adapters are merged into a copy, so the saved model has none, and the model in training stays as it is.
     """
+    trainer.check_learned()
     partial = folder.with_name(folder.name + ".part")
     if trainer.is_world_process_zero():
         shutil.rmtree(partial, ignore_errors=True)

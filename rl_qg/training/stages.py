@@ -179,6 +179,7 @@ def check_training(settings: Settings) -> None:
     check_lora(settings.peft)  # after the arguments, which activate DeepSpeed in the library
     check_repository(settings.training.hub_model)
     config.check_stops(settings)
+    config.warn_of_unused(settings)
     config.check_input(settings)
 
 

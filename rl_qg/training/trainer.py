@@ -37,7 +37,6 @@ from rl_qg.training import objectives
 from rl_qg.training.callbacks import (
     AdvantageScale,
     EqualRewards,
-    FiniteUpdates,
     HackingReport,
     HeldOutStopping,
     KLCoefficient,
@@ -142,9 +141,9 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         # 4. Callbacks.
         self.files = files(self)
         self.kl_coefficient = KLCoefficient(args.kl_coefficient, args.kl_target)
-        self.finite_updates, self.advantage_scale = FiniteUpdates(), AdvantageScale()
+        self.advantage_scale = AdvantageScale()
         self.equal_rewards = EqualRewards(lambda: self.boundary)
-        by_reward = (self.kl_coefficient, self.finite_updates, self.advantage_scale, self.equal_rewards)
+        by_reward = (self.kl_coefficient, self.advantage_scale, self.equal_rewards)
         for callback in (self.files, *by_reward, HackingReport(lambda: self.boundary)):
             self.add_callback(callback)
         if self.schedule is not None:

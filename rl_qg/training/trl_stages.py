@@ -33,7 +33,7 @@ from rl_qg.settings import Settings
 from rl_qg.settings.training import SelfCriticalOptions
 from rl_qg.training import stages
 from rl_qg.training.callbacks import HackingReport, HeldOutStopping
-from rl_qg.training.config import check_input, check_stops, check_tracker, prompt_of, rate_factor
+from rl_qg.training.config import check_input, check_stops, check_tracker, prompt_of, rate_factor, warn_of_unused
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.run_files import replace_folder, save_model_folder
 
@@ -74,6 +74,7 @@ def check_algorithm(settings: Settings) -> None:
         raise InputError(f"algorithm={name}: compares samples, so scst.num_samples must be at least 2")
     settings.check()
     check_stops(settings)
+    warn_of_unused(settings)
     check_input(settings)
 
 

@@ -22,7 +22,6 @@ from rl_qg.generation.prompts import CausalPromptEncoder, positions_of
 from rl_qg.runtime.trainer_base import Resumable
 from rl_qg.scoring.reward_scorer import FailedRewards, RewardScorer, finite_or_none
 from rl_qg.training import objectives
-from rl_qg.training.callbacks import FiniteUpdates
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.run_files import LogFiles
 from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics
@@ -148,10 +147,8 @@ class GeneratorEvaluation(Resumable):
             of_held_out = None if stage.held_out is None else RewardScorer(stage.held_out, "held-out reward")
             self.held_out_questions = HeldOutQuestions(reward_greedy=scorer, held_out=of_held_out)
         self.max_new_tokens = scst.max_new_tokens
-        self.finite_updates = FiniteUpdates()
         self.reference: ReferencePolicy | None = None
         self.add_callback(StageFiles(self, stage))
-        self.add_callback(self.finite_updates)
         for model in (self.model, getattr(self, "ref_model", None)):
             if model is not None:
                 add_position_ids(self.accelerator.unwrap_model(model))

@@ -1,5 +1,6 @@
 """Filters from YAML: their order, kinds and options, and one clear error for invalid ones."""
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import fields
@@ -100,6 +101,8 @@ def test_an_exception_in_a_custom_filter_is_one_error_line() -> None:
             {"question_types": {"max_share": {"what": "all"}}},
             r"max_share=.* must be a number or numbers by name or null",
         ),
+        ({"reward": {"field": "logprob", "min": math.nan}}, r"min=nan must be a number or null"),
+        ({"reward": {"field": "logprob", "min": math.inf}}, r"min=inf must be a number or null"),
         ({"question_types": {"max_share": {"wat": 0.5}}}, r"no question type wat; they are what, .*other"),
         ({"question_types": {"max_share": 0}}, r"max_share=0 is not in \(0, 1\]"),
         ({"question_types": {"shares": {"what": 0.5}}}, r"shares=.* must be above 0 and sum to 1"),

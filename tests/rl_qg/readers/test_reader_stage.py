@@ -18,7 +18,7 @@ from transformers import (
 from rl_qg.data.examples import passage_hash
 from rl_qg.readers.reader import encode, load_model, load_tokenizer, score_predictions
 from rl_qg.readers.train_reader import train_reader
-from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.errors import InputError, NothingLearned
 from rl_qg.runtime.files import read_json, write_json
 from rl_qg.stats.intervals import PassageDraws, mean_interval
 from tests.tiny_models import tiny, tiny_bart
@@ -221,3 +221,11 @@ def test_a_tokenizer_without_offsets_is_refused(distilbert, monkeypatch) -> None
     monkeypatch.setattr(PreTrainedTokenizerFast, "is_fast", property(lambda self: False))
     with pytest.raises(InputError, match="its tokenizer gives no character offsets"):
         load_tokenizer(str(distilbert), max_length=32)
+
+
+def test_a_reader_that_has_learned_nothing_is_not_saved(tmp_path: Path) -> None:
+    output, model = tmp_path / "qa", save_distilbert(tmp_path / "model")
+    for _ in range(2):  # the same command, once more, does not save it either
+        with pytest.raises(NothingLearned, match="no model is saved: lower the learning rate"):
+            run(output, toy_settings(model, learning_rate=1e30, epochs=4))
+        assert not list(output.rglob("qa_metrics.json")) and not (output / "config.json").exists()

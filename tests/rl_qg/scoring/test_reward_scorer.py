@@ -139,6 +139,15 @@ def test_a_reward_of_the_wrong_length_is_refused() -> None:
         RewardScorer(Short())(about(["a", "b", "c"]), ["a", "b", "c"])
 
 
+def test_a_score_that_float32_does_not_hold_is_a_fault() -> None:
+    class Huge(Length):
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            return [1e300 if question == "b" else -3e38 for question in questions]
+
+    batch = RewardScorer(Huge())(about(["a", "b"]), ["a", "b"])
+    assert batch.faults == [None, "the reward is 1e+300"]
+
+
 def test_a_rollout_divides_scores_into_sampled_and_greedy() -> None:
     texts = ["a", "bb", "none", "dddd"]
     examples = [EXAMPLES[0], EXAMPLES[0], EXAMPLES[1], EXAMPLES[1]]

@@ -98,7 +98,10 @@ def test_the_argument_parser_of_transformers_reads_the_trainers_options(tmp_path
         ("scst", {"lambda_max": 1.5, "ce_weight": "rest"}, "scst.lambda_max=1.5 must not be above 1 with"),
         ("scst", {"kl_target": 0.1}, "scst.kl_target=0.1: kl_coefficient, from which it starts"),
         ("scst", {"min_new_tokens": 65}, "scst.min_new_tokens=65 is above max_new_tokens=64"),
-        ("ce", {"learning_rate": -1.0}, "ce.learning_rate=-1.0 must be above 0"),
+        ("ce", {"learning_rate": -1.0}, "ce.learning_rate=-1.0 must be at least 1e-12"),
+        ("qa", {"learning_rate": 1e-300}, "qa.learning_rate=1e-300 must be at least 1e-12"),
+        ("ce", {"label_smoothing": 1.0}, "ce.label_smoothing=1.0 is not in [0, 0.99]"),
+        ("scst", {"reward_scale": -1.0}, "scst.reward_scale=-1.0 must be above 0"),
         ("ce", {"epochs": math.nan}, "ce.epochs=nan is not a finite number"),
         ("training", {"save_steps": -1}, "training.save_steps=-1 must be at least 1"),
         ("model", {"max_source_length": 1}, "model.max_source_length=1 must be at least 16"),
@@ -117,7 +120,7 @@ def test_a_value_out_of_range_is_named_with_its_section(section: str, values: di
 
 
 # Any value is valid, or the section checks it together with another key.
-WITHOUT_LIMITS = {"reward_scale", "max_steps", "doc_stride", "num_samples", "keep"}
+WITHOUT_LIMITS = {"max_steps", "doc_stride", "num_samples", "keep"}
 
 
 def test_every_number_has_limits_and_refuses_what_is_no_number() -> None:

@@ -15,7 +15,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM
 
 from rl_qg.data.splits import Splits
-from rl_qg.runtime.errors import InputError
+from rl_qg.generation.prompts import LanguageCodes
+from rl_qg.runtime.errors import InputError, NothingLearned
+from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.settings import CESettings, ModelSettings, PeftSettings, SCSTSettings, Settings, TrainingSettings
 from rl_qg.training import stages as stage
 from rl_qg.training.config import SelfCriticalConfig
@@ -93,6 +95,37 @@ def test_invalid_settings_are_errors_before_a_model_is_loaded(
 ) -> None:
     with pytest.raises(InputError, match=message):
         train(settings(tmp_path, "no/such/model", **change), splits(), WordReward())
+
+
+def test_keys_without_effect_are_named(tmp_path: Path, start: str, caplog: pytest.LogCaptureFixture) -> None:
+    plain = settings(tmp_path, start)
+    check_training(plain)
+    assert "no effect" not in caplog.text
+    scst = replace(plain.scst, reward_scale=3.0, normalise_advantage="running", patience=5)
+    check_training(replace(plain, scst=scst, ce=replace(plain.ce, early_stopping_patience=2)))
+    assert [record.message for record in caplog.records if "no effect" in record.message] == [
+        "scst.reward_scale=3 has no effect without scst.normalise_advantage=none",
+        "scst.patience=5 has no effect without scst.stop_on",
+        "ce.early_stopping_patience=2 has no effect without stages=ce",
+    ]
+
+
+def test_a_language_without_codes_has_no_effect_and_is_named(start: str, caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer = word_tokenizer(WORDS)
+    assert not LanguageCodes(tokenizer, "xx") and "language=xx has no effect: the model has no" in caplog.text
+
+
+def test_a_model_that_has_learned_nothing_is_not_saved(tmp_path: Path, start: str) -> None:
+    plain = settings(tmp_path, start)
+    for name, ce in {"rate": {"learning_rate": 1e30}, "decay": {"weight_decay": 1e30}}.items():
+        training = replace(plain.training, weight_decay=ce.pop("weight_decay", 0.0))
+        changed = replace(
+            plain, output_dir=str(tmp_path / name), ce=replace(plain.ce, epochs=4, **ce), training=training
+        )
+        for stages in ("both", "ce"):  # the same command, once more, does not save it either
+            with pytest.raises(NothingLearned, match=r"no model is saved: lower the learning rate"):
+                train(replace(changed, stages=stages), splits(), WordReward())
+            assert not (tmp_path / name / "ce").exists() and not (tmp_path / name / TRAINED).exists()
 
 
 def test_a_missing_tracker_is_one_error_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
