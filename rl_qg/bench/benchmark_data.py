@@ -147,7 +147,7 @@ log = logging.getLogger(__name__)
 def write_bench_data(settings: BenchSettings, folder: Path) -> dict[str, Any]:
     """Write all files to a folder and return what `statistics.json` holds."""
     sources = _sources(settings)
-    _check_folder(folder, sources)
+    _check_folder(folder, sources, asdict(settings))
     parts, record = bench_splits(settings)
     with writing(folder, "output_dir", "folder"):
         write_json(folder / STATISTICS, {OWN: False})  # from now on the files are ours, also after a kill
@@ -246,15 +246,24 @@ def _write_split(folder: Path, name: str, examples: list[QAExample]) -> None:
             stream.write(json.dumps(unified_row(example), ensure_ascii=False) + "\n")
 
 
-def _check_folder(folder: Path, sources: dict[Role, Any]) -> None:
-    """Raise `InputError` where files of somebody else, or the input, would be written over."""
+def _check_folder(folder: Path, sources: dict[Role, Any], settings: dict[str, Any]) -> None:
+    """Raise `InputError` where files of somebody else, other splits, or the input would be written over."""
     names = [STATISTICS, "statistics.md", *(f"{role}.{ending}" for role in ROLES for ending in ("json", "jsonl"))]
     outputs = {(folder / name).resolve() for name in names}
     for source in (name for group in sources.values() for name in source_names(group)):
         if Path(source).expanduser().resolve() in outputs:
             raise InputError(f"output_dir={folder}: would write over the input {source}; name another folder")
     present = [path.name for path in outputs if path.exists()]
-    if present and not ((folder / STATISTICS).exists() and OWN in read_json(folder / STATISTICS)):
+    record = read_json(folder / STATISTICS) if (folder / STATISTICS).exists() else {}
+    if present and OWN not in record:
         raise InputError(
             f"output_dir={folder}: {sorted(present)[0]} in it is not of this command; name another folder"
+        )
+    earlier = record.get("settings", settings)
+    if changed := [
+        f"{key}: {earlier.get(key)!r} -> {value!r}" for key, value in settings.items() if earlier.get(key) != value
+    ]:
+        raise InputError(
+            f"output_dir={folder}: holds splits of other settings ({'; '.join(changed)}); name another folder, or "
+            "delete that one"
         )

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from accelerate import PartialState
@@ -18,6 +19,7 @@ from rl_qg.miniatures.in_settings import answers_with_miniature, with_miniatures
 from rl_qg.runtime.files import read_json
 from rl_qg.runtime.processes import from_main, processes
 from rl_qg.runtime.run_folder import (
+    CODE,
     FILE,
     TRAINED,
     check_continuation,
@@ -27,7 +29,7 @@ from rl_qg.runtime.run_folder import (
     update_run_record,
     write_run_record,
 )
-from rl_qg.scoring.metrics import load_reward
+from rl_qg.scoring.metrics import code_files, load_reward
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import DataSettings, Settings
 
@@ -163,12 +165,20 @@ def open_run(settings: Settings, *, reader: bool = True) -> OpenRun:
     del relevant["training"]["stop_after"]  # the run that goes on is the same one
     begun = (folder / FILE).exists()
     stored = read_json(folder / FILE).get(CHOICE) if begun else None  # before the record is written anew
+    code = code_files({"reward": settings.reward, "held_out": settings.held_out})
 
     def read(data: DataSettings) -> Splits:
         return with_choice(settings, load_splits(data), begun, stored)
 
     splits = claim_run(
-        settings, relevant, seed=settings.seed, last_file=TRAINED, unused=unused, read=read, extra=_data_counts
+        settings,
+        relevant,
+        seed=settings.seed,
+        last_file=TRAINED,
+        unused=unused,
+        read=read,
+        extra=_data_counts,
+        code=code,
     )
     training = [*splits.gold, *splits.unlabelled]
     splits = with_unlabelled(settings, splits, state)
@@ -187,18 +197,21 @@ def claim_run(
     unused: Collection[str] = (),
     read: Callable[[DataSettings], Splits] = load_splits,
     extra: Callable[[Splits], Mapping[str, Any]] = lambda splits: {},
+    code: Mapping[str, str] = MappingProxyType({}),
 ) -> Splits:
     """Claim or resume the folder `output_dir`, read the data, and write `run.json`.
 
     A folder with a run of other `relevant` settings is refused; its sections in `unused` may differ. `last_file`
-    exists when training is complete; before, the number of processes must stay the same. `extra`: more for the record.
+    exists when training is complete; before, the number of processes must stay the same. `extra`: more for the record;
+    `code`: SHA-256 of files with rewards, which stay the same as the data do.
     """
     folder, state = Path(settings.output_dir), processes(settings.training.use_cpu)
     begun = check_run_folder(folder, relevant, unused)
     splits = read(settings.data)
     if begun:
         trained = (folder / last_file).exists()
-        check_continuation(folder, splits.hashes, accept=settings.accept_changed_data, trained=trained)
+        hashes = {**splits.hashes, **code}
+        check_continuation(folder, hashes, accept=settings.accept_changed_data, trained=trained)
     state.wait_for_everyone()
     if state.is_main_process:
         claim_run_folder(folder, relevant)
@@ -208,7 +221,7 @@ def claim_run(
             seed=seed,
             data=splits.hashes,
             leakage=splits.leakage,
-            extra=extra(splits),
+            extra={**extra(splits), **({CODE: dict(code)} if code else {})},
         )
         write_run_record(folder, record)
     return splits

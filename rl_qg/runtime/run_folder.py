@@ -91,8 +91,8 @@ def update_run_record(folder: Path, fields: Mapping[str, Any]) -> None:
 
 
 def check_continuation(folder: Path, hashes: Mapping[str, str], *, accept: bool, trained: bool) -> None:
-    """Raise `InputError` where the data of a continued run have changed since its start, unless `accept`, or, until it
-    is `trained`, the number of processes, with which updates, stage boundary and schedules would differ.
+    """Raise `InputError` where the data or the rewards' code of a continued run have changed since its start, unless
+    `accept`, or, until it is `trained`, the number of processes, with which updates and schedules would differ.
     """
     if not (folder / FILE).exists():
         return
@@ -103,7 +103,7 @@ def check_continuation(folder: Path, hashes: Mapping[str, str], *, accept: bool,
             f"{folder}: was begun with {begun} processes, and these are {size}: its updates would differ; start "
             f"{begun} again, or name another output_dir"
         )
-    check_unchanged(record.get("data", {}), hashes, folder, accept=accept)
+    check_unchanged({**record.get("data", {}), **record.get(CODE, {})}, hashes, folder, accept=accept)
 
 
 def git_state(source: Path) -> dict[str, Any]:
@@ -170,6 +170,7 @@ def _without_secrets(command: Sequence[str]) -> list[str]:
 
 
 CONFIG = "config.yaml"
+CODE = "reward_code"  # field of the record: files with rewards that are not of this package
 ACCEPT = "accept_changed_data"  # says how to continue a run, and is not part of its settings
 TRAINED = "trained.json"  # written last: all training stages are complete
 MEASURES = "measures.json"  # in the folder of a stop (`training.stop_after`), written last: it is measured

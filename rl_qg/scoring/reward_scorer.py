@@ -2,9 +2,11 @@
 it without a score.
 """
 
+import inspect
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -18,7 +20,7 @@ from rewards.errors import MetricInputError
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.generate import Reranker
 from rl_qg.runtime.errors import InputError, LocalError
-from rl_qg.runtime.files import append_json_line
+from rl_qg.runtime.files import append_json_line, file_hash
 from rl_qg.runtime.processes import OutOfMemoryRetry, is_out_of_memory
 
 log = logging.getLogger(__name__)
@@ -41,7 +43,11 @@ class Reward(Protocol):
 
 
 def signature_of(reward: Reward) -> str:
-    return str(getattr(reward, "signature", type(reward).__name__))
+    """The reward's own, else its class with a hash of its file: scores by other code are not kept."""
+    name = type(reward).__name__
+    with suppress(TypeError, OSError):  # a class without a file
+        name += f"|code:{file_hash(Path(inspect.getfile(type(reward))))[:8]}"
+    return str(getattr(reward, "signature", name))
 
 
 def direction_of(reward: Reward) -> int:

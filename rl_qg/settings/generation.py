@@ -38,6 +38,13 @@ class AnswersSettings(Section):
     )
     batch_size: int = key(32, "passages", COUNT)
 
+    def conflicts(self) -> Iterator[str]:
+        of_methods = {"extractor": "extractor min_probability", "generator": "generator", "spacy": "spacy_model"}
+        for method, names in of_methods.items():
+            for name in names.split() if method != self.method else ():
+                if (value := getattr(self, name)) != getattr(type(self), name):
+                    yield f"{name}={value} has no effect with method={self.method}: add method={method}"
+
 
 @dataclass
 class GenerateSettings(Section):

@@ -40,6 +40,24 @@ def test_the_second_reward_has_the_options_of_its_settings() -> None:
 
 
 @pytest.mark.slow
+def test_a_run_is_not_continued_with_other_code_of_a_reward(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("rl_qg.commands.runs.with_miniatures", lambda settings, examples, state, **_: settings)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code = tmp_path / "reward_that_changes.py"
+    code.write_text("class Mine:\n    signature = 'mine'\n")
+    base = ["preset=smoke", f"output_dir={tmp_path / 'run'}", "reward._target_=reward_that_changes.Mine"]
+    open_run(compose("pipeline", base))
+    code.write_text("class Mine:\n    signature = 'mine'  # corrected before there was a result\n")
+    open_run(compose("pipeline", base))
+    (tmp_path / "run" / "metrics.jsonl").touch()
+    open_run(compose("pipeline", base))
+    code.write_text("class Mine:\n    signature = 'mine'  # of another kind\n")
+    with pytest.raises(InputError, match=r"reward_that_changes\.py: has changed since .*accept_changed_data=true"):
+        open_run(compose("pipeline", base))
+    open_run(compose("pipeline", [*base, "accept_changed_data=true"]))
+
+
+@pytest.mark.slow
 def test_settings_of_late_stages_may_change_until_they_are_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

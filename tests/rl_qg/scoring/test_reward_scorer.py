@@ -12,7 +12,7 @@ import torch
 
 from rl_qg.data.examples import QAExample
 from rl_qg.runtime.errors import InputError
-from rl_qg.scoring.reward_scorer import RewardScorer, ScoredRollout
+from rl_qg.scoring.reward_scorer import RewardScorer, ScoredRollout, signature_of
 from rl_qg.training.step_metrics import reward_metrics, sample_rows
 from tests.questions import example
 
@@ -137,6 +137,18 @@ def test_a_reward_of_the_wrong_length_is_refused() -> None:
 
     with pytest.raises(InputError, match="returned 1 scores for 3 questions"):
         RewardScorer(Short())(about(["a", "b", "c"]), ["a", "b", "c"])
+
+
+def test_a_reward_without_signature_is_another_one_when_its_code_changes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (file := tmp_path / "mine.py").write_text("class Mine: pass")
+    reward: Any = type("Mine", (), {})()
+    monkeypatch.setattr("inspect.getfile", lambda of: str(file))
+    first = signature_of(reward)
+    file.write_text("class Mine: 'changed'")
+    assert first.startswith("Mine|code:") and signature_of(reward) != first
+    assert signature_of(SimpleNamespace(signature="own")) == "own"  # type: ignore[arg-type]
 
 
 def test_a_score_that_float32_does_not_hold_is_a_fault() -> None:

@@ -91,6 +91,12 @@ def test_the_argument_parser_of_transformers_reads_the_trainers_options(tmp_path
         ("evaluate", {"lengths": [8, 8]}, "evaluate.lengths=[8, 8] must rise, from 1 on"),
         ("robustness", {"batch_size": 0}, "robustness.batch_size=0 must be at least 1"),
         ("correlate", {"folds": 1}, "correlate.folds=1 must be at least 2"),
+        (
+            "answers",
+            {"extractor": "RUN"},
+            "answers.extractor=RUN has no effect with method=rules: add method=extractor",
+        ),
+        ("answers", {"method": "spacy", "min_probability": 0.2}, "answers.min_probability=0.2 has no effect with"),
         ("answers", {"max_per_context": 0}, "answers.max_per_context=0 must be at least 1"),
         ("augment", {"num_samples": -1}, "augment.num_samples=-1 must be at least 0"),
         ("scst", {"num_samples": 1, "baseline": "mean"}, "scst.num_samples=1: baseline=mean needs at least 2"),
