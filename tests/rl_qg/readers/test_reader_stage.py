@@ -15,6 +15,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from rl_qg.commands.compose import compose
 from rl_qg.data.examples import passage_hash
 from rl_qg.readers.reader import encode, load_model, load_tokenizer, score_predictions
 from rl_qg.readers.train_reader import train_reader
@@ -229,3 +230,10 @@ def test_a_reader_that_has_learned_nothing_is_not_saved(tmp_path: Path) -> None:
         with pytest.raises(NothingLearned, match="no model is saved: lower the learning rate"):
             run(output, toy_settings(model, learning_rate=1e30, epochs=4))
         assert not list(output.rglob("qa_metrics.json")) and not (output / "config.json").exists()
+
+
+def test_the_preset_of_distilbert_has_the_published_values() -> None:
+    """The guide "Question answering" of transformers."""
+    chosen = compose("qa", ["preset=distilbert", "data.train=a.json", "data.validation=b.json"]).qa
+    assert (chosen.model.path, chosen.head, chosen.max_length) == ("distilbert-base-uncased", "softmax", 384)
+    assert (chosen.learning_rate, chosen.batch_size, chosen.epochs, chosen.warmup_fraction) == (2e-5, 16, 3, 0)

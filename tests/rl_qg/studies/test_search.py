@@ -269,6 +269,16 @@ def test_the_search_of_the_paper_is_its_24_configurations() -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [  # Ushio et al. 2022, table 7, and footnote 12 with table 8: epochs, rate, batch, accumulated, label smoothing
+        ("bart-base-sentence", (3, 1e-4, 64, 2, 0.15)),
+        ("bart-large-sentence", (8, 5e-5, 32, 16, 0.15)),
+        ("t5-small-sentence", (8, 1e-4, 64, 1, 0.15)),
+        ("t5-base-sentence", (8, 1e-4, 64, 1, 0.15)),
+        ("t5-large-sentence", (6, 5e-5, 16, 4, 0.15)),
+        ("bart-base-answer-free", (4, 1e-4, 32, 8, 0.15)),
+        ("bart-large-answer-free", (4, 5e-5, 32, 4, 0.15)),
+        ("t5-small-answer-free", (7, 1e-4, 64, 4, 0.15)),
+        ("t5-base-answer-free", (8, 1e-4, 16, 4, 0.15)),
+        ("t5-large-answer-free", (7, 5e-5, 16, 4, 0.15)),
         ("bart-base", (7, 1e-4, 32, 8, 0.15)),
         ("bart-large", (4, 5e-5, 32, 4, 0.15)),
         ("t5-small", (9, 1e-4, 64, 1, 0.15)),
@@ -284,5 +294,8 @@ def test_presets_hold_the_published_configurations(name: str, expected: tuple[fl
     sizes = (training.batch_size, training.gradient_accumulation_steps)
     assert (ce.epochs, ce.learning_rate, *sizes, ce.label_smoothing) == expected
     assert (training.rate_schedule, training.max_grad_norm, chosen.stages, chosen.seed) == ("constant", 0, "ce", 1)
-    model = "facebook/bart-base" if name == "unoptimised" else name
+    model = "facebook/bart-base" if name == "unoptimised" else "-".join(name.split("-")[:2])
     assert chosen.model.path.endswith(model)
+    inputs = {"sentence": "sentence_answer", "answer-free": "paragraph_sentence"}
+    assert chosen.model.input == inputs.get("-".join(name.split("-")[2:]), "paragraph_answer")
+    assert (chosen.model.max_source_length, chosen.model.max_target_length) == (512, 34)  # footnote 5
