@@ -1,6 +1,7 @@
 """The page of the owner of a study: how far it is, and pause, expiry and export."""
 
 import io
+import math
 import tempfile
 import zipfile
 from functools import partial
@@ -14,8 +15,10 @@ from rl_qg.rating.protocol import KINDS
 from rl_qg.rating.study.export import export_study, study_status, utc
 from rl_qg.rating.study.records import NotYours
 from rl_qg.runtime.errors import InputError
+from rl_qg.web.requests import address_of
 
 LANGUAGE = "en"  # of this page
+SIGNED_OUT = "signed out"
 SAID = {
     "paused": "No more tasks are given out; whoever has one goes on.",
     "resumed": "Tasks are given out again.",
@@ -33,14 +36,20 @@ def health(visit: Visit) -> Response:
 
 def login(visit: Visit) -> Response:
     cookies, sessions = visit.site.cookies, visit.site.admin
+    if seconds := math.ceil(sessions.attempts.wait(address_of(visit.request.scope))):
+        refused = visit.site.renderer.message("busy", LANGUAGE, 429, seconds=seconds)
+        refused.headers["Retry-After"] = str(seconds)
+        return refused
     if not sessions.opens(visit.form.get("token", "").strip()):
         return visit.site.renderer.page("admin_login", LANGUAGE, 403, fault=True)
-    response = redirect("/admin")
-    cookies.set(response, cookies.admin, sessions.new_cookie(), sessions.seconds)
+    response, cookie = redirect("/admin"), sessions.new_cookie()
+    visit.store.note("signed in", f"by session {sessions.name_of(cookie)}")
+    cookies.set(response, cookies.admin, cookie, sessions.seconds)
     return response
 
 
 def logout(visit: Visit) -> Response:
+    visit.store.note(SIGNED_OUT, _by(visit))
     response = redirect("/admin")
     visit.site.cookies.delete(response, visit.site.cookies.admin)
     return response
@@ -49,7 +58,12 @@ def logout(visit: Visit) -> Response:
 def _cookie(visit: Visit) -> str:
     """The cookie of whoever has signed in; "" for nobody."""
     cookie = visit.request.cookies.get(visit.site.cookies.admin, "")
-    return cookie if visit.site.admin.is_valid(cookie) else ""
+    return cookie if visit.site.admin.name_of(cookie) and not visit.store.is_noted(SIGNED_OUT, _by(visit)) else ""
+
+
+def _by(visit: Visit) -> str:
+    """Whom the log names: the session."""
+    return f"by session {visit.site.admin.name_of(visit.request.cookies.get(visit.site.cookies.admin, ''))}"
 
 
 def show(visit: Visit) -> Response:
@@ -69,18 +83,19 @@ def show(visit: Visit) -> Response:
         open=shown,
         next_expiry=shown[0][1][-5:] + " UTC" if shown else "",
         raters=visit.store.raters(),
+        log=[(utc(at), *entry) for at, *entry in visit.store.log()],
         said=SAID.get(visit.request.query_params.get("said", ""), ""),
     )
 
 
 def pause(visit: Visit, paused: bool = True) -> Response:
-    visit.store.pause(paused)
+    visit.store.pause(paused, _by(visit))
     return redirect(f"/admin?said={'paused' if paused else 'resumed'}")
 
 
 def expire(visit: Visit) -> Response:
     try:
-        ended = visit.store.expire(visit.form.get("assignment", ""))
+        ended = visit.store.expire(visit.form.get("assignment", ""), _by(visit))
     except NotYours:  # no name of an assignment
         ended = False
     return redirect(f"/admin?said={'expired' if ended else 'gone'}")
@@ -92,6 +107,7 @@ def export(visit: Visit) -> Response:
         folder = Path(name) / "ratings"
         try:
             export_study(visit.store, folder)
+            visit.store.note("exported", f"ratings {_by(visit)}")
         except InputError:
             return redirect("/admin?said=empty")
         content = io.BytesIO()

@@ -7,6 +7,7 @@ The log has one line for each request: method, route, status, seconds. It has no
 import hmac
 import logging
 import math
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
@@ -117,26 +118,30 @@ class Cookies:
 
 
 class AdminSessions:
-    """Who has shown the admin token: a cookie that says until when, signed with a key that follows from the token. So
-    another process with the same token knows it too, also after a restart. `seconds`: how long a session lasts.
+    """Who has shown the admin token: a cookie that says until when, and a name of the session, signed with a key that
+    follows from the token. So another process with the same token knows it too, also after a restart. `seconds`: how
+    long a session lasts; `attempts`: those to sign in, of each address.
     """
 
     def __init__(self, token: str, clock: Callable[[], float] = time.time, seconds: int = 8 * 3600) -> None:
         self._key = sha256(b"rl-qg rating admin\n" + token.encode()).digest()
         self._hash, self._clock, self.seconds = sha256(token.encode()).digest(), clock, seconds
+        self.attempts = web.TokenBuckets(rate=0.1, burst=5)
 
     def opens(self, given: str) -> bool:
         """Whether this is the token; takes the same time for all that are wrong."""
         return hmac.compare_digest(sha256(given.encode(errors="replace")).digest(), self._hash)
 
     def new_cookie(self) -> str:
-        until = str(int(self._clock()) + self.seconds)
-        return f"{until}.{self._sign('session', until)}"
+        session = f"{int(self._clock()) + self.seconds}.{secrets.token_hex(4)}"
+        return f"{session}.{self._sign('session', session)}"
 
-    def is_valid(self, cookie: str) -> bool:
-        until, _, signature = cookie.partition(".")
-        known = hmac.compare_digest(signature.encode(errors="replace"), self._sign("session", until).encode())
-        return known and until.isdecimal() and int(until) > self._clock()
+    def name_of(self, cookie: str) -> str:
+        """The name of the session of a cookie; "" where it is forged or over."""
+        session, _, signature = cookie.rpartition(".")
+        until, _, name = session.partition(".")
+        known = hmac.compare_digest(signature.encode(errors="replace"), self._sign("session", session).encode())
+        return name if known and until.isdecimal() and int(until) > self._clock() else ""
 
     def csrf(self, cookie: str) -> str:
         """What the forms of a session send back."""

@@ -21,7 +21,7 @@ from rl_qg.rating.pages import admin, arrival, items
 from rl_qg.rating.pages.security import RequestGate
 from rl_qg.rating.pages.visits import Site
 from rl_qg.rating.plan_files import read_plan
-from rl_qg.rating.study.store import Store, open_store
+from rl_qg.rating.study.store import Store, opened_store
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.web import RateServeSettings
 from rl_qg.web.requests import LOOPBACK, check_secret, read_secrets
@@ -71,8 +71,7 @@ def serve_study(settings: RateServeSettings) -> None:
     token, is_new = admin_token(settings.admin_token)
     if not settings.plan:
         raise InputError("plan: is empty; name the folder of rl-qg rate plan, as plan=plan")
-    store = open_store(settings.study, read_plan(Path(settings.plan).expanduser()))
-    try:
+    with opened_store(settings.study, read_plan(Path(settings.plan).expanduser())) as store:
         if settings.lease_minutes is not None:
             store.lease_s = 60 * settings.lease_minutes
         application = create_app(store, settings, token)
@@ -82,8 +81,6 @@ def serve_study(settings: RateServeSettings) -> None:
         served = configuration(application, settings.trusted_proxies, lifespan="off", closing_seconds=CLOSING_S)
         OrderlyServer(served).run(sockets=[bound])
         log.info("stopped")
-    finally:
-        store.close()
 
 
 def admin_token(path: str, environment: Mapping[str, str] = os.environ) -> tuple[str, bool]:

@@ -225,13 +225,13 @@ class AssignmentTables(StudyTables):
         wanted = [(item.position, name) for item in self._hits[row.hit].items for name in self._criteria]
         return tuple(pair for pair in wanted if pair not in rated)
 
-    def expire(self, assignment_id: str) -> bool:
+    def expire(self, assignment_id: str, by: str = "") -> bool:
         """End a lease now, so that the task is given out again; False: no assignment of this name is open."""
         with self._database.write() as sql:
             number = assignment_number(assignment_id)
             changed = sql.run("UPDATE assignment SET state = 'expired' WHERE id = ? AND state = 'open'", number)
             if changed:
-                self._note(sql, records.EXPIRED, None, number, detail="by hand")
+                self._note(sql, records.EXPIRED, None, number, detail=f"by hand {by}".strip())
             return bool(changed)
 
     def add_feedback(self, assignment_id: str, rater: str, text: str) -> None:

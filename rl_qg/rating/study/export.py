@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ from rl_qg.rating.analysis.quality import pass_rates
 from rl_qg.rating.plan_files import PLAN, StudyPlan
 from rl_qg.rating.protocol import KINDS
 from rl_qg.rating.study.records import NotAllowed
-from rl_qg.rating.study.store import Store, open_store
+from rl_qg.rating.study.store import Store, opened_store
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_json
 from rl_qg.settings.web import RateExportSettings, RateForgetSettings, RateStatusSettings
@@ -51,19 +52,23 @@ def write_export(settings: RateExportSettings) -> None:
     if not settings.output:
         raise InputError("output: is empty; name a folder, as output=ratings")
     folder = Path(settings.output).expanduser()
-    store = open_store(settings.study)
-    try:
-        _check_folder(folder, store)
-        ratings, states = export_study(store, folder)
-        if settings.payments:
-            paid = write_payments(store, Path(settings.payments).expanduser(), folder)
-            log.info("%d raters with their identities: %s", paid, settings.payments)
-    except (PermissionError, NotADirectoryError) as error:
-        raise InputError(f"output={folder}: cannot be written ({error.strerror}); name another place") from None
-    finally:
-        store.close()
+    with opened_store(settings.study) as store:
+        try:
+            _check_folder(folder, store)
+            ratings, states = export_study(store, folder)
+            store.note("exported", ("ratings and identities " if settings.payments else "ratings ") + _user())
+            if settings.payments:
+                paid = write_payments(store, Path(settings.payments).expanduser(), folder)
+                log.info("%d raters with their identities: %s", paid, settings.payments)
+        except (PermissionError, NotADirectoryError) as error:
+            raise InputError(f"output={folder}: cannot be written ({error.strerror}); name another place") from None
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
     log.info("%d ratings of %d assignments (%s)\ndone: %s", ratings, states.total(), counts, folder / RATINGS)
+
+
+def _user() -> str:
+    """Who runs the command, for the owner's log."""
+    return f"by user {os.getuid()} in a shell"
 
 
 def export_study(store: Store, folder: Path) -> tuple[int, Counter[str]]:
@@ -125,20 +130,17 @@ def forget_rater(settings: RateForgetSettings) -> None:
     """Delete one rater's data, or all raters' where they are `expired`, and print how much that was."""
     if bool(settings.rater) == settings.expired:
         raise InputError("rater: name one, as rater=r0007, or say expired=true for all of a study that is over")
-    store = open_store(settings.study)
     try:
-        if not settings.expired:
-            done = store.forget(settings.rater, settings.ratings)
-        elif store.now() < store.retention_until:
-            raise InputError(
-                f"expired: {store.place} keeps its raters until {utc(store.retention_until)}, as its plan says"
-            )
-        else:
-            done = store.forget_all(settings.ratings)
+        with opened_store(settings.study) as store:
+            if not settings.expired:
+                done = store.forget(settings.rater, settings.ratings, _user())
+            elif store.now() < store.retention_until:
+                until = utc(store.retention_until)
+                raise InputError(f"expired: {store.place} keeps its raters until {until}, as its plan says")
+            else:
+                done = store.forget_all(settings.ratings, _user())
     except NotAllowed:
         raise InputError(f"rater={settings.rater}: the study has no such rater; exports name them, as r0007") from None
-    finally:
-        store.close()
     kept = f"; {done['kept_ratings']} ratings stay, under a pseudonym that leads nowhere"
     print(
         f"raters forgotten: {done['raters']}. Deleted: {done['identities']} identities, {done['sessions']} sessions, "
@@ -148,11 +150,8 @@ def forget_rater(settings: RateForgetSettings) -> None:
 
 
 def print_status(settings: RateStatusSettings) -> None:
-    store = open_store(settings.study)
-    try:
+    with opened_store(settings.study) as store:
         status = study_status(store)
-    finally:
-        store.close()
     print(json.dumps(status, ensure_ascii=False, indent=2) if settings.json else status_text(status))
 
 

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,7 +16,7 @@ from rl_qg.rating.plan_files import StudyPlan
 from rl_qg.rating.study.assignments import AssignmentTables
 from rl_qg.rating.study.database import Database, Transaction, open_database
 from rl_qg.rating.study.raters import RaterTables
-from rl_qg.rating.study.records import OPEN, STATES, SUBMITTED, SURPLUS
+from rl_qg.rating.study.records import OPEN, STATES, SUBMITTED, SURPLUS, StoreFailed
 from rl_qg.rating.study.tables import FORMAT, RATER, assignment_name, rater_name, record_of_rater
 from rl_qg.runtime.errors import InputError
 
@@ -164,6 +164,16 @@ def open_store(url: str, plan: StudyPlan | None = None, clock: Callable[[], floa
     except BaseException:
         database.close()
         raise
+
+
+@contextmanager
+def opened_store(url: str, plan: StudyPlan | None = None) -> Iterator[Store]:
+    """A study, for a command: what the database could not do is one line."""
+    try:
+        with closing(open_store(url, plan)) as store:
+            yield store
+    except StoreFailed as error:
+        raise InputError(f"study={error.filename}: {error.strerror}; run the command again") from None
 
 
 def _create(database: Database, plan: StudyPlan, now: float) -> None:

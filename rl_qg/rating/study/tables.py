@@ -57,11 +57,30 @@ class StudyTables:
     def close(self) -> None:
         self._database.close()
 
-    def pause(self, paused: bool = True) -> None:
-        """Give out no more tasks; whoever has one goes on. Or give them out again."""
+    def pause(self, paused: bool = True, by: str = "") -> None:
+        """Give out no more tasks; whoever has one goes on. Or give them out again. `by`: whom the log names."""
         with self._database.write() as sql:
             sql.run("UPDATE study SET paused = ?", int(paused))
-            self._note(sql, "paused" if paused else "resumed")
+            self._note(sql, "paused" if paused else "resumed", detail=by)
+
+    def note(self, kind: str, detail: str) -> None:
+        """Write to the owner's log."""
+        with self._database.write() as sql:
+            self._note(sql, kind, detail=detail)
+
+    def is_noted(self, kind: str, detail: str) -> bool:
+        with self._database.read() as sql:
+            return sql.row("SELECT 1 FROM event WHERE kind = ? AND detail = ?", kind, detail) is not None
+
+    def log(self, most: int = 50) -> list[tuple[float, str, str, str]]:
+        """What the owner did or ought to know, the newest first: when, what, of which rater or assignment, by whom."""
+        with self._database.read() as sql:
+            columns = "at, kind, rater, assignment, detail"
+            rows = sql.rows(f"SELECT {columns} FROM event WHERE rater IS NULL ORDER BY number DESC LIMIT ?", most)
+        return [
+            (at, kind, rater_name(rater) if rater else assignment_name(task) if task else "", detail)
+            for at, kind, rater, task, detail in rows
+        ]
 
     def _note(
         self, sql: Transaction, kind: str, rater: int | None = None, assignment: int | None = None, detail: str = ""

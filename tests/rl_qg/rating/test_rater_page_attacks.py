@@ -16,6 +16,7 @@ from httpx import ASGITransport, AsyncClient
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from rl_qg.commands.cli import run_command
 from rl_qg.rating.pages.security import AdminSessions, hosts_of
 from rl_qg.rating.pages.server import create_app
 from rl_qg.rating.study import database
@@ -220,14 +221,53 @@ def test_cookies_of_the_owner_expire_and_cannot_be_forged() -> None:
     clock = Clock()
     sessions = AdminSessions(ADMIN_TOKEN, clock)
     cookie = sessions.new_cookie()
-    assert sessions.is_valid(cookie) and AdminSessions(ADMIN_TOKEN, clock).is_valid(cookie)
+    assert sessions.name_of(cookie) and AdminSessions(ADMIN_TOKEN, clock).name_of(cookie)
+    assert sessions.name_of(cookie) != sessions.name_of(sessions.new_cookie()), "two in one second"
     until, _, signature = cookie.partition(".")
     for forged in ("", ".", until, f"{int(until) + 9}.{signature}", f"{until}.", f"é.{signature}", cookie + "0"):
-        assert not sessions.is_valid(forged)
-    assert not AdminSessions(ADMIN_TOKEN + "x", clock).is_valid(cookie)
+        assert not sessions.name_of(forged)
+    assert not AdminSessions(ADMIN_TOKEN + "x", clock).name_of(cookie)
     assert not sessions.opens("") and not sessions.opens("é" * 30)
     clock.now += 8 * 3600
-    assert not sessions.is_valid(cookie)
+    assert not sessions.name_of(cookie)
+
+
+def test_signing_out_ends_the_session_on_the_server(store: Store) -> None:
+    owner = RaterClient(store).get("/admin").post("/admin/login", token=ADMIN_TOKEN)
+    (stolen,) = [cookie for cookie in owner.client.cookies.jar if cookie.name == "rating-admin"]
+    thief = RaterClient(store)
+    thief.client.cookies.set("rating-admin", str(stolen.value))
+    assert "Study mill" in thief.get("/admin").text
+    owner.post("/admin/logout")
+    assert "Study mill" not in thief.get("/admin").text, "also in another process: it is in the database"
+    thief.client.post("/admin/pause", data={"csrf": AdminSessions(ADMIN_TOKEN).csrf(str(stolen.value))})
+    assert not store.is_paused()
+    assert "Study mill" in owner.get("/admin").post("/admin/login", token=ADMIN_TOKEN).text
+
+
+def test_wrong_tokens_are_slowed_whatever_the_rates_are(store: Store) -> None:
+    owner = RaterClient(store, settings_of(rate=None, address_rate=None)).get("/admin")
+    statuses = [owner.post("/admin/login", token=f"{ADMIN_TOKEN}{number}").status for number in range(7)]
+    assert statuses == [403] * 5 + [429] * 2 and int(owner.page.headers["retry-after"]) in range(1, 11)
+    assert owner.post("/admin/login", token=ADMIN_TOKEN).status == 429
+
+
+def test_the_log_says_who_signed_in_exported_paused_and_forgot(store: Store, tmp_path: Path) -> None:
+    RaterClient(store).begin().rate_all()
+    RaterClient(store).begin()
+    owner = RaterClient(store).get("/admin").post("/admin/login", token=ADMIN_TOKEN)
+    for name in ("pause", "resume", "export"):
+        owner.client.post(f"/admin/{name}", data={"csrf": owner.csrf})
+    owner.post("/admin/expire", assignment="a00001")
+    export_to = [f"study={store.place}", f"output={tmp_path}/out", f"payments={tmp_path}/paid.csv"]
+    run_command("rate", ["export", *export_to])
+    run_command("rate", ["forget", f"study={store.place}", "rater=r0002"])
+    kinds = [kind for _, kind, _, _ in reversed(store.log())]
+    assert kinds == ["signed in", "paused", "resumed", "exported", "expired", "exported", "forgot"]
+    owner.get("/admin")
+    assert "ratings and identities by user" in owner.text and "r0002 by user" in owner.text
+    name = AdminSessions(ADMIN_TOKEN).name_of(str(owner.client.cookies["rating-admin"]))
+    assert f"paused by session {name}" in owner.text and f"a00001 by hand by session {name}" in owner.text
 
 
 # --- A database that fails ---

@@ -207,6 +207,14 @@ def test_the_command_forgets_one_rater_and_says_how_much(file: Path, capsys: pyt
         assert "\n" not in str(error.value)
 
 
+def test_a_locked_database_is_one_line_of_a_command(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "WAIT_S", 0.1)
+    store = open_store(str(file), small_plan())
+    store.new_rater()
+    with store._database.write(), pytest.raises(InputError, match=r"study\.db: others hold the database for too long"):
+        run_command("rate", ["forget", f"study={file}", "rater=r0001"])
+
+
 def test_all_are_forgotten_once_the_time_of_the_study_is_over(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long_ago = Clock(1_169_280_000)  # 2007-01-20
     store = open_store(str(file), small_plan(), long_ago)
