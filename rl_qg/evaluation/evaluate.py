@@ -186,6 +186,8 @@ def _rows(
     empty: list[MetricRow] = []
     joined: Counter[str] = Counter()
     unjoined = ""
+    if gold is not None:
+        gold.used.clear()
     for row in ProgressBar(source, desc="read", unit="row", leave=False, delay=2):
         context = source.value(row, "context")
         kept = None if context is None else contexts.setdefault(context, context)
@@ -210,7 +212,8 @@ def _rows(
             f"{unjoined}: no question in {gold} is about its passage and answer ({joined['']:,} of {len(rows):,} rows "
             "have none there); give the file they were made from, or leave references= and what needs it out"
         )
-    return rows, empty, {"references_by": dict(joined)} if joined else {}
+    unused = {"references_unused": gold.unused} if gold is not None and gold.unused else {}
+    return rows, empty, {"references_by": dict(joined), **unused} if joined else {}
 
 
 def _single(
@@ -254,6 +257,11 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
     for name, count in record["counts"].items():
         joined = ", ".join(f"{number:,} by {how}" for how, number in count.get("references_by", {}).items())
         how = f"; references joined: {joined}" if joined else ""
+        how += (
+            f"; {count['references_unused']:,} human questions without any here"
+            if "references_unused" in count
+            else ""
+        )
         facts.append(f"{name}: {count['questions']:,} questions on {count['passages']:,} passages{how}.")
     facts.append(NOTES["brackets"].format(**settings))
     if settings["language"] not in (OTHER, *TYPE_TABLES):

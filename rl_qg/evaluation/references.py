@@ -69,6 +69,7 @@ class GoldQuestions(HumanSources):
         self._by_id: defaultdict[str, set[tuple[str, str, frozenset[str]]]] = defaultdict(set)
         self._by_answer: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
         self._by_passage: defaultdict[str, list[str]] = defaultdict(list)
+        self.used: set[tuple[str, str]] = set()  # passage and question of what was joined
         for record in self.records():
             question = record.question.strip()
             if not question or record.unusable == IMPOSSIBLE:
@@ -87,9 +88,16 @@ class GoldQuestions(HumanSources):
     def passages(self) -> int:
         return len(self._by_passage)
 
+    @property
+    def unused(self) -> int:
+        """How many questions were not joined."""
+        return len({(key, text) for key, texts in self._by_passage.items() for text in texts} - self.used)
+
     def of_passage(self, context: str) -> tuple[str, ...]:
         """All human questions about a passage; one that people asked of several answers is there as often."""
-        return tuple(self._by_passage.get(passage_hash(context), ()))
+        questions = self._by_passage.get(passage := passage_hash(context), ())
+        self.used.update((passage, question) for question in questions)
+        return tuple(questions)
 
     def find(self, example_id: object, context: str | None, answer: str | None) -> tuple[tuple[str, ...], str]:
         """The references of a question and how they were joined: `BY_ID`, `BY_ANSWER`, or no references and ""."""
@@ -98,8 +106,10 @@ class GoldQuestions(HumanSources):
         same_id = self._by_id.get("" if example_id is None else str(example_id), set())
         for question, of_passage, answers in same_id if len(same_id) == 1 else ():
             if passage in (None, of_passage) and (not answer or answer in answers):  # as far as they are known
+                self.used.add((of_passage, question))
                 return (question,), BY_ID
         questions = self._by_answer.get((passage, answer)) if passage and answer else None
+        self.used.update((passage or "", question) for question in questions or ())
         return (tuple(questions), BY_ANSWER) if questions else ((), "")
 
 

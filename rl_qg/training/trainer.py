@@ -30,6 +30,7 @@ from rl_qg.generation.logprobs import about_labels, shift_right, token_logprobs
 from rl_qg.generation.prompts import PromptEncoder, add_highlight
 from rl_qg.generation.sharing import share_encoder_pass
 from rl_qg.generation.tasks import QUESTION
+from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import OutOfMemoryRetry
 from rl_qg.runtime.trainer_base import Resumable
 from rl_qg.scoring.reward_scorer import FailedRewards, Reward, ScoredRollout
@@ -160,12 +161,16 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
 
     def row_schedule(self) -> RowSchedule:
         """The rows of every update. Without a schedule the library reads the examples in its own order."""
-        args = self.args
+        args, rows = self.args, self.gold_examples + len(self.unlabelled)
+        size = self._train_batch_size * args.gradient_accumulation_steps * self.accelerator.num_processes
+        if size > rows:
+            fault = f"training.batch_size: an update takes {size} examples, and there are {rows}"
+            raise InputError(f"{fault}; lower training.batch_size")
         return RowSchedule(
             gold=self.gold_examples,
             unlabelled=len(self.unlabelled),
             share=self.unlabelled_share,
-            update_size=self._train_batch_size * args.gradient_accumulation_steps * self.accelerator.num_processes,
+            update_size=size,
             ce_epochs=args.ce_epochs,
             scst_epochs=args.scst_epochs,
             max_steps=args.max_steps,

@@ -121,6 +121,16 @@ def test_evaluation_against_joined_questions(tmp_path: Path) -> None:
     assert "references joined: 1 by id, 1 by passage and answer" in text
 
 
+def test_human_questions_without_a_prediction_are_counted(tmp_path: Path) -> None:
+    gold = write_lines(tmp_path / "gold.jsonl", [record(name, f"Who wrote {name}?", "It") for name in "abcdefg"])
+    rows = [{"id": "b", "question": "Who wrote b?", "answer": "It"}]
+    settings = EvaluateSettings(predictions=questions(tmp_path, *rows), references=str(gold), resamples=20)
+    counts = evaluate({"shared": SharedWords()}, settings, tmp_path / "out")["counts"]["questions"]
+    assert counts == {"questions": 1, "passages": 1, "references_by": {"id": 1}, "references_unused": 6}
+    text = (tmp_path / "out" / "evaluate.txt").read_text(encoding="utf-8")
+    assert "references joined: 1 by id; 6 human questions without any here" in text
+
+
 def test_a_row_without_a_human_question_is_named_with_their_number(tmp_path: Path) -> None:
     gold = write_lines(tmp_path / "gold.jsonl", [record("a", "Who wrote Faust?")])
     rows = [{"id": "a", "question": "q"}, {"question": "q", "answer": "It"}, {"question": "q", "answer": "long"}]
