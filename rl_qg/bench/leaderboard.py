@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rl_qg.evaluation.predictions import CORPUS, MEAN
 from rl_qg.pages.results import Page, Table, as_csv, as_text, estimate_text, p_text, write_results
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_json
+from rl_qg.runtime.files import atomic_writer, read_json, read_yaml
 from rl_qg.runtime.run_folder import CONFIG
 from rl_qg.scoring.kept_scores import FILE, ScoreDraws, paired_difference, read_draws
 from rl_qg.stats.intervals import add_holm
@@ -136,7 +134,7 @@ def _scores(name: str | None, path: Path, record: Mapping[str, Any]) -> Iterator
 def _of_run(name: str | None, path: Path, record: Mapping[str, Any]) -> Iterator[ModelScore]:
     """Of a training run: its generators, on the passages that it held out. It keeps no draws."""
     config = path.parent / CONFIG
-    settings = yaml.safe_load(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    settings = read_yaml(config) if config.is_file() else {}
     sources = (settings.get("data") or {}).get("validation")
     paths = sources if isinstance(sources, list) else [sources] if sources else []
     data = name or _data_name(dict.fromkeys(map(str, paths), "")) or path.parent.name

@@ -22,7 +22,7 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.modeling_outputs import BaseModelOutput
 
-from rl_qg.generation.decoding import COMPACT_BELOW, SpecialTokens
+from rl_qg.generation.decoding import COMPACT_BELOW, SpecialTokens, within_positions
 
 GROWTH = 16  # steps for which memory is allocated at once
 
@@ -58,6 +58,7 @@ def beam_search(
     """
     special = SpecialTokens.of(model)
     starts = special.starts(starts, encoder_states)
+    max_new_tokens = within_positions(model, max_new_tokens, starts, encoder_states)
     search = _Search(starts[:, -1], beams, max_new_tokens, special)
     cache = EncoderDecoderCache(Cache(layer_class_to_replicate=_BeamTokens), DynamicCache())
     states, mask = encoder_states, attention_mask[:, None, None].bool()

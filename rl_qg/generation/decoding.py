@@ -7,8 +7,10 @@ and a resumed run draws the same questions.
 """
 
 import hashlib
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from rl_qg.generation.logprobs import token_logprobs
 from rl_qg.generation.sharing import is_sharing, sharing_passages
 
+log = logging.getLogger(__name__)
 COMPACT_BELOW = 0.75  # ended rows are removed from the batch when at most this fraction of its rows is open
 
 
@@ -166,8 +169,33 @@ def decode(
     questions; by default the start token. Neither the rules nor the log-probabilities count these tokens (of the
     rules' history, the last stands for the start token).
     """
+    rules = replace(rules, max_new_tokens=within_positions(model, rules.max_new_tokens, starts, encoder_states))
     with sharing_passages(model):
         return _decode(model, encoder_states, attention_mask, rules, draws, greedy, logprobs, compact, starts)
+
+
+def within_positions(
+    model: PreTrainedModel, length: int, starts: Tensor | None = None, read: Tensor | None = None
+) -> int:
+    """`length`, or as many tokens as the decoder has positions for: beside `starts` (b, p), as in `decode`, and in a
+    model of one sequence beside what it has `read` (b, s, …).
+    """
+    config = model.config
+    limit = getattr(getattr(config, "decoder", config), "max_position_embeddings", None)  # of a pair the second one's
+    taken = 0 if starts is None else starts.shape[1] - 1
+    if read is not None and (not config.is_encoder_decoder or getattr(config, "one_sequence", False)):
+        taken += read.shape[1]
+    if limit is None or length <= limit - taken:
+        return length
+    return _cut(length, max(1, limit - taken))
+
+
+@cache
+def _cut(length: int, limit: int) -> int:
+    log.warning(
+        "texts of up to %d tokens are asked for, and the model can write %d: longer ones are cut", length, limit
+    )
+    return limit
 
 
 def _decode(

@@ -18,7 +18,15 @@ from transformers.modeling_outputs import BaseModelOutput
 from rewards.arithmetic import STEP, can_pack, pack, warn_if_slow
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.beam_search import beam_search
-from rl_qg.generation.decoding import DecodingRules, Rollout, SpecialTokens, choose_tokens, decode, uniform_draws
+from rl_qg.generation.decoding import (
+    DecodingRules,
+    Rollout,
+    SpecialTokens,
+    choose_tokens,
+    decode,
+    uniform_draws,
+    within_positions,
+)
 from rl_qg.generation.loading import load_generator
 from rl_qg.generation.logprobs import about_labels, shift_right, token_logprobs
 from rl_qg.generation.prompts import CausalPromptEncoder, Prompt, PromptEncoder, add_highlight, positions_of
@@ -266,6 +274,7 @@ class EncoderDecoder(Decoder):
 
     def generate(self, rows: Tensors, **options: Any) -> Tensor:
         starts, encoded = rows["starts"], BaseModelOutput(last_hidden_state=rows["states"])
+        options["max_new_tokens"] = within_positions(self.model, options["max_new_tokens"], starts, rows["states"])
         begun = {"decoder_input_ids": starts, "decoder_start_token_id": starts[:, 0].tolist()}
         tokens = self.model.generate(encoder_outputs=encoded, attention_mask=rows["mask"], **begun, **options)
         return tokens[:, starts.shape[1] :]
@@ -289,6 +298,7 @@ class CausalDecoder(Decoder):
         return batch
 
     def generate(self, rows: Tensors, **options: Any) -> Tensor:
+        options["max_new_tokens"] = within_positions(self.model, options["max_new_tokens"], read=rows["input_ids"])
         return self.model.generate(**rows, **options)[:, rows["input_ids"].shape[1] :]
 
     def logits(self, rows: Tensors, tokens: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from rl_qg.data.examples import Answer, QAExample, answer_place, as_example, sentence_of
+from rl_qg.generation.decoding import within_positions
 from rl_qg.generation.published import MARK, OWN, Format, format_of, published_prompt
 from rl_qg.generation.tasks import (
     PREFIXES,
@@ -241,6 +242,8 @@ class Prompt:
         one_sequence = not model.config.is_encoder_decoder or getattr(model.config, "one_sequence", False)
         if limit is not None and one_sequence:
             limit -= min(self.max_target_length, limit // 2)  # the question follows
+        elif (longest := within_positions(model, self.max_target_length)) < self.max_target_length:
+            return replace(self, max_target_length=longest).fitting(model)
         if limit is None or self.max_source_length <= limit:
             return self
         if limit < SHORTEST:

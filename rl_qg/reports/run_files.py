@@ -11,7 +11,7 @@ import yaml
 
 from rl_qg.pages.plots import ReportedMean
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import packaged_yaml, read_json, read_json_lines
+from rl_qg.runtime.files import packaged_yaml, read_json, read_json_lines, read_yaml
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.scoring.held_out import DIRECTION, FEWEST, SeriesChange, divergences, diverges, rises
 
@@ -235,12 +235,8 @@ def _json_object(path: Path) -> JsonObject:
 def _config(path: Path) -> str:
     if not path.exists():
         return ""
-    try:
-        text = path.read_text(encoding="utf-8")
-        yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: not readable as YAML: {str(error).splitlines()[0]}; write it again") from None
-    return text
+    read_yaml(path)
+    return path.read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,17 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}: malformed JSON at line {error.lineno}, column {error.colno}: {error.msg}") from None
 
 
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The keys of a YAML file; `InputError` where it is not readable or holds none."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: not readable as YAML: {str(error).splitlines()[0]}; write it again") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected keys, got {type(content).__name__}; write it again")
+    return content
+
+
 def packaged_yaml(module: str, name: str) -> Any:
     text = Path(module).with_name(name).read_text(encoding="utf-8")
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -138,11 +149,14 @@ def cut_json_lines(path: Path, last_step: int) -> None:
     if not path.exists():
         return
     kept = []
-    for line in path.read_bytes().split(b"\n"):  # not at other line separators, which texts may contain
+    lines = path.read_bytes().split(b"\n")  # not at other line separators, which texts may contain
+    for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line.decode())
         except ValueError:
             break  # incomplete, perhaps cut within a character; the lines before it are complete
+        if not isinstance(record, dict) or type(record.get("step")) is not int:
+            raise InputError(f"{path}: line {number}: is no object with a step; delete the line")
         if record["step"] <= last_step:
             kept.append(line.decode())
     with atomic_writer(path) as stream:

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, check_unchanged, read_json, write_json, writing
+from rl_qg.runtime.files import atomic_writer, check_unchanged, read_json, read_yaml, write_json, writing
 
 log = logging.getLogger(__name__)
 FILE = "run.json"
@@ -172,6 +172,7 @@ def _without_secrets(command: Sequence[str]) -> list[str]:
 CONFIG = "config.yaml"
 CODE = "reward_code"  # field of the record: files with rewards that are not of this package
 ACCEPT = "accept_changed_data"  # says how to continue a run, and is not part of its settings
+MODELS = ("ce", "scst")  # folders
 TRAINED = "trained.json"  # written last: all training stages are complete
 MEASURES = "measures.json"  # in the folder of a stop (`training.stop_after`), written last: it is measured
 
@@ -209,7 +210,10 @@ def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collecti
         raise InputError(
             f"output_dir={folder}: not empty and not a run folder; name another, or empty it if you need none of it"
         )
-    earlier = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
+    for name in MODELS:
+        if (folder / name).is_file():
+            raise InputError(f"{folder / name}: is a file where the run has a folder; move it, or name another folder")
+    earlier = read_yaml(folder / CONFIG)
     now = json.loads(json.dumps(dict(settings)))
     changed = [
         f"{key}: {old!r} -> {new!r}"

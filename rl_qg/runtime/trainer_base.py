@@ -88,7 +88,8 @@ def delete_all_but(folder: Path, limit: int, *, best: Path | None) -> None:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted((path for path in folder.glob("checkpoint-*") if NAME.fullmatch(path.name)), key=_step, reverse=True)
+    folders = (path for path in folder.glob("checkpoint-*") if NAME.fullmatch(path.name) and path.is_dir())
+    return sorted(folders, key=_step, reverse=True)
 
 
 def _step(checkpoint: Path) -> int:

@@ -9,6 +9,7 @@ import torch
 
 from rl_qg.generation import generator as generator_module
 from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.generation.prompts import Prompt
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 from rl_qg.settings import GenerateSettings
@@ -49,6 +50,26 @@ def test_the_library_gives_the_same_greedy_questions(model: str) -> None:
         for engine in ("own", "library")
     )
     assert own == library and any(own)
+
+
+@pytest.mark.parametrize("engine", ["own", "library"])
+def test_texts_end_where_the_decoder_has_no_more_positions(
+    engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokenizer = word_tokenizer(WORDS)
+    model = tiny_bart(len(tokenizer))
+    positions = model.config.max_position_embeddings
+    with torch.no_grad():
+        model.final_logits_bias[:, model.config.eos_token_id] = -1e4  # no text ends by itself
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    generator = CandidateGenerator(tmp_path, device=torch.device("cpu"), engine=engine)
+    found = generator.candidates(data()[:1], 2, max_new_tokens=positions + 9, top_p=None, temperature=1.0)
+    found += generator.candidates(data()[:1], 2, max_new_tokens=positions + 9, top_p=0.9, temperature=1.0)
+    generator.greedy(data()[:1], max_new_tokens=positions + 9)
+    assert {candidate.tokens for group in found for candidate in group} == {positions}
+    prompt = Prompt(max_source_length=16, max_target_length=positions + 9)
+    assert prompt.fitting(model).max_target_length == positions
 
 
 def test_the_note_names_only_an_engine_that_is_not_the_default(model: str, tmp_path: Path) -> None:

@@ -62,6 +62,15 @@ def test_only_checkpoints_older_than_the_limit_of_complete_ones_are_deleted(tmp_
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
 
 
+def test_a_file_with_the_name_of_a_checkpoint_is_left_alone(tmp_path: Path) -> None:
+    checkpoint(tmp_path, 8)
+    (tmp_path / "checkpoint-7").write_text("mine")
+    delete_all_but(tmp_path, 1, best=None)
+    assert names(tmp_path) == ["checkpoint-7", "checkpoint-8"]
+    (tmp_path / "checkpoint-9").write_text("mine")
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-8")
+
+
 def test_nothing_is_deleted_without_a_complete_checkpoint(tmp_path: Path) -> None:
     for step in (2, 4):
         checkpoint(tmp_path, step, complete=False)

@@ -70,3 +70,10 @@ def test_other_unicode_line_separators_do_not_split_a_record(tmp_path: Path) -> 
         append_json_line(path, record)
     cut_json_lines(path, 4)
     assert [record for _, record in read_json_lines(path)] == records[:4]
+
+
+@pytest.mark.parametrize("line", ["[1]", "1", "{}", '{"step": "1"}'])
+def test_a_line_without_a_step_is_named(tmp_path: Path, line: str) -> None:
+    (path := tmp_path / "metrics.jsonl").write_text(f'{{"step": 1}}\n{line}\n')
+    with pytest.raises(InputError, match=r"metrics\.jsonl: line 2: is no object with a step; delete the line"):
+        cut_json_lines(path, 2)

@@ -38,6 +38,19 @@ def test_a_run_folder_is_claimed_continued_or_refused(tmp_path: Path) -> None:
     assert json.loads(json.dumps(settings)) == settings
 
 
+def test_what_a_broken_file_of_a_run_folder_says(tmp_path: Path) -> None:
+    claim_run_folder(tmp_path, {"a": 1})
+    (tmp_path / "scst").write_text("mine")
+    with pytest.raises(InputError, match=r"scst: is a file where the run has a folder; move it"):
+        check_run_folder(tmp_path, {"a": 1})
+    (tmp_path / "scst").unlink()
+    (tmp_path / "metrics.jsonl").touch()
+    for text, fault in (("a: [", "not readable as YAML: while parsing"), ("- 1", "expected keys, got list")):
+        (tmp_path / "config.yaml").write_text(text)
+        with pytest.raises(InputError, match=rf"config\.yaml: {fault}.*; write it again"):
+            check_run_folder(tmp_path, {"a": 1})
+
+
 def test_keys_of_earlier_versions_do_not_make_another_run(tmp_path: Path) -> None:
     now = {"reward": {"variant": "official"}}
     for layers, known in (("all", True), ("last", False)):
