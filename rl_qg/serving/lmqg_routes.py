@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.security import HTTPBearer
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from rl_qg.asking.pairs import AskRequest, QAPairs
-from rl_qg.serving.messages import TEXT, GivenAnswer, Text, Warned
+from rl_qg.serving.messages import TEXT, GivenAnswer, Text, Warned, usable
 from rl_qg.serving.problems import problem_responses, wrong_field
 from rl_qg.serving.requests import check_text, given_answers, until_client_leaves
 from rl_qg.serving.service import AskingService
@@ -32,6 +32,15 @@ WAYS_OF_TYPE = {
 }
 
 
+def _all_usable(given: str | list[str] | None) -> str | list[str] | None:
+    for text in [given] if isinstance(given, str) else given or []:
+        usable(text)
+    return given
+
+
+Highlights = Annotated[str | list[str] | None, AfterValidator(_all_usable)]
+
+
 class GenerationRequest(BaseModel):
     """The fields of lmqg; others are ignored."""
 
@@ -39,7 +48,7 @@ class GenerationRequest(BaseModel):
     input_text: Text
     language: str = Field(default="en", description="a code, or the English name")
     qag_type: Literal["End2End", "Multitask", "Pipeline"] | None = Field(default=None, description="null: Multitask")
-    highlight: str | list[str] | None = Field(default=None, description="the answer, or answers, to ask about")
+    highlight: Highlights = Field(default=None, description="the answer, or answers, to ask about")
     split: Literal["paragraph", "sentence"] | None = "paragraph"
     model: str | None = Field(default=None, description="no effect")
     num_beams: Annotated[int, Field(ge=1)] | None = Field(default=4, description="no effect")

@@ -17,17 +17,21 @@ PAIR: dict[str, Any] = {
 }
 
 
-def _usable(text: str) -> str:
+def usable(text: str) -> str:
     if "\0" in text:
         raise ValueError("has a NUL character; remove it")
     if not is_unicode(text):
         raise ValueError("has half of a surrogate pair, which is no character; remove it")
+    return text
+
+
+def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("is blank")
     return text
 
 
-Text = Annotated[str, AfterValidator(_usable)]
+Text = Annotated[str, AfterValidator(usable), AfterValidator(_not_blank)]
 Way = Literal["pipeline", "multitask", "end2end"]
 Warned = Annotated[
     str, Field(description="of a model that knows only the embedded corpus, for people; empty for another model")

@@ -1,5 +1,6 @@
 """The address that clients of lmqg call."""
 
+import json
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -12,6 +13,7 @@ from rl_qg.serving.lmqg_routes import novelty
 from tests.rl_qg.serving.clients import TEXT, is_problem, run, serving
 from tests.rl_qg.serving.fake_model import FakeModel
 
+JSON = {"Content-Type": "application/json"}
 TWO = "Ada wrote it in London. Charles built it in Paris."
 
 
@@ -22,7 +24,7 @@ def ask(body: dict[str, Any], *, ways: tuple[str, ...] = ("pipeline",), status: 
 
     async def test() -> None:
         async with serving(model) as (client, _):
-            answer = await client.post("/question_generation", json=body)
+            answer = await client.post("/question_generation", content=json.dumps(body), headers=JSON)
             found.append(answer.json() if status == 200 else is_problem(answer, status))
 
     run(test)
@@ -87,6 +89,8 @@ def test_sentences_are_passages_of_their_own_where_the_split_is_by_sentence() ->
     [
         ({}, "input_text: is missing"),
         ({"input_text": TEXT, "highlight": "Rome"}, "highlight: is not in the text, letter by letter"),
+        ({"input_text": TEXT, "highlight": "\0"}, "highlight: has a NUL character; remove it"),
+        ({"input_text": TEXT, "highlight": ["London", "\ud800"]}, "highlight: has half of a surrogate pair"),
         ({"input_text": TEXT, "language": "Klingonisch"}, "language: is no code"),
         ({"input_text": TEXT, "qag_type": "End2End"}, "qag_type: this model cannot End2End"),
         ({"input_text": TEXT, "qag_type": "Other"}, "qag_type: input should be"),
