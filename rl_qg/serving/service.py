@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from threading import Condition, Event, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -232,13 +233,20 @@ class AskingService:
 
     @property
     def name(self) -> str:
-        """Of the model; "" before it is loaded."""
-        return self._model.name if self._model else ""
+        """Of the model, for clients: `settings.name`, else that of its folder; "" before it is loaded."""
+        if self._model is None or self.settings.name:
+            return self.settings.name if self._model else ""
+        folder = Path(self._model.name).expanduser()
+        return folder.resolve().name if folder.is_dir() else self._model.name
+
+    def _public(self, text: str) -> str:
+        """A text for clients, which do not learn where the model lies on this machine."""
+        return text.replace(self._model.name, self.name) if self._model and self._model.name else text
 
     @property
     def warning(self) -> str:
         """What to know of a model that was trained on the embedded corpus; "" for others, and before it is loaded."""
-        return self._model.warning if self._model else ""
+        return self._public(self._model.warning) if self._model else ""
 
     @property
     def ways(self) -> tuple[str, ...]:
@@ -295,7 +303,7 @@ class AskingService:
                 self._model.check(request)
                 check_text(self._model.name, request.text, "the text")
         except InputError as error:
-            raise ProblemError(422, str(error)) from None
+            raise ProblemError(422, self._public(str(error))) from None
 
     async def answers(self, text: str, number: int | None, language: str) -> list[AnswerSpan]:
         self._check(AskRequest(text, number=number, language=language))
@@ -387,7 +395,7 @@ class AskingService:
                 log.error("out of memory", extra={"fields": {"error": str(error)}})
                 told = unavailable("memory ran out; ask about a shorter text, or again later", MEMORY_SECONDS)
             elif isinstance(error, InputError):
-                told = ProblemError(422, str(error))
+                told = ProblemError(422, self._public(str(error)))
             jobs[0].future.set_exception(told)
             return
         seconds = time.monotonic() - begun

@@ -225,6 +225,7 @@ class ServeSettings(Section):
     host: str = key("127.0.0.1", "address to listen on; 0.0.0.0: all of this machine (then set api_keys)")
     port: int = key(8000, "0: any free one, which the first line names", Limits(0, 65535))
     model: AskModelSettings = key(AskModelSettings(), "the generator that asks")
+    name: str = key("", "of the model, for clients; empty: that of its folder, without the path, or on the Hub")
     reader: str = key("", "an extractive reader that has to find each answer; empty: not checked")
     extractor: str = key("", "the output folder of train-answers, which proposes answers; empty: rules")
     rerank: Any = key(None, "the metric, as an entry of metrics=[…], that orders the pairs; null: their score")

@@ -44,6 +44,7 @@ class FakeModel:
     name = "fake"
     warning = ""
     explains: str | None = None
+    refused = "this text is refused; give another"
 
     def __init__(
         self, seconds: float = 0.0, *, largest: int | None = None, ways: tuple[str, ...] = ("pipeline",)
@@ -79,7 +80,7 @@ class FakeModel:
                 if "crash" in request.text:
                     raise RuntimeError(f"cannot read {request.text}")
                 if "refuse" in request.text:
-                    raise InputError("this text is refused; give another")
+                    raise InputError(self.refused)
             return [pairs_of(request) for request in requests]
         finally:
             self._lock.release()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -285,5 +286,30 @@ def test_the_description_has_examples_that_work_and_no_page_from_other_hosts() -
             assert tried == 7
             for path in ("/docs", "/redoc"):
                 is_problem(await client.get(path), 404)
+
+    run(test)
+
+
+@pytest.mark.parametrize(("name", "shown"), [("", "best"), ("Ada", "Ada")])
+def test_clients_do_not_learn_where_the_model_lies(name: str, shown: str, tmp_path: Path) -> None:
+    folder = tmp_path / "secret" / "best"
+    folder.mkdir(parents=True)
+    model = FakeModel()
+    model.name, model.warning = str(folder), f"{folder} knows little"
+    model.refused = f"{folder}: this text is refused"
+
+    async def test() -> None:
+        async with serving(model, name=name) as (client, service):
+            answers = [
+                await client.get("/"),
+                await client.get("/v1/models"),
+                *[await client.post(f"/v1/{kind}", json={"text": TEXT}) for kind in ("pairs", "answers")],
+                await client.post("/v1/pairs/stream", json={"text": TEXT}),
+                await client.post("/question_generation", json={"input_text": TEXT}),
+                await client.post("/v1/pairs", json={"text": "refuse"}),
+            ]
+            assert not any("secret" in answer.text for answer in answers)
+            assert all(shown in answer.text for answer in answers)
+            assert service.warning == f"{shown} knows little"
 
     run(test)
