@@ -29,6 +29,7 @@ SECURITY = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+MOST_READ = 64_000_000
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -39,21 +40,30 @@ class BodyTooLongError(Exception):
 async def whole_body(scope: Scope, receive: Receive, longest: int, seconds: float) -> bytes | None:
     """The whole body of a request, or None when the client has left before its end. Raises `BodyTooLongError` where it
     has more than `longest` bytes, whatever its header says, and `TimeoutError` after `seconds`.
+
+    Of a body that is too long the rest is read and forgotten, up to `MOST_READ` bytes: most clients read no answer
+    before they have sent all, and a connection that is closed on them before loses it.
     """
-    length = Headers(scope=scope).get("content-length", "0")
-    if not length.isdecimal() or int(length[:20]) > longest:
+    headers = Headers(scope=scope)
+    length = headers.get("content-length", "0")
+    is_long = not length.isdecimal() or int(length[:20]) > longest
+    if is_long and "expect" in headers:  # this client waits for the answer before it sends the body
         raise BodyTooLongError
+    parts, size = bytearray(), 0
     async with asyncio.timeout(seconds):
-        parts = bytearray()
-        while True:
+        while size < longest + MOST_READ:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
-            parts += message.get("body", b"")
-            if len(parts) > longest:
-                raise BodyTooLongError
+            body = message.get("body", b"")
+            size += len(body)
+            is_long = is_long or size > longest
+            parts += b"" if is_long else body
             if not message.get("more_body", False):
-                return bytes(parts)
+                break
+    if is_long:
+        raise BodyTooLongError
+    return bytes(parts)
 
 
 def once(body: bytes, receive: Receive) -> Receive:
