@@ -1,5 +1,7 @@
 """What can be wrong with a pretrained model of transformers, said in one line."""
 
+import errno
+import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -33,11 +35,22 @@ def explained() -> Iterator[None]:
         raise
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(". ")
-        if "instantiate the backend tokenizer" in reason:
+        if _is_out_of_files():
+            reason = "too many files and connections are open; raise the limit (ulimit -n), or lower the load"
+        elif "instantiate the backend tokenizer" in reason:
             reason = NO_TOKENIZER
         elif "trust_remote_code" in str(error):  # the argument that the library asks for
             reason = OWN_CODE
         raise ModelFault(reason) from error
+
+
+def _is_out_of_files() -> bool:
+    """Whether the process can open no more files, which libraries take for files that are missing."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    return False
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

@@ -1,8 +1,10 @@
 """A process that serves: a socket to listen on, uvicorn, and an orderly end that loses no connection."""
 
+import asyncio
 import ctypes
 import errno
 import logging
+import resource
 import socket
 import struct
 import sys
@@ -10,6 +12,9 @@ from types import FrameType
 from typing import Any, Literal
 
 import uvicorn
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.web.requests import JsonLines
@@ -77,6 +82,70 @@ def begin_no_connections(listening: socket.socket) -> bool:
     return True
 
 
+HEADER_SECONDS = 10.0
+
+
+def most_connections() -> int:
+    """How many connections may be open: half of the files that the process may have open, the model's among them."""
+    return max(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+
+
+class LimitedConnection(H11Protocol):
+    """A connection whose headers have to arrive in `HEADER_SECONDS`. Where more than `most_connections` are open, one
+    without a request under way is closed, the oldest first, else the new one.
+    """
+
+    _timer: asyncio.TimerHandle | None = None
+    _begun = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._begun = self.loop.time()
+        self._await_headers()
+        if len(self.connections) > most_connections():
+            others = [one for one in self.connections if isinstance(one, LimitedConnection) and one.is_idle]
+            min(others, key=lambda one: one._begun, default=self).transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._await_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _await_headers(self) -> None:
+        if self._timer is not None and not self.is_idle:
+            self._timer.cancel()
+            self._timer = None
+        elif self._timer is None and self.is_idle:
+            self._timer = self.loop.call_later(HEADER_SECONDS, self._close_idle)
+
+    def _close_idle(self) -> None:
+        if self.is_idle:
+            self.transport.close()
+
+
+def of_one_length(application: ASGIApp) -> ASGIApp:
+    """An application that refuses a body with two lengths: a proxy may have taken the other (request smuggling)."""
+
+    async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+        names = {name for name, _ in scope.get("headers", ())}
+        answer = application
+        if {b"content-length", b"transfer-encoding"} <= names:
+            told = "send Content-Length or Transfer-Encoding, not both\n"
+            answer = PlainTextResponse(told, 400, {"Connection": "close"})
+        await answer(scope, receive, send)
+
+    return checked
+
+
 class OrderlyServer(uvicorn.Server):
     """Uvicorn that ends with exit code 0 on SIGTERM or Ctrl-C: what is under way is answered, nothing new begun."""
 
@@ -98,8 +167,10 @@ def configuration(
         handler.setFormatter(JsonLines())
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it logs starts, stops and each connection
     return uvicorn.Config(
-        application,
+        of_one_length(application),
         lifespan=lifespan,
+        http=LimitedConnection,
+        backlog=max(4, most_connections() // 4),  # so many are accepted at once
         log_config=None,
         access_log=False,
         server_header=False,

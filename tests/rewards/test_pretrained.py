@@ -1,5 +1,7 @@
 """What is said of models that cannot be used, and which are not refused."""
 
+import resource
+
 import pytest
 import torch
 from torch import nn
@@ -16,6 +18,16 @@ def test_the_errors_of_libraries_become_one_line_whatever_their_type():
         assert caught.value.unreachable == isinstance(error, OSError)
     with pytest.raises(torch.OutOfMemoryError), explained():
         raise torch.OutOfMemoryError
+
+
+def test_a_process_that_can_open_no_more_files_lacks_no_file():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(ModelFault, match="too many files and connections are open"), explained():
+            raise OSError("no such file")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_weights_must_be_finite_numbers_where_they_are_here():

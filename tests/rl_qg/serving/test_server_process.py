@@ -3,13 +3,17 @@
 import asyncio
 import errno
 import json
+import resource
 import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import httpx
 import pytest
@@ -20,6 +24,7 @@ from rl_qg.serving.application import create_app
 from rl_qg.serving.server import run_server
 from rl_qg.serving.service import AskingService
 from rl_qg.settings import ServeSettings
+from rl_qg.web import server
 from rl_qg.web.server import begin_no_connections, listen
 from tests.processes import Forked, start
 from tests.rl_qg.serving.clients import TEXT, is_problem, run, until
@@ -43,11 +48,20 @@ def free_port() -> int:
         return port
 
 
+def serve_few(port: int, seconds: float, options: dict[str, float]) -> None:
+    """The same where 256 files may be open, and headers have to arrive in a second."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    with patch.object(server, "HEADER_SECONDS", 1.0):
+        serve_fake(port, seconds, options)
+
+
 @contextmanager
-def fake_server(seconds: float, **options: float) -> Iterator[tuple[str, Forked]]:
+def fake_server(
+    seconds: float, serve: Callable[[int, float, dict[str, float]], None] = serve_fake, **options: float
+) -> Iterator[tuple[str, Forked]]:
     """The address of a ready server, and its process."""
     port = free_port()
-    process = start(serve_fake, port, seconds, options)
+    process = start(serve, port, seconds, options)
     address = f"http://127.0.0.1:{port}"
     try:
         for _ in range(1200):
@@ -183,6 +197,51 @@ def test_ten_megabytes_are_refused_by_a_real_server_with_and_without_their_lengt
             headers = {"Content-Type": "application/json"}
             is_problem(httpx.post(f"{address}/v1/pairs", content=content, headers=headers, timeout=60), 413)
         assert httpx.get(f"{address}/healthz").status_code == 200
+
+
+def test_a_client_that_sends_all_before_it_reads_gets_the_413() -> None:
+    with fake_server(0.0) as (address, _):
+        for size in (1_500_000, 5_000_000, 50_000_000):
+            sent = Request(f"{address}/v1/pairs", b" " * size, {"Content-Type": "application/json"})
+            with pytest.raises(HTTPError) as refused:
+                urlopen(sent, timeout=60)
+            assert refused.value.code == 413 and b"1000000 bytes" in refused.value.read()
+
+
+HALF = b"POST /v1/pairs HTTP/1.1\r\nHost: a\r\nX-"
+
+
+def test_half_open_requests_keep_nobody_out() -> None:
+    with fake_server(0.0, serve_few) as (address, _), ExitStack() as stack:
+        host = ("127.0.0.1", int(address.rpartition(":")[2]))
+        for _ in range(400):
+            stack.enter_context(socket.create_connection(host, timeout=60)).sendall(HALF)
+        for _ in range(3):
+            assert httpx.get(f"{address}/healthz", timeout=60).status_code == 200
+        open_now = metric(address, "process_open_fds")
+        assert open_now <= 200
+
+
+def test_slow_headers_are_given_up_at_first_and_on_a_connection_that_was_used() -> None:
+    with fake_server(0.0, serve_few) as (address, _):
+        host = ("127.0.0.1", int(address.rpartition(":")[2]))
+        for before in (b"", b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"):
+            with socket.create_connection(host, timeout=60) as slow:
+                slow.sendall(before)
+                assert not before or b" 200 " in slow.recv(4096)
+                slow.sendall(HALF)
+                while slow.recv(4096):
+                    pass  # until the server closes the connection
+
+
+def test_a_body_with_two_lengths_is_refused() -> None:
+    with fake_server(0.0) as (address, _):
+        host = ("127.0.0.1", int(address.rpartition(":")[2]))
+        with socket.create_connection(host, timeout=60) as connection:
+            lengths = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            connection.sendall(b"POST /v1/pairs HTTP/1.1\r\nHost: a\r\n" + lengths)
+            answer = b"".join(iter(lambda: connection.recv(4096), b""))
+        assert answer.startswith(b"HTTP/1.1 400 ") and b"not both" in answer
 
 
 def test_the_stream_of_a_real_server_comes_passage_by_passage() -> None:
