@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from io import BytesIO
@@ -48,6 +48,10 @@ FULL = 0.8  # of the width of a text, from which on a line that ends may be cont
 _SENTENCE_ENDS = ".!?…。！？।؟\"'”’»)]」』"
 _WORD_END = re.compile(r"\s+")
 _ITEM = re.compile(r"(?:\(?[a-z\d]{1,2}\)|\d{1,2}\.)\s|•")  # how an item of a list begins
+_DECLARED = re.compile(
+    r"""<(?:meta\b[^<>]*?\bcharset|\?xml\b[^<>]*?\bencoding)\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE
+)
+DECLARED_WITHIN = 1024  # bytes, as the HTML standard says
 _GIFT = str.maketrans({sign: f"\\{sign}" for sign in "\\~=#{}:"} | {"\n": "\\n"})
 
 Sizes = Callable[[Sequence[str]], list[int]]
@@ -197,52 +201,80 @@ def _plain(content: bytes, source: str, encoding: str = "utf-8") -> str:
 
 def _markdown(content: bytes, source: str) -> str:
     parser = _library("markdown_it", "markdown-it-py").MarkdownIt("commonmark").enable("table")
-    return _visible_text(parser.render(_plain(content, source)))
+    return _visible_text(parser.render(_plain(content, source)), source)
 
 
 def _html(content: bytes, source: str) -> str:
-    dammit = _library("bs4.dammit", "beautifulsoup4")
     marks = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
     encoding = next((name for mark, name in marks.items() if content.startswith(mark)), None)
-    encoding = encoding or dammit.EncodingDetector.find_declared_encoding(content, is_html=True) or "utf-8"
-    return _visible_text(_plain(content, source, encoding.lower()))
+    declared = _DECLARED.search(content[:DECLARED_WITHIN].decode("latin-1"))
+    return _visible_text(_plain(content, source, encoding or (declared[1].lower() if declared else "utf-8")), source)
 
 
-def _visible_text(html: str) -> str:
+def _visible_text(html: str, source: str) -> str:
     """The text of a page, of its main part where it names one, without what is not read as text; elements in `BLOCKS`
     and rows of tables are paragraphs.
     """
-    soup = _library("bs4", "beautifulsoup4").BeautifulSoup(html, "html.parser")
-    for element in [*soup.find_all(HIDDEN), *soup.find_all(role=HIDDEN_ROLES)]:
-        element.decompose()
-    for element in soup.find_all("br"):
-        element.replace_with(" ")
-    for table in soup.find_all("table"):
-        inside = [element for cell in table.find_all(["td", "th"]) for element in cell.find_all(BLOCKS)]
-        if not inside:  # else it is for the layout, or its cells are not closed
-            _write_rows(table)
-    main = soup.find("main")
-    page = main if main and main.get_text(strip=True) else soup
-    for element in page.find_all(BLOCKS):
-        element.insert_before("\0")
-        element.append("\0")
-    paragraphs = (" ".join(part.split()) for part in page.get_text().split("\0"))
+    etree = _library("lxml.etree", "lxml")
+    parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, remove_comments=True, remove_pis=True)
+    page = etree.fromstring(html.encode() or b" ", parser)
+    if any("depth" in error.message for error in parser.error_log):
+        raise InputError(f"{source}: its elements are nested too deeply to be read; give its text as a .txt file")
+    if page is None:
+        return ""
+    rows = _rows(page)
+    main = next((part for part in page.iter("main") if not any(map(_is_hidden, part.iterancestors()))), None)
+    found = ("" if main is None else _text(main, rows)).strip("\0 \n\t") or _text(page, rows)
+    paragraphs = (" ".join(part.split()) for part in found.split("\0"))
     return "\n\n".join(filter(None, paragraphs))
 
 
-def _write_rows(table: Any) -> None:
-    """Make each row of a table a sentence: `Weight: 2 kg.`, of more than two columns with their names."""
-    names: list[str] = []
-    for row in table.find_all("tr"):
-        cells = row.find_all(["td", "th"])
-        texts = [" ".join(cell.get_text().split()) for cell in cells]
-        if len(cells) > 1 and all(cell.name == "th" for cell in cells):
-            names = texts
-            row.decompose()
-        elif len(cells) > 1:
-            named = len(texts) > 2 and len(names) == len(texts)
-            parts = [": ".join(pair) for pair in zip(names, texts, strict=True) if pair[1]] if named else texts[1:]
-            row.string = ("" if named else f"{texts[0]}: ") + "; ".join(parts) + "."
+def _is_hidden(element: Any) -> bool:
+    return element.tag in HIDDEN or element.get("role") in HIDDEN_ROLES
+
+
+def _text(page: Any, rows: Mapping[Any, str]) -> str:
+    """The text of an element with NUL characters at both ends of each block; `rows` have their text already."""
+    etree = _library("lxml.etree", "lxml")
+    parts: list[str] = []
+    walk = etree.iterwalk(page, events=("start", "end"))
+    for event, element in walk:
+        is_start = event == "start"
+        if element.tag in BLOCKS:
+            parts.append("\0")
+        if is_start and (element in rows or _is_hidden(element)):
+            parts.append(rows.get(element, ""))
+            walk.skip_subtree()
+        elif is_start:
+            parts.append(" " if element.tag == "br" else element.text or "")
+        if not is_start and element is not page:
+            parts.append(element.tail or "")
+    return "".join(parts)
+
+
+def _rows(page: Any) -> dict[Any, str]:
+    """The rows of tables as sentences: `Weight: 2 kg.`, of more than two columns with their names. Not those of tables
+    for the layout, which have blocks within their cells.
+    """
+    found: dict[Any, str] = {}
+    for table in page.iter("table"):
+        names: list[str] = []
+        if next(table.iterdescendants("table"), None) is not None or _is_layout(table):
+            continue
+        for row in table.iter("tr"):
+            cells = list(row.iter("td", "th"))
+            texts = [" ".join(_text(cell, {}).strip("\0").split()) for cell in cells]
+            if len(cells) > 1 and all(cell.tag == "th" for cell in cells):
+                names, found[row] = texts, ""
+            elif len(cells) > 1:
+                named = len(texts) > 2 and len(names) == len(texts)
+                parts = [": ".join(pair) for pair in zip(names, texts, strict=True) if pair[1]] if named else texts[1:]
+                found[row] = ("" if named else f"{texts[0]}: ") + "; ".join(parts) + "."
+    return found
+
+
+def _is_layout(table: Any) -> bool:
+    return any(block is not cell for cell in table.iter("td", "th") for block in cell.iter(BLOCKS))
 
 
 def _pdf(content: bytes, source: str) -> str:

@@ -2,6 +2,7 @@
 
 import io
 import re
+import resource
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from rl_qg.asking import documents
 from rl_qg.asking.documents import read_document
 from rl_qg.runtime.errors import InputError
+from tests.processes import start
 
 DOCUMENTS = Path(__file__).resolve().parents[2] / "documents"
 HTML = """<!DOCTYPE html><html><head><title>No</title><style>p {}</style></head><body><nav>Menu</nav>
@@ -109,7 +111,7 @@ def test_lines_of_a_paragraph_are_joined_and_short_ones_stay_apart(tmp_path: Pat
         ),
         ("<tr><th>City</th><th>Men</th><th>Dogs</th></tr><tr><td>B</td><td>8</td><td></td></tr>", "City: B; Men: 8."),
         ("<tr><td>Vell</td><td>8</td><td>54</td></tr>", "Vell: 8; 54."),
-        ("<tr><td>Vell<td>8<tr><td>Senn<td>9", "Vell\n\n8\n\nSenn\n\n9"),
+        ("<tr><td>Vell<td>8<tr><td>Senn<td>9", "Vell: 8.\n\nSenn: 9."),
         ("<tr><td><p>A layout.</p></td><td><p>Two columns.</p></td></tr>", "A layout.\n\nTwo columns."),
     ],
 )
@@ -178,15 +180,70 @@ def test_what_cannot_be_read_is_one_line(name: str, content: Any, message: str, 
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "package"), [("a.pdf", "pypdf"), ("a.html", "beautifulsoup4"), ("a.md", "markdown-it")]
-)
+@pytest.mark.parametrize(("name", "package"), [("a.pdf", "pypdf"), ("a.html", "lxml"), ("a.md", "markdown-it")])
 def test_a_missing_library_is_one_line(
     name: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("pypdf", "bs4", "bs4.dammit", "markdown_it"):
+    for module in ("pypdf", "lxml.etree", "markdown_it"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(
         InputError, match=rf'{package}.* is not installed; install it: pip install "rl-qg\[documents\]"'
     ):
         read(tmp_path, name, "<p>x</p>")
+
+
+HOSTILE = (
+    *(
+        "<br>",
+        "<![CDATA[",
+        "<!--",
+        "<!-- a -->",
+        "<p>a",
+        "<li>a",
+        "<td>a",
+        "<nav>x</nav>",
+        "<a b='",
+        '<a ="',
+        "<a <a b ",
+    ),
+    *(
+        "<a/",
+        "</a",
+        "<table><tr><th>a<th>b</table>",
+        "<main></main>",
+        "<b></p>",
+        "<?",
+        "&#1",
+        "<div>a</div>",
+        "<style>",
+    ),
+)
+DEEP = ("<div>", "<table><tr><td>", "<b>a", "<aside>")
+
+
+def read_in_cpu_seconds(path: str, seconds: int) -> None:
+    """Exit with 0 where the document is read, with 3 where it is refused in one line; killed beyond the seconds."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    limit = int(used.ru_utime + used.ru_stime) + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+    try:
+        read_document(path)
+    except InputError as error:
+        sys.exit(3 if "\n" not in str(error) else 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("parts", "codes"), [(HOSTILE, {0, 3}), (DEEP, {3})])
+def test_no_page_takes_quadratic_time(parts: tuple[str, ...], codes: set[int], tmp_path: Path) -> None:
+    """A million characters of one part each; those that are nested without end are refused."""
+    for part in parts:
+        path = tmp_path / "a.html"
+        path.write_text(part * (1_000_000 // len(part)))
+        process = start(read_in_cpu_seconds, str(path), 20)
+        assert process.wait(300) in codes, part
+
+
+def test_elements_that_are_nested_without_end_are_one_line(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.html", "<div>" * 500 + "Ada." + "</div>" * 500) == "Ada."
+    with pytest.raises(InputError, match=r"a\.html: its elements are nested too deeply to be read; give its text as"):
+        read(tmp_path, "a.html", "<div>" * 5000 + "Ada.")
