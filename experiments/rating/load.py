@@ -141,7 +141,7 @@ def make_plan(folder: Path, tasks: int, raters: int) -> Protocol:
 def server(plan: Path, study: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """One process that serves a plan: its address."""
     command = [sys.executable, "-c", "from rl_qg.commands.cli import main; main()", "rate", "serve", f"plan={plan}"]
-    limits = ["rate=null", "address_rate=null", "tasks_per_rater=null", "volunteers=true"]
+    limits = ["rate=null", "address_rate=null", "address_tasks=null", "tasks_per_rater=null", "volunteers=true"]
     process = subprocess.Popen(
         [*command, f"study='{study}'", "port=0", *limits],
         stdout=subprocess.PIPE,

@@ -63,6 +63,7 @@ class RateServeSettings(Section):
     panel: str = key("prolific", "a name for the panel whose people come by /s/STUDY")
     panel_parameter: str = key("PROLIFIC_PID", "of such an address: who comes, as participantId; empty: no panel")
     panel_extra: list[str] = key(["STUDY_ID", "SESSION_ID"], "other parameters of the address that are kept")
+    panel_secret: str = key("", "a file with the secret by which the panel signs its addresses; empty: it does not")
     completion_url: Any = key(
         None, "where people go back to; {code} in it is filled in; or {completed: …, no_consent: …, …}; null: nowhere"
     )
@@ -88,6 +89,7 @@ class RateServeSettings(Section):
         30.0, "requests a second of one network address, behind which many may sit; null: any", POSITIVE
     )
     address_burst: int = key(200, "requests of one address that may come at once, with address_rate", COUNT)
+    address_tasks: int | None = key(30, "tasks that one network address may have open at once; null: any", COUNT)
 
     def completion_urls(self) -> dict[str, str]:
         """Where people go back to, by kind of outcome; those without an address are left out."""
@@ -106,6 +108,8 @@ class RateServeSettings(Section):
         if isinstance(self.completion_url, str | Mapping | None):
             for url in dict.fromkeys(self.completion_urls().values()):
                 yield from _faults_of_url("completion_url", url, path=True)
+        if self.panel_secret and not self.panel_parameter:
+            yield "panel_secret needs panel_parameter, the parameter that the panel signs"
         if self.redirect and not self.completion_url:
             yield "redirect=true needs completion_url, where people go"
 

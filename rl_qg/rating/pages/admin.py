@@ -23,6 +23,7 @@ SAID = {
     "paused": "No more tasks are given out; whoever has one goes on.",
     "resumed": "Tasks are given out again.",
     "expired": "The lease has ended: the task goes to the next rater.",
+    "let_in": "The next browser that opens the rater's link goes on, and no other.",
     "gone": "This task is no longer open.",
     "empty": "Nobody has rated anything yet, so there is nothing to export.",
 }
@@ -101,6 +102,11 @@ def expire(visit: Visit) -> Response:
     return redirect(f"/admin?said={'expired' if ended else 'gone'}")
 
 
+def let_in(visit: Visit) -> Response:
+    visit.store.end_sessions(visit.form.get("rater", ""), _by(visit))
+    return redirect("/admin?said=let_in")
+
+
 def export(visit: Visit) -> Response:
     """The files of `rl-qg rate export`, zipped."""
     with tempfile.TemporaryDirectory() as name:
@@ -138,6 +144,7 @@ ROUTES: Routes = (
     ("POST", "/admin/pause", _signed(pause)),
     ("POST", "/admin/resume", _signed(partial(pause, paused=False))),
     ("POST", "/admin/expire", _signed(expire)),
+    ("POST", "/admin/let-in", _signed(let_in)),
     ("POST", "/admin/export", _signed(export)),
     ("POST", "/admin/logout", _signed(logout)),
 )

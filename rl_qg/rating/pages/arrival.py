@@ -1,5 +1,6 @@
 """The way of a rater to the task: landing, consent, instructions, practice; where it leads next, and how it ends."""
 
+import hmac
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +9,8 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from rl_qg.rating.pages.rendering import shown_item
-from rl_qg.rating.pages.visits import NoSession, Routes, Visit, redirect, values_of
+from rl_qg.rating.pages.security import same
+from rl_qg.rating.pages.visits import SIGNATURE, NoSession, Routes, Visit, redirect, values_of
 from rl_qg.rating.study.records import COMPLETED, FULL, NO_CONSENT, SCREENED_OUT, NotYours
 from rl_qg.runtime.errors import InputError
 
@@ -61,6 +63,7 @@ def begin(visit: Visit) -> Response:
 
 
 def from_panel(visit: Visit) -> Response:
+    """The rater of an id, which others may know: in the browser that came first, or where the panel has signed it."""
     given, settings = visit.request.query_params, visit.site.settings
     if visit.request.path_params["study"] != visit.store.plan.study or not settings.panel_parameter:
         return visit.message("missing_page", 404)
@@ -68,10 +71,17 @@ def from_panel(visit: Visit) -> Response:
     extra = {name: given[name][:200] for name in settings.panel_extra if name in given}
     if NOT_FILLED_IN.search(identity):
         return visit.message("invite", 400)
+    secret = visit.site.panel_secret.encode()
+    signature = hmac.new(secret, identity.encode(errors="replace"), "sha256").hexdigest()
+    if secret and not same(given.get(SIGNATURE, ""), signature):
+        return visit.message("invite", 403)
     try:
-        return visit.begin_session(visit.store.rater_of_panel(settings.panel, identity, extra))
+        rater = visit.store.rater_of_panel(settings.panel, identity, extra)
     except InputError:  # nothing was filled in for the parameter, or something too long
         return visit.message("invite", 400)
+    if visit.rater and visit.rater.id == rater:
+        return redirect("/next")
+    return visit.begin_session(rater, only=not secret)
 
 
 def invited(visit: Visit) -> Response:

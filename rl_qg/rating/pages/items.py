@@ -17,9 +17,11 @@ def task(visit: Visit) -> Response:
     if (place := place_of(visit)) != "/task":
         return redirect(place)
     finished = _finished(visit)
-    if _may_have_more(visit, finished) and (assignment := visit.store.claim(visit.known.id)):
-        unrated = _unrated(visit, assignment)
-        return redirect(f"/task/{assignment.id}/{unrated[0] if unrated else 'feedback'}")
+    if _may_have_more(visit, finished):
+        beside, most = visit.site.beside(visit.known), visit.site.settings.address_tasks
+        if assignment := visit.store.claim(visit.known.id, beside, most):
+            unrated = _unrated(visit, assignment)
+            return redirect(f"/task/{assignment.id}/{unrated[0] if unrated else 'feedback'}")
     if finished:
         return redirect(f"/task/{finished[-1].id}/done")
     if visit.store.is_paused():

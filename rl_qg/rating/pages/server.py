@@ -19,7 +19,7 @@ from starlette.types import Scope
 
 from rl_qg.rating.pages import admin, arrival, items
 from rl_qg.rating.pages.security import RequestGate
-from rl_qg.rating.pages.visits import Site
+from rl_qg.rating.pages.visits import SIGNATURE, Site
 from rl_qg.rating.plan_files import read_plan
 from rl_qg.rating.study.store import Store, opened_store
 from rl_qg.runtime.errors import InputError
@@ -99,7 +99,7 @@ def admin_token(path: str, environment: Mapping[str, str] = os.environ) -> tuple
 
 def panel_path(settings: RateServeSettings, study: str) -> str:
     """Where people of a panel come, with the panel's placeholders for who they are."""
-    names = [settings.panel_parameter, *settings.panel_extra]
+    names = [settings.panel_parameter, *settings.panel_extra, *([SIGNATURE] if settings.panel_secret else [])]
     return f"/s/{quote(study, safe='')}?" + "&".join(f"{name}={{{{%{name}%}}}}" for name in names)
 
 

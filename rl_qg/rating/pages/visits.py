@@ -16,13 +16,14 @@ from rl_qg.rating.pages.security import AdminSessions, Cookies, same
 from rl_qg.rating.protocol import Criterion, Protocol
 from rl_qg.rating.study import database
 from rl_qg.rating.study.raters import SESSION_S
-from rl_qg.rating.study.records import Closed, NotAllowed, NotYours, Rater, Session, StoreFailed
+from rl_qg.rating.study.records import Closed, NotAllowed, NotYours, Rater, Session, StoreFailed, Suspicious
 from rl_qg.rating.study.store import Store
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.web import RateServeSettings
-from rl_qg.web.requests import is_of_own_page
+from rl_qg.web.requests import address_of, check_secret, is_of_own_page, read_secrets
 
 HEALTH, HEALTH_S = "/healthz", 2.0  # its path, and how long it waits for the database
+SIGNATURE = "signature"  # the parameter of a panel's address that has it
 LANGUAGE_S = 365 * 86_400
 MOST_FIELDS = 200
 AUTOSAVE = "autosave"  # the value of `action` that a script sends: it gets a status, not a page
@@ -57,6 +58,16 @@ class Site:
         self.store, self.settings, self.renderer = store, settings, Renderer(store.plan)
         self.cookies, self.admin = Cookies(settings), AdminSessions(admin_token)
         self._of_health = CapacityLimiter(1)
+        self._addresses = dict[str, str]()  # where each rater was last, for as long as the process lives
+        self.panel_secret = ""
+        if path := settings.panel_secret:
+            self.panel_secret = read_secrets(path, "panel_secret", "that holds the secret").strip()
+            check_secret(self.panel_secret, f"panel_secret={path}", "the secret")
+
+    def beside(self, rater: Rater) -> set[str]:
+        """The raters of the network address of a rater."""
+        here = self._addresses.get(rater.id)
+        return {one for one, address in list(self._addresses.items()) if address == here}
 
     def route(self, method: str, path: str, handler: "Handler") -> Route:
         """A route, for Starlette. A form must send back the secret of its session; of those of `OWN_CHECKS` the origin
@@ -103,6 +114,7 @@ class Site:
         if visit.session:
             visit.rater = self.store.rater(visit.session.rater)
             visit.language = self.language_of(request, visit.form, visit.rater)
+            self._addresses[visit.rater.id] = address_of(request.scope)
         if is_form and checks_form:
             if visit.session is None:
                 raise NoSession
@@ -113,6 +125,9 @@ class Site:
         """The page, or for a script the status, of an error."""
         if isinstance(error, StoreFailed):
             name, status, link = "failure", 503, ""
+        elif isinstance(error, Suspicious):
+            self.store.warn(*error.args)
+            name, status, link = error.args[0], 403, "/task"
         elif type(error) in ANSWERS:
             name, status, link = ANSWERS[type(error)]
         else:
@@ -165,9 +180,9 @@ class Visit:
     def message(self, name: str, status: int, **values: Any) -> Response:
         return self.site.renderer.message(name, self.language, status, **values)
 
-    def begin_session(self, rater: str) -> Response:
+    def begin_session(self, rater: str, *, only: bool = False) -> Response:
         response, cookies = redirect("/next"), self.site.cookies
-        cookies.set(response, cookies.session, self.store.new_session(rater), int(SESSION_S))
+        cookies.set(response, cookies.session, self.store.new_session(rater, only=only), int(SESSION_S))
         return response
 
 

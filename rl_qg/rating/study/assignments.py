@@ -11,7 +11,7 @@ their raters go on in the same way. Order is that of numbers, not of times; no d
 """
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from rl_qg.rating.protocol import Criterion
@@ -64,10 +64,11 @@ class AssignmentTables(StudyTables):
             rows = sql.rows(f"SELECT {COLUMNS} FROM assignment WHERE rater = ? ORDER BY id", number)
             return [self._record(sql, row) for row in rows]
 
-    def claim(self, rater: str) -> records.Assignment | None:
+    def claim(self, rater: str, beside: Set[str] = frozenset(), most: int | None = None) -> records.Assignment | None:
         """The open assignment of a rater, else one that expired and that nobody else has taken, else a new one.
 
-        None: nothing is left for this rater, or the study is paused.
+        None: nothing is left for this rater, or the study is paused. Raises `Suspicious` where raters `beside` this
+        one have `most` tasks open.
         """
         with self._database.write() as sql:
             number, record = self._rater(sql, rater)
@@ -79,6 +80,10 @@ class AssignmentTables(StudyTables):
                 return found
             if _paused(sql):
                 return None
+            if most is not None:
+                open_now = sql.rows("SELECT rater FROM assignment WHERE state = 'open'")
+                if sum(rater_name(one) in beside for (one,) in open_now) >= most:
+                    raise records.Suspicious(records.CROWDED, rater)
             return self._reopened(sql, number, now) or self._given(sql, number, now)
 
     def is_paused(self) -> bool:

@@ -86,9 +86,7 @@ class Database(ABC):
     def __init__(self) -> None:
         self._idle: list[Any] = []
         self._places = threading.BoundedSemaphore(CONNECTIONS)
-        self._writer = threading.BoundedSemaphore(
-            1
-        )  # fairer than the database's own waiting, and holds no connection meanwhile
+        self._writer = threading.BoundedSemaphore(1)  # fairer than the database's waiting, and without a connection
 
     @abstractmethod
     def _connect(self, until: float) -> Any: ...

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from rl_qg.rating.study.database import Transaction
-from rl_qg.rating.study.records import SUBMITTED, SURPLUS, Session
+from rl_qg.rating.study.records import OTHER_BROWSER, SUBMITTED, SURPLUS, Session, Suspicious
 from rl_qg.rating.study.tables import DAY, RATER, StudyTables, rater_name, record_of_rater, storable
 from rl_qg.runtime.errors import InputError
 
@@ -69,17 +69,25 @@ class RaterTables(StudyTables):
         assert row is not None
         return int(row[0])
 
-    def new_session(self, rater: str) -> str:
-        """A token for a browser; it is valid for `SESSION_S`."""
+    def new_session(self, rater: str, *, only: bool = False) -> str:
+        """A token for a browser, valid for `SESSION_S`. With `only`, raises `Suspicious` where the rater has one."""
         token, now = secrets.token_urlsafe(32), self._clock()
         with self._database.write() as sql:
             number, _ = self._rater(sql, rater)
             sql.run("DELETE FROM session WHERE expires <= ?", now)
+            if only and sql.row("SELECT 1 FROM session WHERE rater = ?", number):
+                raise Suspicious(OTHER_BROWSER, rater)
             sql.run(
                 "INSERT INTO session (token_hash, rater, created, expires) VALUES (?, ?, ?, ?)",
                 *(_sha(token), number, now, now + SESSION_S),
             )
         return token
+
+    def end_sessions(self, rater: str, by: str) -> None:
+        """Let a rater come from another browser."""
+        with self._database.write() as sql:
+            sql.run("DELETE FROM session WHERE rater = ?", self._rater(sql, rater)[0])
+            self._note(sql, "let in", detail=f"{rater} {by}")
 
     def session(self, token: str) -> Session | None:
         """The session of a token; None if it is unknown, has ended or has expired."""

@@ -21,6 +21,13 @@ class NotAllowed(PermissionError):
     """The rater has not agreed, has failed the practice, or has been forgotten, and may not rate."""
 
 
+OTHER_BROWSER, CROWDED = "other_browser", "crowded"
+
+
+class Suspicious(PermissionError):
+    """The rater is in another browser, or the network address has too many tasks; arguments: which, and the rater."""
+
+
 class Closed(PermissionError):
     """The assignment was submitted or given back; its ratings stay as they are."""
 

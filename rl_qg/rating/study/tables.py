@@ -10,7 +10,7 @@ from typing import Any
 from rl_qg.rating.plan_files import Hit, StudyPlan
 from rl_qg.rating.protocol import Protocol
 from rl_qg.rating.study.database import Database, Transaction
-from rl_qg.rating.study.records import NotAllowed, NotYours, Rater
+from rl_qg.rating.study.records import CROWDED, OTHER_BROWSER, NotAllowed, NotYours, Rater
 from rl_qg.runtime.errors import InputError
 
 FORMAT = 1  # of the tables in `schema.sql`
@@ -68,15 +68,25 @@ class StudyTables:
         with self._database.write() as sql:
             self._note(sql, kind, detail=detail)
 
+    def warn(self, kind: str, rater: str) -> None:
+        """Write what is suspicious of a rater to the owner's log, at most once an hour."""
+        with self._database.write() as sql:
+            number, now = self._rater(sql, rater)[0], self._clock()
+            recent = "SELECT 1 FROM event WHERE kind = ? AND rater = ? AND at > ?"
+            if sql.row(recent, kind, number, now - 3600) is None:
+                self._note(sql, kind, number)
+
     def is_noted(self, kind: str, detail: str) -> bool:
         with self._database.read() as sql:
             return sql.row("SELECT 1 FROM event WHERE kind = ? AND detail = ?", kind, detail) is not None
 
-    def log(self, most: int = 50) -> list[tuple[float, str, str, str]]:
+    def log(self) -> list[tuple[float, str, str, str]]:
         """What the owner did or ought to know, the newest first: when, what, of which rater or assignment, by whom."""
         with self._database.read() as sql:
-            columns = "at, kind, rater, assignment, detail"
-            rows = sql.rows(f"SELECT {columns} FROM event WHERE rater IS NULL ORDER BY number DESC LIMIT ?", most)
+            rows = sql.rows(
+                "SELECT at, kind, rater, assignment, detail FROM event WHERE rater IS NULL "
+                f"OR kind IN ('{OTHER_BROWSER}', '{CROWDED}') ORDER BY number DESC LIMIT 50"
+            )
         return [
             (at, kind, rater_name(rater) if rater else assignment_name(task) if task else "", detail)
             for at, kind, rater, task, detail in rows

@@ -72,7 +72,9 @@ def page_plan(
 
 def settings_of(**given: Any) -> RateServeSettings:
     """Settings without limits of rates."""
-    settings = RateServeSettings(**{"volunteers": True, "rate": None, "address_rate": None} | given)
+    settings = RateServeSettings(
+        **{"volunteers": True, "rate": None, "address_rate": None, "address_tasks": None} | given
+    )
     settings.check()
     return settings
 

@@ -36,7 +36,17 @@ def test_every_text_is_used_and_every_used_text_exists() -> None:
     pages = re.findall(
         r'(?:message\(|_refusal\(scope, |refused\(|NoSession: \(|Refused: \(|Closed: \()"(\w+)"', written
     )
-    pages += ["done", "declined", "screened", "full", "missing_page", "closed", "forbidden"]
+    pages += [
+        "done",
+        "declined",
+        "screened",
+        "full",
+        "missing_page",
+        "closed",
+        "forbidden",
+        "other_browser",
+        "crowded",
+    ]
     named |= {f"{page}_{part}" for page in pages for part in ("heading", "text")}
     assert named == set(load_catalogues()["en"])
 

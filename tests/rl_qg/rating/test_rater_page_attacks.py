@@ -1,6 +1,7 @@
 """What the pages refuse, keep to themselves, and do when the database fails."""
 
 import asyncio
+import hmac
 import json
 import logging
 import re
@@ -15,13 +16,15 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from starlette.testclient import TestClient
 
 from rl_qg.commands.cli import run_command
 from rl_qg.rating.pages.security import AdminSessions, hosts_of
-from rl_qg.rating.pages.server import create_app
+from rl_qg.rating.pages.server import create_app, panel_path
 from rl_qg.rating.study import database
 from rl_qg.rating.study.records import StoreFailed
 from rl_qg.rating.study.store import Store
+from rl_qg.runtime.errors import InputError
 from rl_qg.web.requests import JsonLines
 from tests.rl_qg.rating.page_studies import ADMIN_TOKEN, RaterClient, page_plan, protocol, settings_of, study
 from tests.rl_qg.rating.studies import Clock
@@ -127,7 +130,7 @@ def test_every_answer_has_the_headers_and_cookies_are_closed(store: Store) -> No
     for settings, host in ((settings_of(), "http://localhost"), (https, "https://rate.example.org")):
         guest = RaterClient(store, settings)
         guest.client.base_url = host
-        page = guest.client.get("/s/mill?PROLIFIC_PID=p1&lang=de", follow_redirects=False)
+        page = guest.client.get(f"/s/mill?PROLIFIC_PID={host[-3:]}&lang=de", follow_redirects=False)
         cookies = page.headers.get_list("set-cookie")
         assert len(cookies) == 2
         for cookie in cookies:
@@ -178,6 +181,60 @@ def test_the_log_has_routes_and_neither_identities_nor_tokens(
     for secret in (token, "somebody-secret", ADMIN_TOKEN, "testclient", *cookies):
         assert secret not in lines
     assert "ZeroDivisionError" in lines and "Traceback" not in guest.page.text
+
+
+# --- Somebody who knows an id of a panel, or invents ids ---
+
+
+def test_a_known_id_does_not_take_over_a_task(store: Store) -> None:
+    rater = RaterClient(store).begin("/s/mill?PROLIFIC_PID=p1").rate(61)
+    thief = RaterClient(store)
+    for _ in range(2):
+        assert thief.get("/s/mill?PROLIFIC_PID=p1").status == 403 and "another browser" in thief.text
+    assert thief.get("/task").status == 401 and rater.get("/s/mill?PROLIFIC_PID=p1").path == "/task/a00001/2"
+    owner = RaterClient(store).get("/admin").post("/admin/login", token=ADMIN_TOKEN)
+    assert [entry[1:3] for entry in store.log()] == [("signed in", ""), ("other_browser", "r0001")], "once an hour"
+    assert "goes on, and no other" in owner.post("/admin/let-in", rater="r0001").text and "let in" in owner.text
+    assert rater.get("/task").status == 401
+    new = RaterClient(store).get("/s/mill?PROLIFIC_PID=p1")
+    assert new.path == "/task/a00001/2" and rater.get("/s/mill?PROLIFIC_PID=p1").status == 403
+
+
+def test_whom_the_panel_has_signed_comes_from_any_browser_and_nobody_else(store: Store, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("0123456789abcdef\n")
+    settings = settings_of(panel_secret=str(secret))
+    signature = hmac.new(b"0123456789abcdef", b"p1", "sha256").hexdigest()
+    for _ in range(2):
+        assert RaterClient(store, settings).get(f"/s/mill?PROLIFIC_PID=p1&signature={signature}").path == "/consent"
+    for query in (
+        "p1",
+        "p1&signature=",
+        f"p1&signature={signature[:-1]}",
+        f"p2&signature={signature}",
+        "p1&signature=%E9",
+    ):
+        assert RaterClient(store, settings).get(f"/s/mill?PROLIFIC_PID={query}").status == 403
+    assert [rater for rater, _ in store.raters()] == ["r0001"]
+    assert panel_path(settings, "mill").endswith("&signature={{%signature%}}")
+    secret.write_text("short")
+    with pytest.raises(InputError, match=r"panel_secret=.*must have 16 to 200"):
+        create_app(store, settings, ADMIN_TOKEN)
+    with pytest.raises(InputError, match="needs panel_parameter"):
+        settings_of(panel_secret=str(secret), panel_parameter="")
+
+
+def test_invented_ids_of_one_address_hold_a_few_tasks_alone(tmp_path: Path) -> None:
+    store = study(tmp_path, page_plan(protocol(practice=()), tasks=6))
+    application = create_app(store, settings_of(address_tasks=2), ADMIN_TOKEN)
+    guests = [RaterClient(store, application=application).begin(f"/s/mill?PROLIFIC_PID=x{at}") for at in range(4)]
+    assert [guest.status for guest in guests] == [200, 200, 403, 403] and len(store.open_assignments()) == 2
+    assert "crowded" in [kind for _, kind, _, _ in store.log()]
+    elsewhere = RaterClient(store, application=application)
+    elsewhere.client = TestClient(application, base_url="http://localhost", client=("192.0.2.7", 1))
+    assert elsewhere.begin("/s/mill?PROLIFIC_PID=y").path == "/task/a00003/1"
+    guests[0].rate_all().post(action="submit")
+    assert guests[2].get("/task").path == "/task/a00004/1", "a place is free"
 
 
 # --- The owner ---

@@ -89,7 +89,9 @@ def test_resume_at_the_first_item_that_is_not_rated(store: Store, tmp_path: Path
     guest = RaterClient(store).begin(link).rate()
     guest.post(value_1=10, set_1=1, value_2=50, value_3=50, value_4=50, action="next")
     store.close()
-    again = RaterClient(study(tmp_path, store.plan)).get(link)  # another browser, and a server that was restarted
+    again = RaterClient(study(tmp_path, store.plan))  # a server that was restarted
+    again.client.cookies = guest.client.cookies
+    again.get(link)
     assert again.path == "/task/a00001/2"
     assert re.findall(r'name="value-\d".*?value="(\d+)"', again.page.text) == ["10", "50", "50", "50"]
 
@@ -191,8 +193,8 @@ def test_a_panel_with_parameters_of_its_own(store: Store) -> None:
     settings = settings_of(panel="connect", panel_parameter="participantId", panel_extra=["assignmentId"])
     first = RaterClient(store, settings).get("/s/mill?participantId=x1&assignmentId=7&other=8")
     assert first.path == "/consent" and store.rater("r0001").panel == "connect"
-    RaterClient(store, settings).get("/s/mill?participantId=x1")
-    assert [rater for rater, _ in store.raters()] == ["r0001"], "the same person"
+    first.get("/s/mill?participantId=x1")
+    assert first.path == "/consent" and [rater for rater, _ in store.raters()] == ["r0001"], "the same person"
     unfilled = "/s/mill?participantId={{%25PROLIFIC_PID%25}}"
     refused = {"/s/mill": 400, "/s/mill?participantId=": 400, unfilled: 400, "/s/other?participantId=x1": 404}
     refused |= {"/s/mill?participantId=%25SURVEY_CODE%25": 400, "/s/mill?participantId=${e://Field/ID}": 400}
