@@ -9,6 +9,8 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,13 @@ import pytest
 from rl_qg.commands.catalogue import COMMANDS, named_command
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import compose
+from rl_qg.commands.studies import shipped_searches
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
 from rl_qg.miniatures.cache import QUESTIONS, SHIPPED
+from rl_qg.studies.search_space import SearchFile, read_search
+from rl_qg.studies.study import Study, read_study
+from rl_qg.studies.transfer import Transfer, read_transfer
 from tests.docs.markdown import PAGES, ROOT, Block, blocks, commands, indented_commands
 from tests.docs.serving_commands import serve_study_until_ready, serve_until_ready
 
@@ -132,8 +138,60 @@ def test_documented_commands_and_keys_exist(page: str, line: str) -> None:
     launched = [] if words[start] == "rl-qg" else [Path(words[start]).stem]
     name, arguments = named_command([*launched, *words[start + 1 :]])
     assert name in COMMANDS
-    if name not in RAW:
-        compose(name, arguments)
+    if name == "bench":
+        name, arguments = f"bench {arguments[0]}", arguments[1:]
+    if name in JOB_FILES:
+        check_job_file(name, arguments)
+    elif name in ("report", "bench report"):
+        assert all(word.partition("=")[0] == "output" for word in arguments if "=" in word)
+        assert name == "report" or any("=" in word for word in arguments)
+    else:
+        compose(name.removesuffix(" data"), arguments)
+
+
+# Commands that run the jobs of a file, whose keys are those of a class.
+JOB_FILES: dict[str, tuple[type, Callable[[Path, list[str]], object]]] = {
+    "study": (Study, read_study),
+    "search": (SearchFile, lambda path, given: read_search(str(path), given, shipped_searches())),
+    "bench transfer": (Transfer, read_transfer),
+}
+
+
+def check_job_file(name: str, arguments: list[str]) -> None:
+    """A file of the repository is read with the keys; of the reader's own file the keys exist."""
+    (file, *given), (kind, read) = arguments, JOB_FILES[name]
+    path = shipped_searches().get(file, ROOT / file)
+    if path.exists():
+        read(path, given)
+    assert {word.partition("=")[0].split(".")[0] for word in given} <= {field.name for field in fields(kind)}
+    assert all("=" in word for word in given)
+
+
+SCRIPT = re.compile(r"(?:\w+=\S+ )*python (?:-m (?P<module>tests\S+)|(?P<file>\S+\.py))(?P<rest>.*)")
+SCRIPTS = {
+    (page.relative_to(ROOT).as_posix(), line): found
+    for page in PAGES
+    for line in [*(line for block in blocks(page) for line in commands(block.code)), *indented_commands(page)]
+    if (found := SCRIPT.match(line))
+}
+
+
+@pytest.mark.parametrize(("page", "line"), SCRIPTS)
+def test_documented_scripts_and_their_options_exist(page: str, line: str) -> None:
+    found = SCRIPTS[page, line]
+    place = ROOT / (found["file"] or found["module"].replace(".", "/"))
+    files = [path for path in (place, place.with_suffix(".py"), place / "__main__.py") if path.is_file()]
+    assert files, f"{place}: no such script"
+    text = files[0].read_text(encoding="utf-8")
+    beside = [path for path in files[0].parent.glob("*.py") if re.search(rf"^(from|import) {path.stem}\b", text, re.M)]
+    text += "".join(path.read_text(encoding="utf-8") for path in beside)
+    for option in re.findall(r"(?<= )--[\w-]+", found["rest"]):
+        written = (f'"{option}"', f'"{option[2:]}"') if 'f"--{name}"' in text else (f'"{option}"',)
+        assert any(form in text for form in written), f"{files[0]}: has no {option}"
+
+
+def test_options_of_scripts_are_found_on_pages() -> None:
+    assert len(SCRIPTS) > 40 and sum("--" in found["rest"] for found in SCRIPTS.values()) > 30
 
 
 def test_the_workflow_and_ci_run_the_readme_s_test_command() -> None:

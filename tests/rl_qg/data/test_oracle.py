@@ -52,6 +52,20 @@ def test_human_questions_are_right_unless_both_subjects_have_one_name() -> None:
         assert judge(item.question, item) in expected, item
 
 
+@pytest.mark.slow
+def test_the_verdicts_on_human_questions_are_those_of_the_page() -> None:
+    verdicts = Counter(judge(item.question, item) for item in synthetic_examples(3000, seed=0, prefix="train"))
+    page = (Path(__file__).parents[3] / "docs" / "explanation" / "oracle.md").read_text(encoding="utf-8")
+    [said] = re.findall(
+        r"- Human questions: of ([\d,]+) questions.*?\) ([\d,]+)\s+are `right`. The other (\d+)", page, re.S
+    )
+    assert [int(number.replace(",", "")) for number in said] == [
+        verdicts.total(),
+        verdicts["right"],
+        verdicts["ambiguous"],
+    ]
+
+
 def test_hand_checked_questions_of_a_weak_generator() -> None:
     """120 questions of a generator trained on 2 % of the passages, greedy and sampled, judged by reading them.
 

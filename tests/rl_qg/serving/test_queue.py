@@ -74,11 +74,14 @@ def test_a_cancelled_job_keeps_no_others_waiting() -> None:
 
 
 def test_a_partial_batch_leaves_after_its_time() -> None:
-    waiting = queue(max_rows=100, max_wait=0.05)
     alone = job()
-    waiting.put([alone])
-    assert waiting.take() == [alone]
-    assert time.monotonic() - alone.arrived >= 0.05
+    for max_wait in (600, 0.05):  # the time of one that has just come: not over, then over
+        waiting = queue(max_rows=100, max_wait=max_wait)
+        waiting.put([alone])
+        taken = Taken(waiting)
+        if max_wait == 600:
+            assert taken.is_waited_for()
+    assert taken.result() == [alone]
 
 
 def test_a_full_queue_takes_all_jobs_of_a_request_or_none() -> None:

@@ -246,8 +246,8 @@ def test_pairs_of_different_length() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seeds", "spread", "least"), [(1, 0.0, 0.9), (6, 0.2, 0.85), (3, 0.0, 0.9)])
-def test_intervals_over_passages_and_seeds_cover_the_truth(seeds: int, spread: float, least: float) -> None:
+@pytest.mark.parametrize(("seeds", "spread"), [(1, 0.0), (6, 0.2), (3, 0.0)])
+def test_intervals_over_passages_and_seeds_cover_the_truth(seeds: int, spread: float) -> None:
     rng = np.random.default_rng(6)
     inside, naive = 0, 0
     for seed in range(200):
@@ -258,7 +258,7 @@ def test_intervals_over_passages_and_seeds_cover_the_truth(seeds: int, spread: f
         inside += found.low <= 0 <= found.high
         plain = of_single_questions(values.ravel().tolist(), seed=seed, resamples=300)
         naive += plain.low <= 0 <= plain.high
-    assert least <= inside / 200 <= 0.99
+    assert binom.ppf(0.01, 200, 0.94) <= inside <= 198
     assert naive < inside - 20  # questions of a passage are not independent
 
 
