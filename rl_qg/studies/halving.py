@@ -50,7 +50,8 @@ class Plan:
 
     rungs: tuple[tuple[int, int], ...]  # epochs, rising, and how many configurations are kept
     every: int | None = None  # after the first rung, epochs between measurements; None: at rungs alone
-    go_on_to: int | None = None  # up to where the winner goes on epoch by epoch while it improves; None: not at all
+    # Up to where what the last rung keeps goes on, each epoch by epoch while it improves; None: not at all.
+    go_on_to: int | None = None
     seeds: tuple[int, ...] = (1,)  # every configuration is trained with each, and ranked by the mean
     higher: bool = True
 
@@ -79,7 +80,8 @@ class Halving:
         rungs: those that ended: `epochs`, `ranking` (all that were measured, the best first), and who was `kept`.
         ties: `configurations` of exactly the same `value` after `epochs` of a rung, which their order decides;
             `decided`: whether that decided who was kept.
-        winner: the configuration that the last rung kept first; None before, and where all have failed.
+        winner: the best that the last rung kept, the first of equal ones; None before the end, and where all have
+            failed.
     """
 
     plan: Plan
@@ -99,19 +101,23 @@ class Halving:
         self._train([*new], self.plan.stops()[0])
 
     def finish(self) -> None:
-        """From the end of the first rung on. The winner goes on while its last epoch is its best, and not an equal."""
+        """From the end of the first rung on. Each that the last one keeps goes on while its last epoch is its best,
+        and not an equal.
+        """
         numbers = [*self.configurations]
         for place, ((epochs, keep), stops) in enumerate(zip(self.plan.rungs, self.plan.stops(), strict=True)):
             if place:
                 self._train(numbers, stops)
             numbers = self._end_rung(epochs, numbers, keep)
             self.after_rung(self)
+        going = numbers
+        for last in range(self.plan.rungs[-1][0], self.plan.go_on_to or 0):
+            going = [number for number in going if number not in self.failed and self.score(number)[1] == last]
+            if not going:
+                break
+            self._train(going, [last + 1])
         if numbers:
-            self.winner = winner = numbers[0]
-            for last in range(self.plan.rungs[-1][0], self.plan.go_on_to or 0):
-                if winner in self.failed or self.score(winner)[1] != last:
-                    break
-                self._train([winner], [last + 1])
+            self.winner = self._ranked(numbers)[0]
 
     def without_effect(self) -> list[Record]:
         """Configurations, `first` and `second`, whose models are equal bit for bit at the first rung with some seed,
@@ -137,9 +143,18 @@ class Halving:
         return means[best], best
 
     def leaders(self) -> list[int]:
-        """The winner, then all configurations that have not failed: those of the highest rung first, by rank."""
+        """The winner, then all configurations that have not failed: those of the highest rung first, by rank; of what
+        the last one kept by the score at the end.
+        """
         ranked = [number for rung in reversed(self.rungs) for number in rung["ranking"] if number not in self.failed]
-        return list(dict.fromkeys([*([] if self.winner is None else [self.winner]), *ranked]))
+        if self.winner is not None:
+            kept = [number for number in self.rungs[-1]["kept"] if number not in self.failed]
+            ranked = [self.winner, *self._ranked(kept), *ranked]
+        return list(dict.fromkeys(ranked))
+
+    def _ranked(self, numbers: Iterable[int]) -> list[int]:
+        """The best score so far first, equal ones by their order."""
+        return sorted(numbers, key=lambda number: (-self._sign * self.score(number)[0], number))
 
     def _train(self, numbers: Sequence[int], stops: Sequence[int]) -> None:
         configurations = [self.configurations[number] for number in numbers]
@@ -163,7 +178,7 @@ class Halving:
     def _end_rung(self, epochs: int, numbers: Sequence[int], keep: int) -> list[int]:
         """Rank what has not failed by its score so far, note ties, and return those that are kept."""
         scores = {number: self.score(number)[0] for number in numbers if number not in self.failed}
-        ranking = sorted(scores, key=lambda number: (-self._sign * scores[number], number))
+        ranking = self._ranked(scores)
         kept = ranking[:keep]
         for value in dict.fromkeys(scores[number] for number in ranking):
             equal = [number for number in ranking if scores[number] == value]

@@ -423,7 +423,9 @@ def _outcome(halving: Halving, number: int) -> str:
     if number == halving.winner:
         return "winner"
     left = [rung["epochs"] for rung in halving.rungs if number in rung["ranking"] and number not in rung["kept"]]
-    return f"left after epoch {left[0]}" if left else "in the race"
+    if left:
+        return f"left after epoch {left[0]}"
+    return "in the race" if halving.winner is None else "kept to the end"
 
 
 def _csv_row(row: Mapping[str, Any]) -> dict[str, Any]:

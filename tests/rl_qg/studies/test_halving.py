@@ -74,6 +74,19 @@ def test_the_winner_goes_on_while_it_improves(curve: list[float], last: int) -> 
     assert max(key[2] for key in table.asked if key[0] == 1) == 2
 
 
+def test_all_that_the_last_rung_keeps_go_on_each_until_it_improves_no_more() -> None:
+    """As in the search of QG-Bench (section 4.3): 1 leads there, 3 wins later, 2 had its best before."""
+    curves = {1: [5, 6, 4, 9], 2: [6, 5, 9, 9], 3: [4, 5, 7, 8, 8], 4: [1, 1, 9, 9], 5: [3, 5, 7, 7]}
+    table = Table(curves)
+    plan = Plan(((1, 4), (2, 4)), every=1, go_on_to=6)
+    halving = searched(table, plan)
+    assert halving.rungs[-1]["kept"] == [1, 2, 3, 5] and halving.winner == 3 and halving.score(3) == (8, 4)
+    assert {number: max(epochs) for number, epochs in halving.values.items()} == {1: 3, 2: 2, 3: 5, 4: 1, 5: 4}
+    assert halving.leaders() == [3, 5, 1, 2, 4]
+    cut = searched(Table(curves | {3: [4, 5, 7, "cut off"]}), plan)
+    assert cut.winner == 3 and cut.score(3) == (7, 3) and cut.failed[3]["fault"] == "cut off"
+
+
 def test_each_rung_is_reported_when_it_has_ended() -> None:
     reported: list[tuple[int, int | None]] = []
     table = Table({1: [1, 1], 2: [2, 2], 3: [3, 3]})

@@ -263,7 +263,7 @@ def test_the_search_of_the_paper_is_its_24_configurations() -> None:
         for smoothing in (0.0, 0.15)
         for accumulated in (1, 2, 4, 8)  # 64, 128, 256, 512 examples an update
     }
-    assert len(found) == 24 and stops(read)[:8] == [2, 3, 4, 5, 6, 7, 8, 9] and read.plan.rungs == ((2, 5), (8, 1))
+    assert len(found) == 24 and stops(read)[:8] == [2, 3, 4, 5, 6, 7, 8, 9] and read.plan.rungs == ((2, 5), (8, 5))
 
 
 @pytest.mark.parametrize(
