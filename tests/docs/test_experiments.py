@@ -1,13 +1,22 @@
 """Experiments give the settings that their numbers depend on: a preset that changes does not change them."""
 
+import json
+import os
 import re
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 from rl_qg.commands.compose import compose
+from rl_qg.data.examples import write_squad
+from rl_qg.data.reading import read_examples
 from rl_qg.studies.study import read_study
 from tests.docs.markdown import ROOT
+from tests.questions import example
 
 EXPERIMENTS = ROOT / "experiments"
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 # These are about the quickstart itself, or make the models that it comes with.
 ABOUT_THE_QUICKSTART = {"quickstart", "speed", "rating"}
 INHERITS = re.compile(r"^(?!#).*?(?<!`)preset(=|: *|\", default=\")(quickstart|smoke)", re.MULTILINE)
@@ -53,3 +62,40 @@ def test_the_commands_on_real_text_have_the_settings_of_their_run() -> None:
     assert pipeline.reward["_target_"] == "rewards.QRelScore" and pipeline.model.path == "miniature:bart"
     assert (pipeline.qa.seeds, pipeline.qa.epochs, pipeline.ce.epochs, pipeline.scst.epochs) == ([0, 1], 3, 4, 2)
     assert (qa.data.max_train, qa.data.max_validation, qa.qa.max_steps, qa.qa.seeds) == (None, 600, 100, [0])
+
+
+def test_lines_of_a_published_split_find_their_questions(tmp_path: Path) -> None:
+    """The same question about two passages, one asked twice about one of them, brackets, accents, and one unknown."""
+    first, second = "Ada (born 1815) lived in Köln. She wrote.", "Ada lived in Bonn. She wrote."
+    rows = [(first, "Köln", "Where did Ada live?"), (second, "Bonn", "Where did Ada live?")]
+    rows += [(second, "Bonn", "Where did Ada live?"), (first, "1815", "When was Ada (the writer) born?")]
+    examples = [
+        example(id=f"q{number}", context=context, answer=answer, question=question)
+        for number, (context, answer, question) in enumerate(rows)
+    ]
+    write_squad(tmp_path / "squad.json", examples)
+    lines = [
+        ("ada lived in bonn .", "where did ada live ?"),
+        ("ada -lrb- born 1815 -rrb- lived in köln .", "where did ada live ?"),
+        ("ada -lrb- born 1815 -rrb- lived in köln .", "when was ada -lrb- the writer -rrb- born ?"),
+        ("ada lived in bonn .", "where did ada live ?"),
+        ("ada lived in rome .", "when did ada die ?"),
+    ]
+    for name, column in (("src", 0), ("tgt", 1)):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{line[column]}\n" for line in lines), encoding="utf-8")
+    files = [tmp_path / name for name in ("src.txt", "tgt.txt")]
+    given = [
+        "--squad",
+        tmp_path / "squad.json",
+        "--output",
+        tmp_path / "out.json",
+        "--counts",
+        tmp_path / "counts.json",
+    ]
+    script = EXPERIMENTS / "splits" / "align.py"
+    said = subprocess.run(
+        [sys.executable, script, *files, *given], check=True, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True
+    ).stdout
+    assert {one.id for one in read_examples(tmp_path / "out.json", role="test").examples} == {"q0", "q1", "q2", "q3"}
+    assert json.loads((tmp_path / "counts.json").read_text()) == {"lines": 5, "aligned": 4, "not found": 1}
+    assert said.endswith("not found: when did ada die ?\n")
