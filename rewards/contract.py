@@ -13,6 +13,7 @@ and ``whole_set`` (a score depends on all rows of a call).
 """
 
 import inspect
+import math
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ from rewards.errors import MetricInputError
 # What a reward may read besides the questions, and the column of a data set that holds it for one question.
 COLUMN = {"contexts": "context", "answers": "answer", "references": "references", "titles": "title"}
 WITHOUT_NEEDS = frozenset({"contexts", "answers", "references"})  # what a reward gets that does not say what it needs
+LARGEST = 3.4028235e38  # of float32, in which others compute with scores: larger ones are infinite
 FORM = "score(questions, contexts, *, answers=None, references=None)"
 
 
@@ -92,9 +94,11 @@ def scored(
     Raises `WrongReward` for a result of another form or length, and whatever the reward raises; a RuntimeError where
     it would end the program.
     """
-    titled = {"titles": titles} if "titles" in getattr(reward, "needs", ()) else {}
-    with cannot_end_the_program():
-        given = reward.score(questions, contexts, answers=answers, references=references, **titled)
+    given: Any = {"answers": answers, "references": references}
+    given |= {"titles": titles} if "titles" in getattr(reward, "needs", ()) else {}
+    columns = {name: None if values is None else list(values) for name, values in given.items()}
+    with cannot_end_the_program():  # lists of its own, which it may change
+        given = reward.score(list(questions), None if contexts is None else list(contexts), **columns)
     return _result(reward, given, len(questions))
 
 
@@ -138,7 +142,8 @@ def _result(reward: Any, given: Any, count: int) -> Result:
             return None
         with suppress(TypeError, ValueError):
             if not isinstance(value, str | bytes | bytearray):
-                return float(value)
+                score = float(value)
+                return math.copysign(math.inf, score) if abs(score) > LARGEST else score
         raise wrong(f"score returned {value!r:.60} for a question; return a number or None")
 
     scores = _plain(getattr(given, "scores", given))

@@ -76,6 +76,10 @@ def existing_file(source: str | Path) -> Path:
         if path.is_file():
             return path
         problem = "is a folder: name the files in it" if path.is_dir() else "no such file: check the path"
+        if path.exists() and not path.is_dir():
+            problem = "is a pipe or device: write what it gives into a file"
+        elif path.is_symlink() and not path.exists():
+            problem = "is a link to no file: check where it leads"
     except RuntimeError:
         problem = "there is no such home folder: write the whole path"
     except OSError as error:
@@ -287,7 +291,8 @@ def _csv_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
             yield start, row
             start = reader.line_num + 1
     except csv.Error as error:
-        raise InputError(f"{path}: line {start}: malformed CSV: {error}") from None
+        fault = "lines end in CR alone; save it with LF" if "new-line" in str(error) else error
+        raise InputError(f"{path}: line {start}: malformed CSV: {fault}") from None
 
 
 def parquet_rows(path: Path) -> Rows:

@@ -263,6 +263,8 @@ def trim_model(model: PreTrainedModel, kept: list[int]) -> None:
     inputs, outputs = model.get_input_embeddings(), model.get_output_embeddings()
     rows = torch.tensor(kept, device=inputs.weight.device)
     size = len(inputs.weight)
+    if wrong := [number for number in kept if not 0 <= number < size]:
+        raise InputError(f"its configuration names token {wrong[0]}, and it has {size}; correct config.json")
     parts = {inputs.weight, *([] if outputs is None else [outputs.weight, getattr(outputs, "bias", None)])} - {None}
     with torch.no_grad():
         # The library cuts to the first rows, so the kept ones come first.

@@ -148,7 +148,7 @@ def train_predictor(train: Sequence[QAExample], validation: Sequence[QAExample],
         metrics = repeated(
             {
                 number: _result(items, replace(tuning, output_dir=output / f"seed-{number}", seed=number), settings)
-                for number in range(seed, seed + settings.repetitions)
+                for number in (later % 2**32 for later in range(seed, seed + settings.repetitions))
             }
         )
         if PartialState().is_main_process:

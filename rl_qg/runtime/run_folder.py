@@ -214,6 +214,8 @@ def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collecti
         if (folder / name).is_file():
             raise InputError(f"{folder / name}: is a file where the run has a folder; move it, or name another folder")
     earlier = read_yaml(folder / CONFIG)
+    if ("stages" in earlier) != ("stages" in settings):  # of the commands that train a generator
+        raise InputError(f"output_dir={folder}: holds what another command has made; name another folder")
     now = json.loads(json.dumps(dict(settings)))
     changed = [
         f"{key}: {old!r} -> {new!r}"

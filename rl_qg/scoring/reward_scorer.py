@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from rewards.contract import Result, WrongReward, check_row_by_row, failure, scored
+from rewards.contract import LARGEST, Result, WrongReward, check_row_by_row, failure, scored
 from rewards.errors import MetricInputError
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.generate import Reranker
@@ -25,7 +25,6 @@ from rl_qg.runtime.processes import OutOfMemoryRetry, is_out_of_memory
 
 log = logging.getLogger(__name__)
 QUESTIONS_IN_VAIN = 64
-LARGEST = torch.finfo(torch.float32).max  # in which rewards are computed with
 
 
 class Reward(Protocol):

@@ -261,7 +261,9 @@ def _check(source: QuestionTable, reward: Reward) -> tuple[int, list[str]]:
         for column in required:
             if source.value(row, column) is None:
                 metric = "every metric" if column == "question" else getattr(reward, "name", type(reward).__name__)
-                kind = {"answer": "text that is not blank", "references": "list of texts"}.get(column, "text")
+                kind = {"answer": "text that is not blank", "references": "list of texts, one at least"}.get(
+                    column, "text"
+                )
                 raise InputError(
                     f"{row.where}: field {source.columns[column]!r} is missing or no {kind}, and {metric} needs it; "
                     f"the row has {', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"

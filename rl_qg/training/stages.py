@@ -376,7 +376,8 @@ def _arguments(settings: Settings, **changed: Any) -> config.SelfCriticalConfig:
     try:
         return config.SelfCriticalConfig(**common_arguments(settings) | options | changed)
     except ValueError as error:
-        raise InputError(f"settings: {error}") from None
+        fault = str(error).replace("_epochs=", ".epochs=")  # as the settings are called
+        raise InputError(f"settings: {fault}") from None
 
 
 def common_arguments(settings: Settings) -> dict[str, Any]:

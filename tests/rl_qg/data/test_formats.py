@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -391,6 +392,16 @@ def test_a_path_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pyte
     data = read_examples("~/x.json", role="train")
     assert data.examples == EXPECTED
     assert len(data.hashes["~/x.json"]) == 64
+
+
+def test_what_is_no_regular_file_is_called_what_it_is(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "device.jsonl").symlink_to("/dev/null")
+    (tmp_path / "loop.jsonl").symlink_to("loop.jsonl")
+    of_kind = {"pipe": "is a pipe or device", "device": "is a pipe or device", "loop": "is a link to no file"}
+    for name, fault in of_kind.items():
+        with pytest.raises(InputError, match=rf"{name}\.jsonl: {fault}"):
+            read_examples(str(tmp_path / f"{name}.jsonl"), role="train")
 
 
 def test_a_folder_as_source_is_an_error(tmp_path: Path) -> None:

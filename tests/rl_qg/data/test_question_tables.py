@@ -261,6 +261,11 @@ def test_dates_in_a_parquet_file_are_written_as_text(tmp_path: Path) -> None:
         ("in.csv", b'question,context\n\n"q\n\n",c\nq,c,d\n', r"in\.csv: line 6: 3 cells under a header of 2"),
         ("in.csv", b'question,context\n"q,c\n', r"in\.csv: line 2: malformed CSV"),
         ("in.csv", b'question,context\n"q"r,c\n', r"in\.csv: line 2: malformed CSV"),
+        (
+            "in.csv",
+            b"question,context\rq,c\r",
+            r"in\.csv: line 1: malformed CSV: lines end in CR alone; save it with LF",
+        ),
         ("in.csv", b"question,context\n", r"in\.csv: holds no row"),
         ("in.csv", b"", r"in\.csv: holds no row"),
         ("in.txt", b"q", r"in\.txt: unknown kind of file; .*'input={question: q\.txt, context: c\.txt}'"),

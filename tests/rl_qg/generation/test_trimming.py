@@ -25,7 +25,7 @@ from transformers import (
 
 from rl_qg.generation.loading import load_generator
 from rl_qg.generation.prompts import HIGHLIGHT, Prompt, add_highlight
-from rl_qg.generation.trim import kept_ids, report_line, trim, trimmed_tokenizer
+from rl_qg.generation.trim import kept_ids, report_line, trim, trim_model, trimmed_tokenizer
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import TrimSettings
 from tests.tiny_models import byte_tokenizer, save, tiny, tiny_bart, tiny_pair, word_tokenizer
@@ -214,3 +214,9 @@ def test_what_cannot_be_trimmed_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="corpus has no value"):
         trim(pair, tmp_path / "small", TrimSettings())
     assert not (tmp_path / "small").exists()
+
+
+def test_a_token_beyond_the_vocabulary_is_named() -> None:
+    model = tiny_bart(20)
+    with pytest.raises(InputError, match=r"its configuration names token 20, and it has 20; correct config\.json"):
+        trim_model(model, [0, 5, 20])

@@ -45,6 +45,8 @@ def test_what_a_broken_file_of_a_run_folder_says(tmp_path: Path) -> None:
         check_run_folder(tmp_path, {"a": 1})
     (tmp_path / "scst").unlink()
     (tmp_path / "metrics.jsonl").touch()
+    with pytest.raises(InputError, match="holds what another command has made; name another folder"):
+        check_run_folder(tmp_path, {"a": 1, "stages": "both"})
     for text, fault in (("a: [", "not readable as YAML: while parsing"), ("- 1", "expected keys, got list")):
         (tmp_path / "config.yaml").write_text(text)
         with pytest.raises(InputError, match=rf"config\.yaml: {fault}.*; write it again"):

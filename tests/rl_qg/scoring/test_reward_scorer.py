@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from rewards.contract import scored
 from rl_qg.data.examples import QAExample
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.reward_scorer import RewardScorer, ScoredRollout, signature_of
@@ -58,7 +59,7 @@ def test_a_reward_that_raises_costs_only_the_question_that_made_it_raise() -> No
     scored = RewardScorer(Length())(about(["a", "raise", "cc", "none", "inf"]), ["a", "raise", "cc", "none", "inf"])
     assert [score for score in scored.scores if math.isfinite(score)] == [1, 2]
     assert math.isnan(scored.parts["twice"][1]) and scored.parts["twice"][2] == 4
-    raised = f"RuntimeError: too hard ({HERE}, line 32)"
+    raised = f"RuntimeError: too hard ({HERE}, line 33)"
     assert scored.faults == [None, raised, None, "the reward is None", "the reward is inf"]
 
 
@@ -157,7 +158,19 @@ def test_a_score_that_float32_does_not_hold_is_a_fault() -> None:
             return [1e300 if question == "b" else -3e38 for question in questions]
 
     batch = RewardScorer(Huge())(about(["a", "b"]), ["a", "b"])
-    assert batch.faults == [None, "the reward is 1e+300"]
+    assert batch.faults == [None, "the reward is inf"]
+
+
+def test_a_reward_may_change_the_lists_that_it_is_given() -> None:
+    class Clearing(Length):
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            scores = super().score(questions, contexts).scores
+            questions.clear(), contexts.clear(), answers.clear()
+            return scores
+
+    questions, contexts = ["a", "bb"], ["c", "d"]
+    assert scored(Clearing(), questions, contexts, answers=["e", "f"]).scores == [1, 2]
+    assert (questions, contexts) == (["a", "bb"], ["c", "d"])
 
 
 def test_a_rollout_divides_scores_into_sampled_and_greedy() -> None:

@@ -81,7 +81,7 @@ def needing(*needs: str) -> Any:
         ({"answer": None}, ("contexts", "answers"), "'answer' is missing or no text that .*mymetric needs it"),
         ({"answer": " "}, ("answers",), "'answer' is missing"),
         ({"answer": None, "answers": {"text": []}}, ("answers",), "'answer' is missing"),
-        ({"references": []}, ("references",), "'references' is missing or no list of texts"),
+        ({"references": []}, ("references",), "'references' is missing or no list of texts, one at least"),
         ({"references": ["r", 1]}, ("references",), "'references' is missing or no list of texts"),
         ({"score": 1}, (), "has a field 'score' already"),
         ({"parts": 1}, (), "has a field 'parts' already"),
