@@ -17,6 +17,7 @@ import math
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,11 +95,10 @@ def scored(
     Raises `WrongReward` for a result of another form or length, and whatever the reward raises; a RuntimeError where
     it would end the program.
     """
-    given: Any = {"answers": answers, "references": references}
-    given |= {"titles": titles} if "titles" in getattr(reward, "needs", ()) else {}
-    columns = {name: None if values is None else list(values) for name, values in given.items()}
-    with cannot_end_the_program():  # lists of its own, which it may change
-        given = reward.score(list(questions), None if contexts is None else list(contexts), **columns)
+    titled = {"titles": titles} if "titles" in getattr(reward, "needs", ()) else {}
+    own = deepcopy({"answers": answers, "references": references, **titled})  # lists that it may change
+    with cannot_end_the_program():
+        given = reward.score([*questions], deepcopy(contexts), **own)
     return _result(reward, given, len(questions))
 
 

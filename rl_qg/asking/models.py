@@ -6,14 +6,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import yaml
-
 from rl_qg.asking.documents import paragraphs
 from rl_qg.data.splits import WORLD
 from rl_qg.generation.prompts import ABOUT_ANSWERS, Prompt
 from rl_qg.miniatures.cache import PREFIX, QUESTIONS, SHIPPED, generator_folder, is_miniature
 from rl_qg.miniatures.packaged import ENGLISH, packaged_folder, packaged_generators
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import read_yaml
 from rl_qg.runtime.run_folder import CONFIG
 from rl_qg.text.languages import check_language
 
@@ -96,10 +95,9 @@ def _trained_on(path: str | Path) -> object:
     if not configs or not (folder / "config.json").is_file():
         return None
     try:
-        settings = yaml.safe_load(configs[0].read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        data = read_yaml(configs[0]).get("data")
+    except InputError:
         return None  # it need not be the file of a run
-    data = settings.get("data") if isinstance(settings, Mapping) else None
     return data.get("train") if isinstance(data, Mapping) else None
 
 

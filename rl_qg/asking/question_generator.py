@@ -102,11 +102,6 @@ class QuestionGenerator:
         )
 
     @property
-    def has_languages(self) -> bool:
-        """Whether the model has language codes; to others the language of a request says nothing."""
-        return bool(self._generator.encoder.languages)
-
-    @property
     def explains(self) -> str | None:
         """The name of the reward, where it has an explanation of its own (`explain`)."""
         known = self._reranker is not None and hasattr(self._reward, "explain")

@@ -259,11 +259,6 @@ def _check_folder(folder: Path, sources: dict[Role, Any], settings: dict[str, An
         raise InputError(
             f"output_dir={folder}: {sorted(present)[0]} in it is not of this command; name another folder"
         )
-    earlier = record.get("settings", settings)
-    if changed := [
-        f"{key}: {earlier.get(key)!r} -> {value!r}" for key, value in settings.items() if earlier.get(key) != value
-    ]:
-        raise InputError(
-            f"output_dir={folder}: holds splits of other settings ({'; '.join(changed)}); name another folder, or "
-            "delete that one"
-        )
+    if changed := [key for key, value in record.get("settings", {}).items() if settings.get(key) != value]:
+        keys = ", ".join(changed)
+        raise InputError(f"output_dir={folder}: holds splits of other settings ({keys}); name another folder")

@@ -52,7 +52,7 @@ def _generator(settings: Settings, model: str, state: "PartialState") -> "Questi
     from rl_qg.scoring.metrics import load_pair_reward
 
     options = settings.ask
-    generator = QuestionGenerator.from_pretrained(
+    return QuestionGenerator.from_pretrained(
         model,
         device=state.device,
         reader=options.reader or None,
@@ -61,9 +61,6 @@ def _generator(settings: Settings, model: str, state: "PartialState") -> "Questi
         batch_size=options.batch_size,
         format=options.model.format,
     )
-    if options.language != type(options).language and not generator.has_languages:
-        log.warning("language=%s has no effect: %s has no language codes", options.language, model)
-    return generator
 
 
 def _generator_of_sets(settings: Settings, output: Path, state: "PartialState") -> "SetGenerator":

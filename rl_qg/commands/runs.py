@@ -29,8 +29,8 @@ from rl_qg.runtime.run_folder import (
     update_run_record,
     write_run_record,
 )
-from rl_qg.scoring.metrics import code_files, load_reward
-from rl_qg.scoring.reward_scorer import Reward
+from rl_qg.scoring.metrics import load_reward
+from rl_qg.scoring.reward_scorer import Reward, code_files
 from rl_qg.settings import DataSettings, Settings
 
 # The lowest of many losses, or the best BLEU-4, is lucky on the questions that chose it. So where a run keeps the
@@ -202,8 +202,8 @@ def claim_run(
     """Claim or resume the folder `output_dir`, read the data, and write `run.json`.
 
     A folder with a run of other `relevant` settings is refused; its sections in `unused` may differ. `last_file`
-    exists when training is complete; before, the number of processes must stay the same. `extra`: more for the record;
-    `code`: SHA-256 of files with rewards, which stay the same as the data do.
+    exists when training is complete; before, the number of processes must stay the same. `extra`: more for the record.
+    `code`: `code_files` of rewards.
     """
     folder, state = Path(settings.output_dir), processes(settings.training.use_cpu)
     begun = check_run_folder(folder, relevant, unused)

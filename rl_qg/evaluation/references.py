@@ -90,14 +90,13 @@ class GoldQuestions(HumanSources):
 
     @property
     def unused(self) -> int:
-        """How many questions were not joined."""
         return len({(key, text) for key, texts in self._by_passage.items() for text in texts} - self.used)
 
     def of_passage(self, context: str) -> tuple[str, ...]:
         """All human questions about a passage; one that people asked of several answers is there as often."""
-        questions = self._by_passage.get(passage := passage_hash(context), ())
-        self.used.update((passage, question) for question in questions)
-        return tuple(questions)
+        questions = tuple(self._by_passage.get(passage := passage_hash(context), ()))
+        self.used |= {(passage, question) for question in questions}
+        return questions
 
     def find(self, example_id: object, context: str | None, answer: str | None) -> tuple[tuple[str, ...], str]:
         """The references of a question and how they were joined: `BY_ID`, `BY_ANSWER`, or no references and ""."""

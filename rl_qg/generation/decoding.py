@@ -32,7 +32,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from rl_qg.generation.logprobs import token_logprobs
 from rl_qg.generation.sharing import is_sharing, sharing_passages
 
-log = logging.getLogger(__name__)
+_warn_once = cache(logging.getLogger(__name__).warning)
 COMPACT_BELOW = 0.75  # ended rows are removed from the batch when at most this fraction of its rows is open
 
 
@@ -187,15 +187,9 @@ def within_positions(
         taken += read.shape[1]
     if limit is None or length <= limit - taken:
         return length
-    return _cut(length, max(1, limit - taken))
-
-
-@cache
-def _cut(length: int, limit: int) -> int:
-    log.warning(
-        "texts of up to %d tokens are asked for, and the model can write %d: longer ones are cut", length, limit
-    )
-    return limit
+    fault = f"texts of up to {length} tokens are asked for, and the model can write {limit - taken}"
+    _warn_once(f"{fault}: longer ones are cut")
+    return max(1, limit - taken)
 
 
 def _decode(

@@ -163,8 +163,7 @@ class ReportedRun:
 
     @cached_property
     def settings(self) -> Mapping[str, Any]:
-        settings = yaml.safe_load(self.config) if self.config else {}
-        return settings if isinstance(settings, Mapping) else {}
+        return yaml.safe_load(self.config) if self.config else {}
 
     @property
     def words(self) -> dict[str, str]:

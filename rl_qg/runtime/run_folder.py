@@ -172,7 +172,6 @@ def _without_secrets(command: Sequence[str]) -> list[str]:
 CONFIG = "config.yaml"
 CODE = "reward_code"  # field of the record: files with rewards that are not of this package
 ACCEPT = "accept_changed_data"  # says how to continue a run, and is not part of its settings
-MODELS = ("ce", "scst")  # folders
 TRAINED = "trained.json"  # written last: all training stages are complete
 MEASURES = "measures.json"  # in the folder of a stop (`training.stop_after`), written last: it is measured
 
@@ -210,9 +209,6 @@ def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collecti
         raise InputError(
             f"output_dir={folder}: not empty and not a run folder; name another, or empty it if you need none of it"
         )
-    for name in MODELS:
-        if (folder / name).is_file():
-            raise InputError(f"{folder / name}: is a file where the run has a folder; move it, or name another folder")
     earlier = read_yaml(folder / CONFIG)
     if ("stages" in earlier) != ("stages" in settings):  # of the commands that train a generator
         raise InputError(f"output_dir={folder}: holds what another command has made; name another folder")

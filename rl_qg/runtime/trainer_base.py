@@ -242,14 +242,14 @@ class Resumable(Trainer):
         """Raise `NothingLearned` where most updates were skipped, or weights are not finite. Every process must call
         this.
         """
-        skipped, steps = self.finite_updates.skipped, self.state.global_step
-        advice = "no model is saved: lower the learning rate, or check the model, the data and the reward"
+        skipped, steps, fault = self.finite_updates.skipped, self.state.global_step, ""
         if 2 * skipped > steps:
             fault = f"{skipped} of {steps} updates were skipped, as their gradient was not finite"
-            raise NothingLearned(f"{fault}; {advice}")
         with self.whole_model() as model:
-            if not all(bool(value.isfinite().all()) for value in model.parameters()):
-                raise NothingLearned(f"weights of the model are not finite after {steps} updates; {advice}")
+            if not all(value.isfinite().all() for value in model.parameters()):
+                fault = fault or f"weights of the model are not finite after {steps} updates"
+        if fault:
+            raise NothingLearned(f"{fault}; no model is saved: lower the learning rate, or check model, data, reward")
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"

@@ -12,9 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from importlib.util import find_spec
 from inspect import signature
-from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
@@ -31,12 +29,11 @@ from rl_qg.data.examples import QAExample
 from rl_qg.generation.generate import Reranker
 from rl_qg.miniatures.in_settings import in_folders, reward_with_miniatures
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import file_hash
 from rl_qg.runtime.processes import load_unsharded, processes
 from rl_qg.scoring.placement import loading_where, place_reward
-from rl_qg.scoring.reward_scorer import Reward, reranker_of
+from rl_qg.scoring.reward_scorer import Reward, code_files, reranker_of
 from rl_qg.settings import Settings
-from rl_qg.settings.yaml_files import choices, file_options, foreign_imports
+from rl_qg.settings.yaml_files import choices, file_options
 from rl_qg.text.languages import OTHER
 
 _LABEL = re.compile(r"[\w.+-]+")
@@ -64,16 +61,6 @@ def load_reward(options: Mapping[str, Any], state: PartialState, placement: str 
     return metric
 
 
-def code_files(options: Any) -> dict[str, str]:
-    """SHA-256 of the files of the classes that options name and that are not of this package."""
-    found = {}
-    for _, path in foreign_imports(options):
-        with suppress(ImportError, ValueError, OSError, TypeError):  # it is refused where it is loaded
-            file = Path(find_spec(path.rpartition(".")[0]).origin)  # type: ignore[union-attr, arg-type]
-            found[str(file)] = file_hash(file)
-    return found
-
-
 def check_reward_options(settings: Settings) -> None:
     """Refuse, before data are read, what cannot be a reward: a metric that scores only whole sets, or wrong options.
     Metrics that count n-grams are built for it; others have models, which come later.
@@ -95,8 +82,8 @@ def load_metrics(entries: Any, settings: Settings, state: PartialState, *, langu
             metric = load_reward(complete, state, placement)
         if not hasattr(metric, "signature"):
             with suppress(AttributeError):  # of an object without attributes: its scores are computed anew each time
-                described = complete | code_files(complete)
-                metric.signature = json.dumps(described, sort_keys=True, default=str)  # type: ignore[attr-defined]
+                complete = {**complete, **code_files(complete)}
+                metric.signature = json.dumps(complete, sort_keys=True, default=str)  # type: ignore[attr-defined]
         loaded[label] = metric if part is None else PartOf(metric, str(part), label)
     return loaded
 

@@ -2,12 +2,12 @@
 it without a score.
 """
 
-import inspect
 import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ from rl_qg.generation.generate import Reranker
 from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.runtime.files import append_json_line, file_hash
 from rl_qg.runtime.processes import OutOfMemoryRetry, is_out_of_memory
+from rl_qg.settings.yaml_files import foreign_imports
 
 log = logging.getLogger(__name__)
 QUESTIONS_IN_VAIN = 64
@@ -43,10 +44,19 @@ class Reward(Protocol):
 
 def signature_of(reward: Reward) -> str:
     """The reward's own, else its class with a hash of its file: scores by other code are not kept."""
-    name = type(reward).__name__
-    with suppress(TypeError, OSError):  # a class without a file
-        name += f"|code:{file_hash(Path(inspect.getfile(type(reward))))[:8]}"
-    return str(getattr(reward, "signature", name))
+    kind = type(reward)
+    code = code_files({"_target_": f"{kind.__module__}.{kind.__name__}"}).values()
+    return str(getattr(reward, "signature", "|code:".join([kind.__name__, *(sha[:8] for sha in code)])))
+
+
+def code_files(options: Any) -> dict[str, str]:
+    """SHA-256 of the files of the classes that options name and that are not of this package."""
+    found = {}
+    for _, path in foreign_imports(options):
+        with suppress(ImportError, ValueError, OSError, TypeError):  # it is refused where it is loaded
+            file = Path(find_spec(path.rpartition(".")[0]).origin)  # type: ignore[union-attr, arg-type]
+            found[str(file)] = file_hash(file)
+    return found
 
 
 def direction_of(reward: Reward) -> int:

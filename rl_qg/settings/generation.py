@@ -39,11 +39,10 @@ class AnswersSettings(Section):
     batch_size: int = key(32, "passages", COUNT)
 
     def conflicts(self) -> Iterator[str]:
-        of_methods = {"extractor": "extractor min_probability", "generator": "generator", "spacy": "spacy_model"}
-        for method, names in of_methods.items():
-            for name in names.split() if method != self.method else ():
-                if (value := getattr(self, name)) != getattr(type(self), name):
-                    yield f"{name}={value} has no effect with method={self.method}: add method={method}"
+        needed = ("extractor", "extractor"), ("min_probability", "extractor"), ("spacy_model", "spacy")
+        for name, method in (*needed, ("generator", "generator")):
+            if self.method != method and (value := getattr(self, name)) != getattr(type(self), name):
+                yield f"{name}={value} has no effect with method={self.method}: add method={method}"
 
 
 @dataclass

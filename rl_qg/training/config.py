@@ -179,18 +179,12 @@ def language_of(settings: Settings) -> str:
 def warn_of_unused(settings: Settings) -> None:
     """Log which keys are set that have no effect beside the others."""
     scst, patience = settings.scst, settings.ce.early_stopping_patience
-    unscaled = scst.normalise_advantage != "none" and settings.algorithm not in ("rloo", "grpo")
-    unused = {
-        f"scst.reward_scale={scst.reward_scale:g}": (
-            "scst.normalise_advantage=none",
-            scst.reward_scale != 1 and unscaled,
-        ),
-        f"scst.patience={scst.patience}": ("scst.stop_on", scst.patience != type(scst).patience and not scst.stop_on),
-        f"ce.early_stopping_patience={patience}": ("stages=ce", patience and settings.stages != "ce"),
-    }
-    for key_and_value, (needed, is_unused) in unused.items():
-        if is_unused:
-            log.warning("%s has no effect without %s", key_and_value, needed)
+    if scst.reward_scale != 1 and scst.normalise_advantage != "none" and settings.algorithm == "scst":
+        log.warning("scst.reward_scale=%g has no effect without scst.normalise_advantage=none", scst.reward_scale)
+    if scst.patience != type(scst).patience and not scst.stop_on:
+        log.warning("scst.patience=%d has no effect without scst.stop_on", scst.patience)
+    if patience and settings.stages != "ce":
+        log.warning("ce.early_stopping_patience=%d has no effect without stages=ce", patience)
 
 
 def check_stops(settings: Settings) -> None:

@@ -14,7 +14,7 @@ from transformers.trainer_callback import ExportableState
 
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.loading import has_lora, merge_lora
-from rl_qg.runtime.files import append_json_line, cut_json_lines, write_json
+from rl_qg.runtime.files import append_json_line, cut_json_lines, write_json, writing
 from rl_qg.runtime.run_folder import MEASURES, stop_folder
 from rl_qg.runtime.trainer_base import stored_state
 from rl_qg.scoring.reward_scorer import Reward, signature_of
@@ -125,7 +125,8 @@ def save_model_folder(trainer: Any, folder: Path) -> None:
             trainer.processing_class.save_pretrained(partial)
             trainer.encoder.prompt.save(partial)
             shutil.rmtree(folder, ignore_errors=True)
-            partial.rename(folder)
+            with writing(folder, "output_dir", "folder"):
+                partial.rename(folder)
     trainer.accelerator.wait_for_everyone()
 
 

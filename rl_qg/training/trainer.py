@@ -164,8 +164,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         args, rows = self.args, self.gold_examples + len(self.unlabelled)
         size = self._train_batch_size * args.gradient_accumulation_steps * self.accelerator.num_processes
         if size > rows:
-            fault = f"training.batch_size: an update takes {size} examples, and there are {rows}"
-            raise InputError(f"{fault}; lower training.batch_size")
+            raise InputError(f"training.batch_size: an update takes {size} examples, and there are {rows}; lower it")
         return RowSchedule(
             gold=self.gold_examples,
             unlabelled=len(self.unlabelled),

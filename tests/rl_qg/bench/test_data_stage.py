@@ -194,7 +194,7 @@ def test_files_of_somebody_else_and_the_input_are_not_written_over(tmp_path: Pat
     assert Path(data).read_bytes() == before and (tmp_path / "out" / "test.json").read_text() == "mine"
     write_bench_data(BenchSettings(data=data), tmp_path / "new")
     first = (tmp_path / "new" / "test.json").read_bytes()
-    for changed, named in (({"test_share": 0.0}, "test_share: 0.1 -> 0.0"), ({"seed": 1}, "seed: 0 -> 1")):
+    for changed, named in (({"test_share": 0.0}, "test_share"), ({"seed": 1}, "seed")):
         with pytest.raises(InputError, match=rf"holds splits of other settings \({named}\); name another folder"):
             write_bench_data(BenchSettings(data=data, **changed), tmp_path / "new")
     write_bench_data(BenchSettings(data=data), tmp_path / "new")  # its own files are written anew

@@ -4,6 +4,7 @@ import json
 import statistics
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import compose
 from rl_qg.data.examples import QAExample, passage_hash, write_squad
 from rl_qg.data.splits import load_splits
+from rl_qg.readers import kpqa
 from rl_qg.readers.fine_tuning import IGNORED, FineTuning
 from rl_qg.readers.kpqa import KEYPHRASE, OTHER, KeyphraseItems, answered_sentence, train_predictor
 from rl_qg.runtime.errors import InputError
@@ -114,6 +116,22 @@ def test_the_epoch_with_the_lowest_development_loss_is_kept(bert: str, tmp_path:
 
 
 @pytest.mark.slow
+def test_the_seeds_of_repetitions_begin_anew_after_the_largest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds = []
+
+    def result(items: Any, tuning: FineTuning, settings: Any) -> dict[str, Any]:
+        seeds.append(tuning.seed)
+        tuning.output_dir.mkdir()
+        return {**dict.fromkeys(kpqa.MEASURES, 1.0), "examples": {"validation": {"used": 1}}}
+
+    monkeypatch.setattr(kpqa, "_result", result)
+    monkeypatch.setattr(kpqa, "repeated", lambda metrics: metrics[2**32 - 1])
+    kpqa.train_predictor([], [], FineTuning(TrainKPQASettings(repetitions=3), tmp_path, 2**32 - 1, use_cpu=True))
+    assert seeds == [2**32 - 1, 0, 1]
+
+
 def test_repetitions_give_means_and_spreads(bert: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = [replace(row, source="one.json") for row in toy(6, 2)]
     two = [replace(row, id=f"b{row.id}", source="two.json") for row in toy(4, 5)]

@@ -40,10 +40,6 @@ def test_a_run_folder_is_claimed_continued_or_refused(tmp_path: Path) -> None:
 
 def test_what_a_broken_file_of_a_run_folder_says(tmp_path: Path) -> None:
     claim_run_folder(tmp_path, {"a": 1})
-    (tmp_path / "scst").write_text("mine")
-    with pytest.raises(InputError, match=r"scst: is a file where the run has a folder; move it"):
-        check_run_folder(tmp_path, {"a": 1})
-    (tmp_path / "scst").unlink()
     (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(InputError, match="holds what another command has made; name another folder"):
         check_run_folder(tmp_path, {"a": 1, "stages": "both"})

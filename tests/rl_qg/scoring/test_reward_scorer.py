@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -59,7 +60,7 @@ def test_a_reward_that_raises_costs_only_the_question_that_made_it_raise() -> No
     scored = RewardScorer(Length())(about(["a", "raise", "cc", "none", "inf"]), ["a", "raise", "cc", "none", "inf"])
     assert [score for score in scored.scores if math.isfinite(score)] == [1, 2]
     assert math.isnan(scored.parts["twice"][1]) and scored.parts["twice"][2] == 4
-    raised = f"RuntimeError: too hard ({HERE}, line 33)"
+    raised = f"RuntimeError: too hard ({HERE}, line 34)"
     assert scored.faults == [None, raised, None, "the reward is None", "the reward is inf"]
 
 
@@ -143,9 +144,9 @@ def test_a_reward_of_the_wrong_length_is_refused() -> None:
 def test_a_reward_without_signature_is_another_one_when_its_code_changes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (file := tmp_path / "mine.py").write_text("class Mine: pass")
-    reward: Any = type("Mine", (), {})()
-    monkeypatch.setattr("inspect.getfile", lambda of: str(file))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (file := tmp_path / "reward_of_mine.py").write_text("class Mine: pass")
+    reward = import_module("reward_of_mine").Mine()
     first = signature_of(reward)
     file.write_text("class Mine: 'changed'")
     assert first.startswith("Mine|code:") and signature_of(reward) != first

@@ -113,7 +113,7 @@ def test_the_share(share: float | None, gold: int, unlabelled: int, expected: Fr
 def test_an_update_of_more_rows_than_there_are_is_refused(tmp_path: Path) -> None:
     options = {"train_dataset": data(8), "unlabelled": without_questions(7)}
     assert trainer(tmp_path, per_device_train_batch_size=15, **options).row_schedule().update_size == 15
-    with pytest.raises(InputError, match=r"batch_size: an update takes 16 examples, and there are 15; lower"):
+    with pytest.raises(InputError, match=r"batch_size: an update takes 16 examples, and there are 15; lower it"):
         trainer(tmp_path, per_device_train_batch_size=16, **options)
 
 
