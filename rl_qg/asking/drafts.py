@@ -12,6 +12,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby
@@ -43,11 +44,22 @@ TOP_P = 0.9  # of samples, as in `rl-qg generate`
 MARGIN = 10  # tokens that are left free: for special tokens, and because a text may have more than its parts
 
 
+IS_AWAITED: ContextVar[Callable[[], bool]] = ContextVar("is_awaited", default=lambda: True)
+"""Asked before each text and each batch: whether somebody still waits for the result. A server sets it."""
 Propose = Callable[[Sequence[str]], list[list[Span]]]
 PER_PASSAGE = 20  # answers that a model proposes in a passage, at most
 MIN_PROBABILITY = 0.1  # of the extractor, as in the settings of `rl-qg answers`
 CUT, NOT_IN_TEXT = "the answer is too long for the model", "answer not in the text"
 Decoded = TypeVar("Decoded")
+
+
+class NobodyWaitsError(Exception):
+    """What is made is not awaited any more."""
+
+
+def check_awaited() -> None:
+    if not IS_AWAITED.get()():
+        raise NobodyWaitsError
 
 
 @dataclass(frozen=True)
@@ -88,6 +100,7 @@ class QuestionRows:
         """What is decoded for each row, in batches of similar length; None where its answer does not fit."""
         found: list[Decoded | None] = [None for _ in rows]
         for batch in self._batches(rows):
+            check_awaited()
             parts = self._retry(decoder_of(rows[batch[0]].seed), [rows[number].example for number in batch])
             for number, decoded in zip(batch, chain.from_iterable(parts), strict=True):
                 found[number] = decoded
@@ -197,6 +210,7 @@ class Draft:
         return None if number is None else 2 * number + 2
 
     def propose(self, proposals: AnswerProposals) -> None:
+        check_awaited()
         before = proposals.left_out
         if self.request.answers is not None:
             self.spans = [span for span in map(self._placed, self.request.answers) if span is not None]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from rl_qg.asking.drafts import IS_AWAITED, NobodyWaitsError
 from rl_qg.asking.models import check_text
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
 from rl_qg.asking.selection import WeighedSpan
@@ -71,6 +72,13 @@ class QueuedRequest:
     length: int  # of its text in characters, by which batches are sorted
     arrived: float = field(default_factory=time.monotonic)
     future: Future[Any] = field(default_factory=Future)  # gets the result; cancelled, the job leaves the queue
+    is_awaited: bool = True  # else its client has left, or its time is over
+
+    def awaited(self) -> "asyncio.Future[Any]":
+        """The result, for an event loop; who cancels it does not wait any more."""
+        result = asyncio.wrap_future(self.future)
+        result.add_done_callback(lambda done: setattr(self, "is_awaited", not done.cancelled()))
+        return result
 
 
 class BatchQueue:
@@ -348,7 +356,7 @@ class AskingService:
             raise unavailable("too many requests are waiting; ask again later", self.seconds_to_wait) from None
         except QueueClosedError:
             raise unavailable("the server is shutting down; ask again", 1) from None
-        return [asyncio.wrap_future(job.future) for job in jobs]
+        return [job.awaited() for job in jobs]
 
     @property
     def seconds_to_wait(self) -> int:
@@ -382,8 +390,13 @@ class AskingService:
         for job in jobs:
             self.metrics.waited.observe(begun - job.arrived)
         rows = sum(job.rows for job in jobs)
+        IS_AWAITED.set(lambda: any(job.is_awaited for job in jobs))
         try:
             results = self._run(jobs[0].kind, [job.payload for job in jobs])
+        except NobodyWaitsError as error:
+            for job in jobs:
+                job.future.set_exception(error)
+            return
         except Exception as error:
             if len(jobs) > 1:
                 for job in jobs:

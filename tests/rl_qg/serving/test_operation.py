@@ -4,12 +4,15 @@ import asyncio
 import itertools
 import math
 import re
+import time
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import httpx
 import pytest
 
-from rl_qg.asking.pairs import AskRequest
+from rl_qg.asking.drafts import IS_AWAITED, NobodyWaitsError, QuestionRows, check_awaited
+from rl_qg.asking.pairs import AskRequest, QAPairs
 from rl_qg.runtime.errors import LocalError
 from rl_qg.serving import service as service_module
 from rl_qg.serving.application import create_app
@@ -292,3 +295,44 @@ def test_two_services_live_in_one_process(first: str) -> None:
             assert other.metrics.registry.get_sample_value("rl_qg_pairs_total") == (first == "two")
 
     run(test)
+
+
+def test_work_ends_when_nobody_waits_for_it_any_more() -> None:
+    class Endless(FakeModel):
+        """Asks before each batch, as a generator does; without an end it has batches left."""
+
+        batches = 0
+
+        def ask_many(self, requests: Sequence[AskRequest]) -> list[QAPairs]:
+            while "endless" in requests[0].text:
+                check_awaited()
+                self.batches += 1
+                time.sleep(0.01)
+            return super().ask_many(requests)
+
+    async def test() -> None:
+        model = Endless()
+        async with serving(model, timeout_seconds=0.3) as (client, _):
+            is_problem(await client.post("/v1/pairs", json={"text": "endless"}), 503)
+            assert model.batches
+        async with serving(model) as (client, _):
+            asking = asyncio.create_task(client.post("/v1/pairs", json={"text": "endless"}))
+            done = model.batches
+            await until(lambda: model.batches > done)
+            asking.cancel()
+            assert (await client.post("/v1/pairs", json={"text": TEXT})).status_code == 200
+
+    run(test)
+
+
+def test_a_generator_makes_no_batch_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = QuestionRows(SimpleNamespace(), 1)  # type: ignore[arg-type]
+    monkeypatch.setattr(rows, "_batches", lambda _: iter([[0], [1]]))
+    made: list[int] = []
+    token = IS_AWAITED.set(lambda: not made)
+    try:
+        with pytest.raises(NobodyWaitsError):
+            rows._decoded([SimpleNamespace(seed=None, example=0)] * 2, lambda _: lambda batch: made.append(1) or [0])  # type: ignore
+    finally:
+        IS_AWAITED.reset(token)
+    assert made == [1]
