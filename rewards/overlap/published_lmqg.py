@@ -33,11 +33,16 @@ def normalised_as_published(text: str) -> str:
     for bracket, name in _BRACKETS.items():
         text = text.replace(bracket, name)
     for sign in ("'s", "?", ",", "'", "$", "%"):
-        text = re.sub(rf"\s*{re.escape(sign)}", lambda _, sign=sign: f" {sign}", text)  # type: ignore[misc]
+        text = _after_one_space(re.escape(sign), text)
     text = re.sub('"([^"]+)"', r"`` \1 ''", text)
-    for sign in (".", "-"):
-        text = re.sub(rf"\s*([{sign}].{{2}})", r" \1", text)
+    for sign in ("[.].{2}", "-.{2}"):
+        text = _after_one_space(sign, text)
     return text
+
+
+def _after_one_space(pattern: str, text: str) -> str:
+    """The text with one space before each match; runs of white space are looked at once, also those before others."""
+    return re.sub(rf"\s*+({pattern})?", lambda match: f" {match[1]}" if match[1] else match[0], text)
 
 
 class _NormalisedQuestions(OverlapMetric):

@@ -136,7 +136,7 @@ def _contracted(text: str, _: random.Random) -> str:
     for long, short in _CONTRACTED.items():
         if match := re.search(rf"\b{long} not\b", text, re.IGNORECASE):
             return _put(text, match.span(), short)
-        match = re.search(rf"(\w+) ({short})(?= (\w+))", text.replace("’", "'"), re.IGNORECASE)
+        match = re.search(rf"(?<!\w)(\w++) ({short})(?= (\w+))", text.replace("’", "'"), re.IGNORECASE)
         if match and match[1].casefold() not in ASKING - {"who"}:
             subject = match[3].casefold() in DETERMINERS | PRONOUNS or not match[3].islower()
             return text if subject else _put(text, match.span(2), f"{long} not")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
-IN_CAPITALS = re.compile(r"[^\W\d_a-z]{2,}(?:[ \t]+[^\W\d_a-z]{2,}){2,}")  # three words or more
+IN_CAPITALS = re.compile(r"(?<![^\W\d_a-z])[^\W\d_a-z]{2,}+(?:[ \t]++[^\W\d_a-z]{2,}+){2,}")  # three words or more
 CLOSING = frozenset(".,;:?!%)]}”’")  # no space before
 OPENING = frozenset("([{“$£€#")  # no space after
 JOINING = frozenset("-–/'")  # neither

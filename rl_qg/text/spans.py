@@ -80,7 +80,7 @@ def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
         part = text[start:end]
         left = len(part) - len(part.lstrip(_EDGES))
         right = len(part.rstrip(_EDGES))
-        if re.fullmatch(r".*\b(?:[^\W\d_]\.){2,}", part[:end], re.DOTALL):
+        if re.search(r"\b[^\W\d_]\.[^\W\d_]\.\Z", part[-5:]):
             right = len(part)
         left += left < right and _is_unpaired(part[left:right], 0)
         right -= left < right and _is_unpaired(part[left:right], -1)
