@@ -48,10 +48,7 @@ FULL = 0.8  # of the width of a text, from which on a line that ends may be cont
 _SENTENCE_ENDS = ".!?…。！？।؟\"'”’»)]」』"
 _WORD_END = re.compile(r"\s+")
 _ITEM = re.compile(r"(?:\(?[a-z\d]{1,2}\)|\d{1,2}\.)\s|•")  # how an item of a list begins
-_DECLARED = re.compile(
-    r"""<(?:meta\b[^<>]*?\bcharset|\?xml\b[^<>]*?\bencoding)\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE
-)
-DECLARED_WITHIN = 1024  # bytes, as the HTML standard says
+_DECLARED = re.compile(r"""(?i)<(?:meta\b[^<>]*?\bcharset|\?xml\b[^<>]*?\bencoding)\s*=\s*["']?([\w.:-]+)""")
 _GIFT = str.maketrans({sign: f"\\{sign}" for sign in "\\~=#{}:"} | {"\n": "\\n"})
 
 Sizes = Callable[[Sequence[str]], list[int]]
@@ -207,7 +204,7 @@ def _markdown(content: bytes, source: str) -> str:
 def _html(content: bytes, source: str) -> str:
     marks = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
     encoding = next((name for mark, name in marks.items() if content.startswith(mark)), None)
-    declared = _DECLARED.search(content[:DECLARED_WITHIN].decode("latin-1"))
+    declared = _DECLARED.search(content[:1024].decode("latin-1"))  # so far the HTML standard looks
     return _visible_text(_plain(content, source, encoding or (declared[1].lower() if declared else "utf-8")), source)
 
 
@@ -235,9 +232,8 @@ def _is_hidden(element: Any) -> bool:
 
 def _text(page: Any, rows: Mapping[Any, str]) -> str:
     """The text of an element with NUL characters at both ends of each block; `rows` have their text already."""
-    etree = _library("lxml.etree", "lxml")
     parts: list[str] = []
-    walk = etree.iterwalk(page, events=("start", "end"))
+    walk = _library("lxml.etree", "lxml").iterwalk(page, events=("start", "end"))
     for event, element in walk:
         is_start = event == "start"
         if element.tag in BLOCKS:
@@ -247,7 +243,7 @@ def _text(page: Any, rows: Mapping[Any, str]) -> str:
             walk.skip_subtree()
         elif is_start:
             parts.append(" " if element.tag == "br" else element.text or "")
-        if not is_start and element is not page:
+        elif element is not page:
             parts.append(element.tail or "")
     return "".join(parts)
 
@@ -259,7 +255,7 @@ def _rows(page: Any) -> dict[Any, str]:
     found: dict[Any, str] = {}
     for table in page.iter("table"):
         names: list[str] = []
-        if next(table.iterdescendants("table"), None) is not None or _is_layout(table):
+        if any(block is not cell for cell in table.iter("td", "th") for block in cell.iter(BLOCKS)):
             continue
         for row in table.iter("tr"):
             cells = list(row.iter("td", "th"))
@@ -271,10 +267,6 @@ def _rows(page: Any) -> dict[Any, str]:
                 parts = [": ".join(pair) for pair in zip(names, texts, strict=True) if pair[1]] if named else texts[1:]
                 found[row] = ("" if named else f"{texts[0]}: ") + "; ".join(parts) + "."
     return found
-
-
-def _is_layout(table: Any) -> bool:
-    return any(block is not cell for cell in table.iter("td", "th") for block in cell.iter(BLOCKS))
 
 
 def _pdf(content: bytes, source: str) -> str:

@@ -41,8 +41,7 @@ async def whole_body(scope: Scope, receive: Receive, longest: int, seconds: floa
     """The whole body of a request, or None when the client has left before its end. Raises `BodyTooLongError` where it
     has more than `longest` bytes, whatever its header says, and `TimeoutError` after `seconds`.
 
-    Of a body that is too long the rest is read and forgotten, up to `MOST_READ` bytes: most clients read no answer
-    before they have sent all, and a connection that is closed on them before loses it.
+    Up to `MOST_READ` bytes more are read and forgotten: most clients read no answer before they have sent all.
     """
     headers = Headers(scope=scope)
     length = headers.get("content-length", "0")

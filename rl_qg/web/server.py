@@ -104,21 +104,17 @@ class LimitedConnection(H11Protocol):
         self._await_headers()
         if len(self.connections) > most_connections():
             others = [one for one in self.connections if isinstance(one, LimitedConnection) and one.is_idle]
-            min(others, key=lambda one: one._begun, default=self).transport.abort()
+            closed = min(others, key=lambda one: one._begun, default=self)
+            self.connections.discard(closed)  # now: several may come before it is told
+            closed.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._await_headers()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if self._timer is not None:
-            self._timer.cancel()
-
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way."""
-        return self.cycle is None or self.cycle.response_complete
+        return self.cycle is None or self.cycle.response_complete  # no request is under way
 
     def _await_headers(self) -> None:
         if self._timer is not None and not self.is_idle:
@@ -134,14 +130,11 @@ class LimitedConnection(H11Protocol):
 
 def of_one_length(application: ASGIApp) -> ASGIApp:
     """An application that refuses a body with two lengths: a proxy may have taken the other (request smuggling)."""
+    refused = PlainTextResponse("send Content-Length or Transfer-Encoding, not both\n", 400, {"Connection": "close"})
 
     async def checked(scope: Scope, receive: Receive, send: Send) -> None:
-        names = {name for name, _ in scope.get("headers", ())}
-        answer = application
-        if {b"content-length", b"transfer-encoding"} <= names:
-            told = "send Content-Length or Transfer-Encoding, not both\n"
-            answer = PlainTextResponse(told, 400, {"Connection": "close"})
-        await answer(scope, receive, send)
+        has_both = {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope.get("headers", ())}
+        await (refused if has_both else application)(scope, receive, send)
 
     return checked
 
