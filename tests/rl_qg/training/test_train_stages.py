@@ -128,6 +128,13 @@ def test_a_model_that_has_learned_nothing_is_not_saved(tmp_path: Path, start: st
             assert not (tmp_path / name / "ce").exists() and not (tmp_path / name / TRAINED).exists()
 
 
+def test_a_file_where_the_model_belongs_is_one_line(tmp_path: Path, start: str) -> None:
+    (tmp_path / "ce").write_text("mine")
+    with pytest.raises(InputError, match=r"output_dir=.*ce: cannot be written .*; name another folder"):
+        train(replace(settings(tmp_path, start), stages="ce"), splits(), None)
+    assert (tmp_path / "ce").read_text() == "mine"
+
+
 def test_a_missing_tracker_is_one_error_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: Callable[[str], Any] = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else found(name))
