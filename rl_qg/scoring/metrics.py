@@ -53,7 +53,7 @@ def load_reward(options: Mapping[str, Any], state: PartialState, placement: str 
             "which needs no Hub"
         ) from None
     except TypeError as error:
-        fault = re.sub(r"\S+\(\) got an unexpected keyword argument", "it has no option", str(error))
+        fault = re.sub(r"^\S+\(\) got an unexpected keyword argument", "it has no option", str(error))
         raise InputError(
             f"reward {target}: {fault}; docs/explanation/metrics.md names the options of each metric"
         ) from None
