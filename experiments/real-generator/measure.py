@@ -5,7 +5,8 @@
 
 Written for each generator and for the human questions: the measures of `rl_qg.scoring.held_out`, METEOR, the shares
 that pass `rewards.QuestionForm` and of which all names and numbers stand in the passage, F1 and exact match of the
-reader's answer (round trip), and the first questions, unselected.
+reader's answer (round trip). The questions themselves are in FILE.questions.json, which holds human ones and is not
+part of this repository.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from rl_qg.runtime.files import write_json
 from rl_qg.scoring.held_out import held_out_measures
 from rl_qg.settings import DataSettings
 
-BATCH, TOKENS, SHOWN = 50, 32, 10
+BATCH, TOKENS = 50, 32
 
 
 def asked(path: str, rows: list[QAExample], name: str) -> list[str]:
@@ -65,15 +66,12 @@ def main() -> None:
     texts = {name: asked(path, rows, name) for name, _, path in (one.partition("=") for one in given.models)}
     texts["human"] = [row.question for row in rows]
     table = {name: measures(written, rows, readers) for name, written in texts.items()}
-    examples = [
-        {"answer": row.answers[0].text, **{name: written[place] for name, written in texts.items()}}
-        for place, row in enumerate(rows)
+    columns = [{"context": row.context, "answer": row.answers[0].text} for row in rows]
+    questions = [
+        {**column, **{name: written[place] for name, written in texts.items()}} for place, column in enumerate(columns)
     ]
-    write_json(given.output, {"questions": len(rows), "measures": table, "examples": examples[:SHOWN]})
-    write_json(
-        given.output.with_suffix(".questions.json"),
-        [{"context": row.context, **one} for row, one in zip(rows, examples, strict=True)],
-    )
+    write_json(given.output, {"questions": len(rows), "measures": table})
+    write_json(given.output.with_suffix(".questions.json"), questions)
 
 
 if __name__ == "__main__":

@@ -35,9 +35,10 @@ def generator_path(path: str | Path) -> str:
         return generator_folder(name)
     if is_miniature(name):
         return _packaged(name, "model.path", "generation_config.json", also=(QUESTIONS,))
-    folder = Path(packaged_folder(name)).expanduser()
+    name = packaged_folder(name)
+    folder = Path(name).expanduser()
     stages = [folder / stage for stage in STAGES if (folder / stage / "config.json").is_file()]
-    return str(stages[0]) if stages and not (folder / "config.json").is_file() else packaged_folder(name)
+    return str(stages[0]) if stages and not (folder / "config.json").is_file() else name
 
 
 def reader_path(path: str | Path) -> str:
