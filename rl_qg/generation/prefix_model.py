@@ -162,6 +162,7 @@ class PrefixLM(PreTrainedModel, GenerationMixin):
         as the identity.
         """
         stack = AutoConfig.from_pretrained(path, trust_remote_code=False)
+        stack.dtype = torch.float32  # in which it learns, whatever it was saved in
         stack.attention_probs_dropout_prob = 0.0  # its random numbers are a fourth of an update's time
         model = cls(PrefixConfig(stack=stack))
         pretrained = AutoModel.from_pretrained(path, trust_remote_code=False, dtype=torch.float32)
@@ -279,8 +280,10 @@ class PrefixLM(PreTrainedModel, GenerationMixin):
         if not kept.get_seq_length():
             heads = self.stack.config.num_attention_heads
             layers, width = self.stack.config.num_hidden_layers, self.stack.config.hidden_size
-            each = states[..., : 2 * layers * width].unflatten(-1, (2 * layers, heads, -1)).permute(2, 0, 3, 1, 4)
-            for layer in range(len(each) // 2):
+            sizes = [width] * (2 * layers)
+            parts = states[..., : sum(sizes)].split(sizes, -1)  # slices one by one would add up their gradients
+            each = [part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts]
+            for layer in range(layers):
                 kept.update(each[2 * layer], each[2 * layer + 1], layer)
         if mask is None:
             mask = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)

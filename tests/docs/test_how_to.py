@@ -47,6 +47,7 @@ REPLACED = {
     "model.path=./theirs model.format=mrm8488-ap": "model.path=miniature:questions",
     "strategy=paragraph_one2many model.path=valhalla/t5-base-e2e-qg": "strategy=sentence_one2many model.path=SETS",
     "model=bart-large": "model=miniature",
+    "model=prefix model.path=ENCODER": "model=prefix model.path=bert reward_models.bert=bert reward_models.gpt2=gpt2",
     "model=mbart-large-50": "model.path=my-mbart50",
     "model.path=google/mt5-small": "model.path=my-t5",
     "model.path=distilbert-base-uncased": "model.path=miniature:distilbert",

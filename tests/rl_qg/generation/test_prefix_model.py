@@ -113,8 +113,9 @@ def test_a_saved_model_is_the_same_with_a_larger_vocabulary_too(tmp_path: Path) 
 def test_an_encoder_gives_all_weights_of_the_stack(encoder: type[PreTrainedModel], tmp_path: Path) -> None:
     stack = copy.deepcopy(model_of(encoder, seed=3).stack)
     stack.config.is_decoder = False
-    stack.save_pretrained(tmp_path)
+    stack.half().save_pretrained(tmp_path)
     model = PrefixLM.from_encoder(str(tmp_path))
+    assert {value.dtype for value in model.state_dict().values() if value.is_floating_point()} == {torch.float32}
     for name, value in stack.state_dict().items():
         assert model.stack.state_dict()[name].equal(value), name
     assert model.head.weight is model.get_input_embeddings().weight

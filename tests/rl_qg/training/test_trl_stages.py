@@ -1,5 +1,6 @@
 """Causal generators trained by TRL: rewards are learned, runs resume, and settings without meaning are refused."""
 
+import hashlib
 import importlib.util
 import json
 from collections.abc import Callable
@@ -121,7 +122,8 @@ def test_both_stages_write_the_files_of_a_run(tmp_path: Path, start: str, algori
     assert {row["step"] for row in rows} == set(range(5, 13))
     assert all(row["reward_sample"] == row["sample"].split()[:2].count("w3") for row in rows)
     trained = json.loads((run / "trained.json").read_text())
-    assert trained == {"model": "scst", "steps": 12, "reward": "WordReward", "held_out": "WordReward"}
+    reward = f"WordReward|code:{hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]}"
+    assert trained == {"model": "scst", "steps": 12, "reward": reward, "held_out": reward}
     assert not list((run / "checkpoints").rglob("README.md"))  # TRL's cards
 
 
