@@ -146,7 +146,7 @@ MANY = 20  # distinct questions that a call needs to detect that they are not En
 
 
 class Answerability(Metric):
-    """Weighted agreement of four kinds of words, 0 to 1, with a reference question.
+    """Weighted agreement of four kinds of words, 0 to 1 (``matching="set"``: 0 to 2), with a reference question.
 
     The words of a question fall into four classes (`sort_words`): relevant content words, named entities (capitalised
     words), the question type (question words, and what follows "what" and "which") and function words. Per class,
@@ -161,7 +161,8 @@ class Answerability(Metric):
 
     ``matching="set"`` is the variant of JRC1995/QuestionGenerationPub: with tp the candidate's words that occur in the
     reference's, ``P = tp / candidate words`` and ``R = tp / reference words``; a repeated word can push R, and so the
-    score, above 1. (That code restores case before it sorts words: `rewards.overlap.truecased`.)
+    score, above 1 ("Q? Q?" scores 1.14 against "Q?"). (That code restores case before it sorts words:
+    `rewards.overlap.truecased`.)
 
     ``against="context"`` (reference-free, an addition): the context is the reference. A question need not repeat the
     whole passage, so recall and brevity are left out:
@@ -327,7 +328,7 @@ class Answerability(Metric):
 
 
 class QMetric(Answerability):
-    """Q-BLEU, Q-ROUGE-L or Q-METEOR: delta * answerability + (1 - delta) * n-gram metric, 0 to 1.
+    """Q-BLEU, Q-ROUGE-L or Q-METEOR: delta * answerability + (1 - delta) * n-gram metric; range of `Answerability`.
 
     Source: Nema and Khapra 2018, equation 4. The n-gram metric is that of the captioning scripts (`Bleu` and `RougeL`
     with ``variant="coco"``) or `Meteor`, on the whole question; with several references it uses all of them.

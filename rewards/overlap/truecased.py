@@ -11,7 +11,8 @@ from rewards.words import cached_by_text, libraries, ptb
 
 
 class TruecasedQBleu(OverlapMetric):
-    """Q-BLEU with the case restored by a true-caser, as for multi-question sets, 0 to 1 and above (see below).
+    """Q-BLEU with the case restored by a true-caser, as for multi-question sets, 0 to 2: a word that a question
+    repeats can bring it above 1, as in the released code (``matching="set"`` of `Answerability`).
 
     ``delta * answerability + (1 - delta) * BLEU``: answerability with ``matching="set"`` of texts in PTB words, lower
     case, to which the package truecase gives capitals again; BLEU is the captioning scripts' on lower-cased words.

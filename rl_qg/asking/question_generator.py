@@ -25,6 +25,7 @@ from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.readers.reader import AnswerReader
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.reward_scorer import Reward, reranker_of
+from rl_qg.text.languages import known_code
 
 Answers = Sequence[str | AnswerSpan]
 
@@ -191,6 +192,8 @@ class QuestionGenerator:
             )
         if languages := self._generator.encoder.languages:
             languages.code(request.language)  # refuses one that the model does not know
+        else:
+            known_code(request.language)
 
     def passages(self, text: str) -> list[TextPassage]:
         """The parts in which a text is read: all of it if the model can read it, else cut at ends of paragraphs or

@@ -30,6 +30,7 @@ from rl_qg.text.languages import (
     code_fault,
     code_of,
     contains_text,
+    known_code,
     knows_question_words,
     language_of,
     length_in_words,
@@ -68,7 +69,7 @@ class LanguageFilter(RowFilter):
 
     def language_of(self, record: Record) -> str:
         if self.language.casefold() != AUTO:
-            return code_of(self.language)
+            return known_code(self.language)
         given = record.get("language")
         return code_of(given) if isinstance(given, str) and given else language_of(record["context"])
 

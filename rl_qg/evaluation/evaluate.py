@@ -45,7 +45,7 @@ from rl_qg.scoring.kept_scores import FILE, MetricRow, check_rows, scores_of, wr
 from rl_qg.scoring.reward_scorer import Reward, direction_of, signature_of
 from rl_qg.settings import EvaluateSettings
 from rl_qg.stats.intervals import PassageDraws, few_passages
-from rl_qg.text.languages import AUTO, LANGUAGES, OTHER, code_of, language_of, share_in
+from rl_qg.text.languages import AUTO, LANGUAGES, OTHER, known_code, language_of, share_in
 from rl_qg.text.question_types import TYPE_TABLES
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def language_of_files(settings: EvaluateSettings) -> str:
     `other` where none tells.
     """
     if settings.language.casefold() != AUTO:
-        return code_of(settings.language)
+        return known_code(settings.language)
     source = next(iter(sources_of(settings).values()))
     looked_at = list(islice(source, LOOKED_AT))
     columns = (

@@ -9,7 +9,6 @@ the same command continues after the last whole batch.
 
 import hashlib
 import json
-import logging
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +41,7 @@ from rl_qg.runtime.files import (
 from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, json_line, note_path
 from rl_qg.settings import AnswersSettings
-from rl_qg.text.languages import AUTO, LANGUAGES, OTHER, code_of
+from rl_qg.text.languages import known_code
 from rl_qg.text.spans import Span, select_spans
 from rl_qg.text.words import occurrences
 
@@ -52,7 +51,6 @@ BEAMS = 4  # of a generator
 MAX_NEW_TOKENS = 64
 ROWS = 16  # sentences that are decoded together
 ENTITY, CHUNK = 2.0, 1.0  # scores of spaCy's spans
-log = logging.getLogger(__name__)
 
 
 class GeneratedAnswers:
@@ -208,9 +206,7 @@ def method(settings: AnswersSettings, state: PartialState) -> tuple[Propose, dic
     limit = settings.max_per_context
     made_by: dict[str, Any] = {"method": settings.method, "max_per_context": limit, "batch_size": settings.batch_size}
     if settings.method == "rules":
-        language = code_of(settings.language)
-        if language not in (AUTO, OTHER, *LANGUAGES):
-            log.warning("language=%s: its rules are not known; those for any language alone are used", language)
+        language = known_code(settings.language)
         made_by |= {"rules": VERSION, "language": settings.language}
         return lambda contexts: [rule_spans(context, limit, language) for context in contexts], made_by
     propose: Any

@@ -174,11 +174,11 @@ def train_until_preempted(trainer: Any, checkpoint: str | None) -> None:
 class FiniteUpdates(TrainerCallback, ExportableState):
     """Skips and counts updates whose gradient is not finite: one such update would make all weights NaN.
 
-    fp16 and DeepSpeed have this themselves; their gradients are not visible in a callback.
+    fp16 and DeepSpeed skip them themselves (DeepSpeed's gradients no callback sees; it says which it skipped).
     """
 
     def __init__(self) -> None:
-        self.skipped = 0
+        self.skipped, self._infinite = 0, False
 
     def state(self) -> dict[str, Any]:
         return {"args": {}, "attributes": {"skipped": self.skipped}}
@@ -189,13 +189,14 @@ class FiniteUpdates(TrainerCallback, ExportableState):
 
     def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Delete gradients that are not finite; the optimiser then skips these parameters."""
-        if args.fp16:
-            return
         gradients = [value.grad for value in kwargs["model"].parameters() if value.grad is not None]
-        if gradients and not math.isfinite(float(gather(torch.nn.utils.get_total_norm(gradients)))):
+        self._infinite = bool(gradients) and not math.isfinite(float(gather(torch.nn.utils.get_total_norm(gradients))))
+        if self._infinite and not args.fp16:
             kwargs["optimizer"].zero_grad(set_to_none=True)
-            self.skipped += 1
             log.warning("step %d: the gradient is not finite; this update is skipped", state.global_step + 1)
+
+    def on_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self.skipped += self._infinite or bool(getattr(kwargs["optimizer"], "step_was_skipped", False))
 
 
 def stored_state(state: TrainerState, callback: TrainerCallback) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ words; rules that are not known are left out, and whoever leaves them out says s
 `AUTO` (find out which it is) and `OTHER` (one without rules).
 """
 
+import logging
 import re
 import unicodedata
 from collections import Counter
@@ -23,6 +24,7 @@ AUTO, OTHER = "auto", "other"
 WORDS, CHARACTERS = "words", "characters"
 ENOUGH = 2000  # characters of a text that its language is found from
 SURE_LETTERS, SURE_WORDS = 10, 5  # from so many on, a text is surely in another language
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,15 @@ def code_of(name: str) -> str:
     """
     first = re.split("[-_]", name.strip().casefold(), maxsplit=1)[0]
     return _THREE_LETTERS.get(first, first)
+
+
+@lru_cache(1 << 8)
+def known_code(name: str) -> str:
+    """Return `code_of` what a user names. A warning, once, where it is none of `LANGUAGES` nor `auto` or `other`."""
+    code = code_of(name)
+    if code not in (AUTO, OTHER, *LANGUAGES):
+        log.warning("language=%s: its rules are not known (those of %s are)", name, ", ".join(sorted(LANGUAGES)))
+    return code
 
 
 def language_of(texts: str | Iterable[str]) -> str:

@@ -78,6 +78,16 @@ def test_classes_by_hand():
     assert results.scores[0] == pytest.approx(0.36 + 0.41 * want["entity"] + 0.20, abs=1e-7)
 
 
+@pytest.mark.parametrize("option", [{"matching": "set"}, {"variant": "paper"}])
+def test_a_repeated_word_counts_each_time_where_the_released_code_does(option):
+    """Entities: P = 2/2, R = 2/1, F = 4/3; all other classes are empty in both, and 1."""
+    metric = load("answerability", **option)
+    recall = 1 - 0.41 + 0.41 * 2
+    want = 1 + 0.41 / 3 if "matching" in option else 2 * recall / (1 + recall)
+    assert metric.score(["Q? Q?"], references=[["Q?"]]).scores == pytest.approx([want])
+    assert metric.bounds == (0.0, 2.0) and load("answerability").bounds == (0.0, 1.0)
+
+
 QUESTIONS = ["Who founded Arlen?", "In what year did the mill on the Esk burn down?", "Why?", "", "built"]
 
 

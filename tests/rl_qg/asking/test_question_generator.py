@@ -351,6 +351,16 @@ def test_mbart_reads_the_language_of_the_text(tmp_path: Path) -> None:
         generator.ask(TEXT, language="xx")
 
 
+def test_a_language_that_neither_model_nor_rule_knows_is_said_once(
+    bart: QuestionGenerator, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        bart.ask(TEXT, number=1, language="zz")
+    bart.ask(TEXT, number=1, language="de")
+    [line] = [record.message for record in caplog.records if "language" in record.message]
+    assert line.startswith("language=zz: its rules are not known (those of ar, cs, de, el, en")
+
+
 @pytest.mark.parametrize("form", ["paragraph_sentence", "paragraph"])
 def test_a_model_that_is_not_told_the_answer_makes_no_pairs(form: str) -> None:
     with pytest.raises(InputError, match=rf"model\.path=RUN: was trained with model\.input={form} and asks about no"):

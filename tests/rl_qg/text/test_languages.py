@@ -4,10 +4,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from accelerate import PartialState
 
 from rewards.words import ends_as_question, lower
 from rl_qg.asking.documents import paragraphs, read_document
+from rl_qg.augmentation.row_filters import Length
+from rl_qg.evaluation.evaluate import language_of_files
+from rl_qg.generation.propose_answers import method
 from rl_qg.runtime.errors import InputError
+from rl_qg.settings import AnswersSettings, EvaluateSettings
 from rl_qg.text import languages, words
 from rl_qg.text.languages import (
     LANGUAGES,
@@ -74,6 +79,14 @@ def test_a_tenth_of_kana_tells_japanese_from_chinese() -> None:
 def test_codes() -> None:
     assert not any(map(code_fault, ("de", "xx", "auto", "other", "fil")))
     assert all("such as de, auto" in code_fault(code) for code in ("", "english", "d1", "d"))
+
+
+def test_every_command_says_that_a_language_has_no_rules(caplog: pytest.LogCaptureFixture) -> None:
+    method(AnswersSettings(language="qa"), PartialState(cpu=True))
+    assert language_of_files(EvaluateSettings(language="qb")) == "qb"
+    Length(language="qc").rules()["too short"]({"question": "Who?", "context": "Ann."})
+    said = [record.message.partition(" (those of ar, cs, de")[0] for record in caplog.records]
+    assert said == [f"language={code}: its rules are not known" for code in ("qa", "qb", "qc")]
 
 
 @pytest.mark.parametrize(

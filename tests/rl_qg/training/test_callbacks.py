@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from rl_qg.runtime.errors import InputError, NothingLearned
+from rl_qg.runtime.trainer_base import FiniteUpdates
 from tests.rl_qg.training.word_task import WordReward, data, lines, trainer
 from tests.tiny_models import tiny_bart
 
@@ -111,6 +113,28 @@ def test_a_run_in_which_no_gradient_is_finite_ends_with_an_error(tmp_path: Path)
     subject = trainer(tmp_path, ce_epochs=0, reward=Huge(), eval_dataset=None, max_grad_norm=1.0, **options)
     with pytest.raises(NothingLearned, match=r"2 of 2 updates were skipped, as their gradient was not finite; no mod"):
         subject.train()
+
+
+@pytest.mark.parametrize(("backoff", "skipped"), [(0.5, 8), (1e-30, 1)])
+def test_updates_that_a_gradient_scaler_skips_count_too(tmp_path: Path, backoff: float, skipped: int) -> None:
+    """The scaler of fp16, on a CPU, from a scale at which every gradient is infinite."""
+    subject = trainer(tmp_path, ce_epochs=4, scst_epochs=0, eval_dataset=None)
+    subject.args.fp16 = True
+    subject.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=3e38, backoff_factor=backoff)
+    most = pytest.raises(NothingLearned, match="8 of 8 updates were skipped, as their gradient was not finite")
+    with most if skipped == 8 else nullcontext():
+        subject.train()
+    assert subject.finite_updates.skipped == skipped and subject.state.global_step == 8
+
+
+@pytest.mark.parametrize("finite", [True, False])
+def test_updates_that_deepspeed_skips_count_too(finite: bool) -> None:
+    """Its gradients are no attributes of the parameters; its optimizer says whether it skipped."""
+    updates, args = FiniteUpdates(), SimpleNamespace(fp16=False)
+    objects = {"model": torch.nn.Linear(1, 1), "optimizer": SimpleNamespace(step_was_skipped=not finite)}
+    for event in (updates.on_pre_optimizer_step, updates.on_optimizer_step):
+        event(args, TrainerState(), TrainerControl(), **objects)
+    assert updates.skipped == (not finite)
 
 
 def test_an_update_whose_gradient_is_not_finite_is_skipped(tmp_path: Path) -> None:
