@@ -1,4 +1,4 @@
-"""Make docs/explanation/faults.md from the results of the fault injection.
+"""Make docs/explanation/faults.md from the results of the fault injection, and from servers.yaml.
 
 python experiments/faults/table.py experiments/faults/results.jsonl docs/explanation/faults.md
 """
@@ -9,6 +9,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+SERVERS = Path(__file__).with_name("servers.yaml")
 FAULTS = (
     ("SIGKILL", "`kill -9` of any process, before a write or at a random time; every third run twice"),
     ("SIGTERM", "pre-emption, of the command or of the launcher"),
@@ -48,6 +51,12 @@ NOT_RUN = """
 - `fsdp`, `zero1`, `zero1_offload`, `zero2_offload`, `zero3_offload`: no faults injected. On CPU accelerate replaces
   `fsdp` by plain data parallelism. `tests/rl_qg/training/test_equivalence.py` tests that all of them train alike.
 """
+PROMISES = """
+## What servers promise
+
+Of `rl-qg serve` and `rl-qg rate serve`, with the setting or constant that each figure stands in, and the tests that
+fail where a promise is broken. From [servers.yaml](../../experiments/faults/servers.yaml).
+"""
 HEAD = """# Injected faults
 
 The faults that were injected into each stage under each launch configuration, and the results. This page is made by
@@ -84,11 +93,26 @@ def main() -> None:
     text += "".join(f"- **{name}**: {what}.\n" for name, what in FAULTS)
     for launch in LAUNCHES:
         text += f"\n## {launch}\n\n" + _table([row for row in rows if row["launch"] == launch])
-    text += NOT_RUN
+    text += NOT_RUN + PROMISES
+    for part, promises in yaml.safe_load(SERVERS.read_text()).items():
+        text += f"\n### {part}\n\n| promise | of | set by | tests |\n| --- | --- | --- | --- |\n"
+        text += "".join(map(_promise, promises))
     if bad:
         text += "\n## Wrong results\n\n"
         text += "".join(f"- {_name(row)}: {row['problems'][0][:300].replace('|', '/')}\n" for row in bad)
     target.write_text(text)
+
+
+def _promise(row: dict[str, Any]) -> str:
+    """A line of the table of servers."""
+    sentence = row["promise"].format(*(f"**{figure}**" for figure in row.get("figures", ())))
+    names = ", ".join(f"`{name}`" for name in row.get("kept in", ()))
+    places = [test.partition("::") for test in row["tests"]]
+    tests = "; ".join(
+        f"[{(name or file).removeprefix('test_').replace('_', ' ')}](../../{file})" for file, _, name in places
+    )
+    of = "both" if row["of"] == "both" else f"`{row['of']}`"
+    return f"| {sentence} | {of} | {names} | {tests} |\n"
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

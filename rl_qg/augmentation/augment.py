@@ -395,6 +395,7 @@ def _write_parquet(output: Path, rows: Iterator[dict[str, Any]], measures: Seque
     count = 0
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(f".{output.name}.part")
+    partial.unlink(missing_ok=True)  # a link that somebody has put there
     try:
         with pyarrow.parquet.ParquetWriter(partial, schema) as writer:
             while batch := list(islice(rows, ROWS_AT_ONCE)):

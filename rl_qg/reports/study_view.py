@@ -111,6 +111,7 @@ def write_curves(cells: Sequence[StudyRow], folder: Path) -> None:
         figure.legend(handles, labels, loc="outside lower center", ncols=max(1, len(labels)), frameon=False)
         for ending in ("png", "svg"):
             partial = folder / f".curves.{ending}.part"
+            partial.unlink(missing_ok=True)  # a link that somebody has put there
             figure.savefig(partial, format=ending, dpi=150, metadata={"Date": None} if ending == "svg" else None)
             partial.replace(folder / f"curves.{ending}")
 

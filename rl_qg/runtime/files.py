@@ -64,12 +64,11 @@ def atomic_writer(path: Path, *, private: bool = False) -> Iterator[TextIO]:
     file there. A `private` one is readable by its owner alone from the beginning.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.part")  # the next attempt overwrites what a kill left
+    partial = path.with_name(f".{path.name}.part")
     try:
-        if private:
-            partial.unlink(missing_ok=True)  # what a kill left may be readable by all
-            partial.touch(mode=0o600)
-        with partial.open("w", encoding="utf-8") as stream:
+        partial.unlink(missing_ok=True)  # left by a kill, and perhaps readable by all, or a link to another file
+        mode = 0o600 if private else 0o666
+        with open(partial, "x", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -203,7 +202,8 @@ def _locked(key: str, path: Path) -> Iterator[None]:
 def _lock(file: Path) -> IO[str]:
     """The lock file, held by this process; raise `BlockingIOError` with the holder's name if another one holds it."""
     while True:
-        stream = file.open("a+", encoding="utf-8")
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW  # a link would be another file, which is emptied
+        stream = os.fdopen(os.open(file, flags, 0o666), "a+", encoding="utf-8")
         try:
             fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if file.stat().st_ino == os.fstat(stream.fileno()).st_ino:

@@ -9,7 +9,6 @@ from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -69,7 +68,7 @@ class Gate:
         path = scope["path"]
         is_open = scope["method"] in ("GET", "HEAD") and (path in OPEN or path.startswith(OPEN_FOLDER))
         if not self._keys or is_open:
-            return f"address {web.address_of(scope)}"
+            return f"address {web.network_of(scope)}"
         number = self._keys.number_of(given_key(Headers(scope=scope)))
         if number is None:
             asked = {"WWW-Authenticate": 'Bearer realm="rl-qg"'}
@@ -87,7 +86,7 @@ class Gate:
             number = self._keys.number_of(await _key_field(scope, whole, receive))
             if number is not None:
                 scope["state"]["key"] = number
-            self._check_rate(scope, f"address {web.address_of(scope)}" if number is None else f"key {number}")
+            self._check_rate(scope, f"address {web.network_of(scope)}" if number is None else f"key {number}")
         return whole
 
     def _check_rate(self, scope: Scope, client: str) -> None:
@@ -127,13 +126,13 @@ def is_form(scope: Scope) -> bool:
 
 async def _key_field(scope: Scope, body: bytes, receive: Receive) -> str:
     """The key that a form has as a field; "" where it has none, or is no form that can be read."""
+    request = Request(scope, web.once(body, receive))
     try:
-        async with Request(scope, web.once(body, receive)).form(
-            max_files=1, max_fields=MOST_FIELDS, max_part_size=len(body) + 1
-        ) as form:
-            given = form.get(KEY_FIELD)
-    except (HTTPException, MultiPartException):
+        given = (await web.form_of(request, 1, MOST_FIELDS, len(body) + 1)).get(KEY_FIELD)
+    except HTTPException:
         return ""
+    finally:
+        await request.close()
     return given.strip()[: web.LONGEST + 1] if isinstance(given, str) else ""
 
 

@@ -25,7 +25,7 @@ from rl_qg.serving.problems import ProblemError
 from rl_qg.serving.requests import ClientLeftError, ask_request, check_text, until_client_leaves
 from rl_qg.serving.service import AskingService
 from rl_qg.settings.web import ServeSettings
-from rl_qg.web.requests import described, is_of_own_page, page_files
+from rl_qg.web.requests import described, form_of, is_of_own_page, page_files
 
 log = logging.getLogger(__name__)
 HEADERS = {
@@ -186,7 +186,7 @@ class _Page:
 
     async def _form(self, request: Request) -> FormData:
         try:
-            return await request.form(max_files=1, max_fields=MOST_FIELDS, max_part_size=self._settings.max_body_bytes)
+            return await form_of(request, 1, MOST_FIELDS, self._settings.max_body_bytes)
         except HTTPException as error:
             raise ProblemError(error.status_code, f"the form cannot be read: {error.detail}") from None
 

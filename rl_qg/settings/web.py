@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -100,6 +101,7 @@ class RateServeSettings(Section):
     def conflicts(self) -> Iterator[str]:
         if not self.host.strip():
             yield "host has no value; give an address, such as host=127.0.0.1"
+        yield from _faults_of_proxies(self.trusted_proxies)
         yield from _faults_of_url("public_url", self.public_url, path=False)
         if self.panel_parameter and not re.fullmatch(r"[\w.-]+", self.panel_parameter):
             yield f"panel_parameter={self.panel_parameter} is no name of a parameter, such as PROLIFIC_PID"
@@ -112,6 +114,15 @@ class RateServeSettings(Section):
             yield "panel_secret needs panel_parameter, the parameter that the panel signs"
         if self.redirect and not self.completion_url:
             yield "redirect=true needs completion_url, where people go"
+
+
+def _faults_of_proxies(given: str) -> Iterator[str]:
+    """Names would be compared with addresses, and never be equal."""
+    for one in given.split(",") if given not in ("", "*") else ():
+        try:
+            ip_network(one.strip())
+        except ValueError:
+            yield f"trusted_proxies: {one.strip()} is no address; give them as 10.0.0.5 or 10.0.0.0/8, or * alone"
 
 
 def _faults_of_url(name: str, url: str, *, path: bool) -> Iterator[str]:
@@ -266,6 +277,7 @@ class ServeSettings(Section):
     def conflicts(self) -> Iterator[str]:
         if not self.host.strip():
             yield "host has no value; give an address, such as host=127.0.0.1"
+        yield from _faults_of_proxies(self.trusted_proxies)
         for origin in self.origins or ():
             if origin != "*" and not origin.startswith(("http://", "https://")):
                 yield f"origins: {origin} is no origin; write it as https://example.org"

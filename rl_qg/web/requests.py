@@ -11,11 +11,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from importlib import resources
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import FormData, Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from rl_qg.runtime.errors import InputError
@@ -103,8 +107,31 @@ def is_answered(scope: Scope, hosts: frozenset[str]) -> bool:
     return name_in(Headers(scope=scope).get("host", "")) in hosts
 
 
+async def form_of(request: Request, files: int, fields: int, longest: int) -> FormData:
+    """A form of so many files and fields at most, in UTF-8; raises `HTTPException` where it cannot be read.
+
+    Python decodes other charsets, which no browser names, by codecs that may take quadratic time (punycode).
+    """
+    _, options = parse_options_header(request.headers.get("content-type"))
+    if options.get(b"charset", b"utf-8").lower() != b"utf-8":
+        raise HTTPException(400, "send it as UTF-8")
+    return await request.form(max_files=files, max_fields=fields, max_part_size=longest)
+
+
 def address_of(scope: Scope) -> str:
     return str(scope["client"][0]) if scope.get("client") else "unknown"
+
+
+def network_of(scope: Scope) -> str:
+    """What limits count as one address: of IPv6 the network of 64 bits, in which one person has all addresses."""
+    given = address_of(scope)
+    try:
+        address = ip_address(given.partition("%")[0])
+    except ValueError:
+        return given
+    if address.version == 4:
+        return given
+    return str(address.ipv4_mapped or ip_network((int(address), 64), strict=False))
 
 
 def noted(

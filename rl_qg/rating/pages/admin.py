@@ -15,7 +15,7 @@ from rl_qg.rating.protocol import KINDS
 from rl_qg.rating.study.export import export_study, study_status, utc
 from rl_qg.rating.study.records import NotYours
 from rl_qg.runtime.errors import InputError
-from rl_qg.web.requests import address_of
+from rl_qg.web.requests import network_of
 
 LANGUAGE = "en"  # of this page
 SIGNED_OUT = "signed out"
@@ -37,7 +37,7 @@ def health(visit: Visit) -> Response:
 
 def login(visit: Visit) -> Response:
     cookies, sessions = visit.site.cookies, visit.site.admin
-    if seconds := math.ceil(sessions.attempts.wait(address_of(visit.request.scope))):
+    if seconds := math.ceil(sessions.attempts.wait(network_of(visit.request.scope))):
         refused = visit.site.renderer.message("busy", LANGUAGE, 429, seconds=seconds)
         refused.headers["Retry-After"] = str(seconds)
         return refused

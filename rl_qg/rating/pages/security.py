@@ -25,6 +25,8 @@ from rl_qg.web import requests as web
 log = logging.getLogger(__name__)
 LONGEST_BODY = 64 * 1024  # bytes
 LONGEST_WAIT = 20.0  # seconds, for a body
+ATTEMPTS, ATTEMPT_S = 5, 10.0  # to sign in that may come at once, and the seconds until another one may
+ADMIN_S = 8 * 3600  # of the owner's session
 LONGEST_PATH = 1000  # characters; Python reads no number of more than 4300 digits
 UNLIMITED = ("/files/", "/healthz")  # of the rates; a page takes four files to show
 Refusal = Callable[[Scope, str, int, Mapping[str, Any]], Response]  # the page that says why; text, status, places
@@ -95,7 +97,7 @@ class RequestGate:
         """Seconds until the address or the session may ask again."""
         if scope["path"].startswith(UNLIMITED):
             return 0.0
-        wait = self._of_address.wait(web.address_of(scope))
+        wait = self._of_address.wait(web.network_of(scope))
         token = cookie_parser(Headers(scope=scope).get("cookie", "")).get(self._cookie)
         return self._of_session.wait(token) if token and not wait else wait
 
@@ -123,10 +125,10 @@ class AdminSessions:
     long a session lasts; `attempts`: those to sign in, of each address.
     """
 
-    def __init__(self, token: str, clock: Callable[[], float] = time.time, seconds: int = 8 * 3600) -> None:
+    def __init__(self, token: str, clock: Callable[[], float] = time.time, seconds: int = ADMIN_S) -> None:
         self._key = sha256(b"rl-qg rating admin\n" + token.encode()).digest()
         self._hash, self._clock, self.seconds = sha256(token.encode()).digest(), clock, seconds
-        self.attempts = web.TokenBuckets(rate=0.1, burst=5)
+        self.attempts = web.TokenBuckets(1 / ATTEMPT_S, ATTEMPTS)
 
     def opens(self, given: str) -> bool:
         """Whether this is the token; takes the same time for all that are wrong."""

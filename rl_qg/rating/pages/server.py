@@ -111,5 +111,9 @@ def _print_addresses(store: Store, settings: RateServeSettings, bound: socket.so
     lines += [f"invitation: {address}/invite/{invite}" for invite in store.add_invites(settings.invites)]
     lines.append(f"owner: {address}/admin" + (f" token {token}" if token else ""))
     print("\n".join(lines), flush=True)
-    if settings.host not in LOOPBACK and not settings.public_url.startswith("https://"):
-        log.warning("host=%s: raters come without encryption; put a proxy with HTTPS before it", settings.host)
+    is_encrypted = settings.public_url.startswith("https://")
+    if settings.host not in LOOPBACK and not is_encrypted:
+        where = "put a proxy with HTTPS before it, and set public_url"
+        log.warning("host=%s: raters come without encryption; %s", settings.host, where)
+    if is_encrypted and not settings.trusted_proxies:
+        log.warning("public_url: by a proxy all raters have one address for limits, unless trusted_proxies names it")

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from rl_qg.rating.pages.rendering import Catalogue, Renderer, chosen_language
-from rl_qg.rating.pages.security import AdminSessions, Cookies, same
+from rl_qg.rating.pages.security import LONGEST_BODY, AdminSessions, Cookies, same
 from rl_qg.rating.protocol import Criterion, Protocol
 from rl_qg.rating.study import database
 from rl_qg.rating.study.raters import SESSION_S
@@ -20,7 +20,7 @@ from rl_qg.rating.study.records import Closed, NotAllowed, NotYours, Rater, Sess
 from rl_qg.rating.study.store import Store
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.web import RateServeSettings
-from rl_qg.web.requests import address_of, check_secret, is_of_own_page, read_secrets
+from rl_qg.web.requests import check_secret, form_of, is_of_own_page, network_of, read_secrets
 
 HEALTH, HEALTH_S = "/healthz", 2.0  # its path, and how long it waits for the database
 SIGNATURE = "signature"  # the parameter of a panel's address that has it
@@ -114,7 +114,7 @@ class Site:
         if visit.session:
             visit.rater = self.store.rater(visit.session.rater)
             visit.language = self.language_of(request, visit.form, visit.rater)
-            self._addresses[visit.rater.id] = address_of(request.scope)
+            self._addresses[visit.rater.id] = network_of(request.scope)
         if is_form and checks_form:
             if visit.session is None:
                 raise NoSession
@@ -197,8 +197,8 @@ def redirect(to: str) -> Response:
 async def read_form(request: Request) -> dict[str, str]:
     """The fields of a form; of several of one name the last. What cannot be read, and files, are left out."""
     try:
-        async with request.form(max_files=0, max_fields=MOST_FIELDS, max_part_size=64 * 1024) as form:
-            return {name: value for name, value in form.multi_items() if isinstance(value, str)}
+        form = await form_of(request, 0, MOST_FIELDS, LONGEST_BODY)
+        return {name: value for name, value in form.multi_items() if isinstance(value, str)}
     except HTTPException:
         return {}
 

@@ -72,8 +72,8 @@ class StudyTables:
         """Write what is suspicious of a rater to the owner's log, at most once an hour."""
         with self._database.write() as sql:
             number, now = self._rater(sql, rater)[0], self._clock()
-            recent = "SELECT 1 FROM event WHERE kind = ? AND rater = ? AND at > ?"
-            if sql.row(recent, kind, number, now - 3600) is None:
+            recent = "SELECT 1 FROM event WHERE kind = ? AND rater = ? AND at BETWEEN ? AND ?"
+            if sql.row(recent, kind, number, now - 3600, now) is None:
                 self._note(sql, kind, number)
 
     def is_noted(self, kind: str, detail: str) -> bool:

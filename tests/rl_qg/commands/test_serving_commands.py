@@ -10,6 +10,8 @@ from rl_qg.commands import outputs
 from rl_qg.commands import serving as serving_commands
 from rl_qg.commands.compose import compose
 from rl_qg.runtime.errors import InputError
+from rl_qg.serving import server
+from rl_qg.web.requests import VARIABLE
 
 
 @pytest.mark.parametrize("package", serving_commands.PACKAGES)
@@ -36,3 +38,17 @@ def test_the_server_says_which_model_answers_and_what_it_knows(
         serving_commands.serve(compose("serve", [f"port={taken.getsockname()[1]}", "training.use_cpu=true"]))
     assert "model: miniature:questions, for model.path has no value" in caplog.messages
     assert "warning: miniature:questions knows only the embedded corpus" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("host", "keys", "warned"), [("0.0.0.0", "", 1), ("0.0.0.0", "k" * 20, 0), ("127.0.0.1", "", 0)]
+)
+def test_a_server_that_others_reach_says_that_it_asks_for_no_key(
+    host: str, keys: str, warned: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(VARIABLE, keys)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    monkeypatch.setattr(server, "run_server", lambda *given: given[-1].close())
+    serving_commands.serve(compose("serve", [f"host={host}", "port=0", "training.use_cpu=true"]))
+    lines = [line for line in caplog.messages if "others can reach this server, and it asks for no key" in line]
+    assert len(lines) == warned

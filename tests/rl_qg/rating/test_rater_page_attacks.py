@@ -7,10 +7,12 @@ import logging
 import re
 import sqlite3
 import zipfile
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, closing
+from itertools import product
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import pytest
 from httpx import ASGITransport, AsyncClient
@@ -19,11 +21,12 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from rl_qg.commands.cli import run_command
+from rl_qg.rating.pages import security, visits
 from rl_qg.rating.pages.security import AdminSessions, hosts_of
 from rl_qg.rating.pages.server import create_app, panel_path
 from rl_qg.rating.study import database
 from rl_qg.rating.study.records import StoreFailed
-from rl_qg.rating.study.store import Store
+from rl_qg.rating.study.store import Store, open_store
 from rl_qg.runtime.errors import InputError
 from rl_qg.web.requests import JsonLines
 from tests.rl_qg.rating.page_studies import ADMIN_TOKEN, RaterClient, page_plan, protocol, settings_of, study
@@ -125,6 +128,65 @@ def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:
     assert "<script>alert" not in guest.page.text and "&lt;/textarea&gt;" in guest.page.text
 
 
+FIELDS = {
+    "/begin": ("lang",),
+    "/consent": ("csrf", "answer", "version", "lang"),
+    "/instructions": ("csrf", "lang"),
+    "/practice/1": ("csrf", "value-1", "set-1", "lang"),
+    "/task/a00001/1": ("csrf", "value-1", "set-1", "action", "lang"),
+    "/task/a00001/feedback": ("csrf", "text", "action", "lang"),
+    "/admin/login": ("token",),
+    "/admin/expire": ("csrf", "assignment"),
+    "/admin/let-in": ("csrf", "rater"),
+}
+ADDRESSES = (
+    *("/s/mill?PROLIFIC_PID={}", "/s/mill?PROLIFIC_PID=p&STUDY_ID={}", "/s/{}?PROLIFIC_PID=p", "/invite/{}"),
+    *("/?lang={}", "/task/{}/1", "/task/a00001/1?missing=1&value-1={}", "/admin?said={}", "/files/{}", "/{}"),
+)
+NO_TEXT = ("%00", "a%00b", "%ED%A0%80", "%ED%A0%BD", "%FF")  # NUL, halves of a pair, a byte that is no UTF-8
+
+
+def test_what_is_no_text_gets_a_page_in_every_field_and_address(study_url: str) -> None:
+    """None of them is a failure of the server, on a database that refuses NUL (PostgreSQL) either."""
+    store = open_store(study_url, page_plan(protocol(practice=())))
+    application = create_app(store, settings_of(), ADMIN_TOKEN)
+    guest, owner = (RaterClient(store, application=application) for _ in range(2))
+    guest.begin()
+    owner.get("/admin").post("/admin/login", token=ADMIN_TOKEN)
+    for path, fields in FIELDS.items():
+        by = owner if path.startswith("/admin") else guest
+        for name, value in product(fields, NO_TEXT):
+            given = {name: value} if name == "csrf" else {name: value, "csrf": by.csrf}
+            parts = b'--b\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
+            multi = (
+                b"".join(parts % (one.encode(), unquote_to_bytes(text)) for one, text in given.items()) + b"--b--\r\n"
+            )
+            plain = "&".join(f"{one}={text}" for one, text in given.items()).encode()
+            for body, kind in (
+                (plain, "application/x-www-form-urlencoded"),
+                (multi, "multipart/form-data; boundary=b"),
+            ):
+                page = by.client.post(path, content=body, headers={"Content-Type": kind})
+                assert page.status_code < 500 and page.text.startswith("<!doctype html>"), (path, name, value)
+                assert name != "csrf" or page.status_code == 403
+    for address, value in product(ADDRESSES, NO_TEXT):
+        assert guest.client.get(address.format(value)).status_code < 500, (address, value)
+    for name in ("rating", "rating-language", "rating-admin"):
+        for cookie in (b"\xff", b"\xed\xa0\x80", b"a.b.c", b'"\\000"'):
+            assert guest.client.get("/next", headers={b"Cookie": name.encode() + b"=" + cookie}).status_code < 500
+    assert "\0" not in store.feedback_of("a00001", "r0001") and not store.ratings_of("a00001", "r0001")
+    store.close()
+
+
+def test_a_form_of_another_charset_is_no_form(store: Store) -> None:
+    """Python takes quadratic time for punycode: 2.6 s for 64 kB, in which nobody else is answered."""
+    guest = RaterClient(store).begin()
+    body = f'--b\r\nContent-Disposition: form-data; name="csrf"\r\n\r\n{guest.csrf}\r\n--b--\r\n'.encode()
+    for charset, status in (("utf-8", 200), ("punycode", 403), ("undefined", 403), ("unicode_escape", 403)):
+        kind = {"Content-Type": f"multipart/form-data; boundary=b; charset={charset}"}
+        assert guest.client.post("/task/a00001/1", content=body, headers=kind).status_code == status
+
+
 def test_every_answer_has_the_headers_and_cookies_are_closed(store: Store) -> None:
     https = settings_of(public_url="https://rate.example.org")
     for settings, host in ((settings_of(), "http://localhost"), (https, "https://rate.example.org")):
@@ -155,6 +217,22 @@ def test_long_bodies_and_many_requests_are_refused(store: Store) -> None:
     assert quick.client.get("/healthz").status_code == quick.client.get("/files/rating.css").status_code == 200
     crowd = RaterClient(store, settings_of(address_rate=0.001, address_burst=5))
     assert [crowd.get("/").status for _ in range(7)] == [200] * 5 + [429] * 2
+
+
+def test_a_body_that_arrives_too_slowly_is_given_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security, "LONGEST_WAIT", 0.1)
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b"token="
+        await asyncio.sleep(30)
+
+    async def send() -> None:
+        transport = ASGITransport(create_app(store, settings_of(), ADMIN_TOKEN))
+        async with AsyncClient(transport=transport, base_url="http://localhost") as client:
+            page = await client.post("/admin/login", content=slowly())
+            assert (page.status_code, page.headers["connection"]) == (400, "close")
+
+    asyncio.run(send())
 
 
 def test_other_hosts_are_refused_where_the_server_is_local(store: Store) -> None:
@@ -309,6 +387,22 @@ def test_wrong_tokens_are_slowed_whatever_the_rates_are(store: Store) -> None:
     assert owner.post("/admin/login", token=ADMIN_TOKEN).status == 429
 
 
+def test_addresses_of_one_ipv6_network_are_one_for_every_limit(store: Store) -> None:
+    def visitors(*addresses: str, **settings: Any) -> list[RaterClient]:
+        application = create_app(store, settings_of(**settings), ADMIN_TOKEN)
+        clients = [RaterClient(store, application=application) for _ in addresses]
+        for one, address in zip(clients, addresses, strict=True):
+            one.client = TestClient(application, base_url="http://localhost", client=(address, 1))
+        return clients
+
+    *near, far = visitors(*(f"2001:db8::{number}" for number in range(6)), "2001:db8:0:1::")
+    assert [one.post("/admin/login", token="x" * 20).status for one in (*near, far)] == [403] * 5 + [429, 403]
+    *near, far = visitors("2001:db8::1", "2001:db8::2", "2001:db8:0:1::", address_rate=0.001, address_burst=1)
+    assert [one.get("/").status for one in (*near, far)] == [200, 429, 200]
+    *near, far = visitors("2001:db8::1", "2001:db8::2", "2001:db8:0:1::", address_tasks=1)
+    assert [one.begin().status for one in (*near, far)] == [200, 403, 200]
+
+
 def test_the_log_says_who_signed_in_exported_paused_and_forgot(store: Store, tmp_path: Path) -> None:
     RaterClient(store).begin().rate_all()
     RaterClient(store).begin()
@@ -395,3 +489,14 @@ def test_a_locked_database_is_said_to_all_at_once_and_health_answers_meanwhile(
         other.execute("BEGIN IMMEDIATE")
         asyncio.run(crowd())
     assert RaterClient(store, application=application).post("/begin").path == "/consent"
+
+
+def test_health_is_503_where_the_database_does_not_answer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visits, "HEALTH_S", 0.1)  # those of other requests are 20 seconds
+    guest = RaterClient(store)
+    assert guest.get("/healthz").status == 200
+    with ExitStack() as held:
+        for _ in range(database.CONNECTIONS):
+            held.enter_context(store._database.read())
+        assert guest.get("/healthz").status == 503
+    assert guest.get("/healthz").status == 200

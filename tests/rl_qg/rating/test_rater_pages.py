@@ -3,14 +3,16 @@
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rl_qg.rating.pages.server import panel_path
+from rl_qg.rating.pages.server import create_app, panel_path
 from rl_qg.rating.study.store import Store
-from tests.rl_qg.rating.page_studies import RaterClient, page_plan, protocol, settings_of, study
+from tests.rl_qg.rating.page_studies import ADMIN_TOKEN, RaterClient, page_plan, protocol, settings_of, study
+from tests.rl_qg.rating.studies import Clock
 
 NAMES = ("understandability", "relevancy", "answerability", "appropriateness")
 
@@ -260,6 +262,24 @@ def test_an_expired_task_that_nobody_has_goes_on_unnoticed(store: Store) -> None
     store.expire("a00001")
     assert "has run out" not in guest.get("/task/a00001/2").text
     assert store.assignment("a00001", "r0001").state == "open"
+
+
+def test_a_clock_that_jumps_costs_nobody_the_pay_and_no_task_counts_twice(tmp_path: Path) -> None:
+    """A lease is half an hour, so a jump ahead ends it: the next one gets the task too, and one of them is surplus."""
+    clock, jumps = Clock(), cycle((0, 3600, -3600, 7200))
+    store = study(tmp_path, page_plan(protocol(practice=()), tasks=2), lambda: clock() + next(jumps))
+    application = create_app(store, settings_of(), ADMIN_TOKEN)
+    first, second = (RaterClient(store, application=application).begin() for _ in range(2))
+    assert (first.path, second.path) == ("/task/a00001/1", "/task/a00002/1"), "the first lease has ended"
+    for _ in range(3):
+        first.rate()
+        second.rate()
+    assert all(guest.post(action="submit").code for guest in (first, second))
+    with store.snapshot() as snapshot:
+        done = [(one["hit"], one["state"]) for one in snapshot.assignments()]
+        assert sorted(done) == [("h0001", "submitted"), ("h0001", "surplus")] and len([*snapshot.ratings()]) == 24
+    assert RaterClient(store, application=application).begin().path == "/task/a00003/1"
+    store.close()
 
 
 def test_a_new_version_of_the_consent_is_asked_for(store: Store) -> None:

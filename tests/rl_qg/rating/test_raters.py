@@ -100,7 +100,8 @@ def test_no_token_is_in_the_database_and_an_identity_only_in_its_table(file: Pat
     assert len(session) == 43  # 256 bits
     assert IDENTITY.encode() in held  # for payment
     assert hashlib.sha256(IDENTITY.encode()).hexdigest().encode() not in held  # guessed ids cannot be compared
-    assert file.stat().st_mode & 0o077 == 0
+    files = [*file.parent.glob(f"{file.name}*")]
+    assert len(files) == 3 and not any(one.stat().st_mode & 0o077 for one in files), "-wal and -shm too"
 
 
 # --- Forgetting ---

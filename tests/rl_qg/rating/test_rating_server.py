@@ -1,5 +1,6 @@
 """The process that serves a study: what it prints, how it ends and goes on, and what it refuses."""
 
+import logging
 import re
 import signal
 import socket
@@ -10,6 +11,7 @@ import httpx
 import pytest
 
 from rl_qg.commands.cli import run_command
+from rl_qg.rating.pages import server
 from rl_qg.rating.pages.server import VARIABLE, admin_token
 from rl_qg.rating.plan_files import write_plan_files
 from rl_qg.rating.study.store import open_store
@@ -62,6 +64,36 @@ def test_what_cannot_be_served_is_said_in_one_line(folder: Path, settings: list[
     with pytest.raises(InputError, match=re.escape(fault)) as raised:
         serve(folder, *settings)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "warning"),
+    [
+        ({}, ""),
+        ({"host": "0.0.0.0"}, "without encryption; put a proxy with HTTPS before it, and set public_url"),
+        ({"host": "0.0.0.0", "public_url": "http://192.0.2.1:8080"}, "without encryption"),
+        ({"public_url": "https://rate.example.org"}, "all raters have one address for limits, unless trusted_proxies"),
+        ({"public_url": "https://rate.example.org", "trusted_proxies": "127.0.0.1"}, ""),
+        ({"host": "0.0.0.0", "public_url": "https://rate.example.org", "trusted_proxies": "10.0.0.0/8"}, ""),
+    ],
+)
+def test_a_server_that_others_reach_says_what_it_lacks(
+    folder: Path,
+    settings: dict[str, str],
+    warning: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It asks for the owner's token wherever it listens; a loopback address alone checks the header `Host`."""
+    monkeypatch.setattr(server.OrderlyServer, "run", lambda *_, sockets: sockets[0].close())
+    monkeypatch.setattr(logging.getLogger(), "handlers", [caplog.handler])
+    serve(folder, *(f"{name}={value}" for name, value in settings.items()))
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == bool(warning) and all(warning in line for line in warnings)
+    *_, owner = capsys.readouterr().out.splitlines()
+    address = settings.get("public_url") or f"http://{settings.get('host', '127.0.0.1')}:"
+    assert owner.startswith(f"owner: {address}") and len(owner.rpartition("/admin token ")[2]) >= 43
 
 
 def test_a_port_in_use_and_another_plan(folder: Path) -> None:

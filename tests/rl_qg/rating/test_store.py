@@ -333,6 +333,16 @@ def test_a_clock_that_jumps_ahead_costs_no_rating(single: Store, clock: Clock) -
     assert single.submit(assignment, first).state == "submitted"
 
 
+def test_a_warning_from_the_future_hides_none(single: Store, clock: Clock) -> None:
+    rater = consenting_rater(single)
+    for back in (86_400 * 365, 0, -3601):
+        single.warn("crowded", rater)
+        clock.now -= back
+    assert [kind for _, kind, _, _ in single.log()] == ["crowded"] * 2
+    single.warn("crowded", rater)
+    assert len(single.log()) == 3, "an hour later"
+
+
 # --- Any history ---
 
 

@@ -18,6 +18,18 @@ def test_a_failed_write_leaves_the_old_file_and_no_other_file(tmp_path: Path) ->
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
 
 
+@pytest.mark.parametrize("private", [False, True])
+def test_links_in_the_place_of_a_file_and_of_its_unfinished_form_lead_nowhere(tmp_path: Path, private: bool) -> None:
+    """In a folder where others write, a link by the name of a file to come would choose what is overwritten."""
+    (other := tmp_path / "other").write_text("of somebody else")
+    (path := tmp_path / "a.json").symlink_to(other)
+    (tmp_path / ".a.json.part").symlink_to(other)
+    with atomic_writer(path, private=private) as stream:
+        stream.write("{}")
+    assert other.read_text() == "of somebody else" and path.read_text() == "{}" and not path.is_symlink()
+    assert {entry.name for entry in tmp_path.iterdir()} == {"a.json", "other"}
+
+
 def test_files_are_as_readable_as_the_umask_allows(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {})
     (tmp_path / "b.json").write_text("{}")

@@ -125,3 +125,11 @@ def test_commands_hold_what_they_write(
     with pytest.raises(InputError) as caught:
         run_command("score", ["input=q.jsonl", "output=questions.jsonl"])
     assert "writes there" not in str(caught.value)
+
+
+def test_a_link_in_the_place_of_a_lock_empties_no_file(tmp_path: Path) -> None:
+    (other := tmp_path / "other").write_text("of somebody else")
+    (tmp_path / ".out.json.lock").symlink_to(other)
+    with locked([("output", tmp_path / "out.json")]):
+        pass
+    assert other.read_text() == "of somebody else"

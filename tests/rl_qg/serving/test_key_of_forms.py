@@ -56,8 +56,9 @@ def test_without_a_known_key_nothing_is_made_and_what_was_typed_stays(given: dic
                 assert TEXT in answer.text and WRONG not in answer.text and "xxxx" not in answer.text
             fields = {"text": "Ada wrote.", "format": "jsonl", "pair": PAIR, **given}
             assert is_problem(await client.post("/page/export", data=fields), 401)
-            for content in (b"", b"key=" + KEY.encode(), b"--x\r\nbroken"):
-                kind = {"Content-Type": "multipart/form-data; boundary=x"}
+            part = b'--x\r\nContent-Disposition: form-data; name="key"\r\n\r\n' + KEY.encode() + b"\r\n--x--"
+            for content, end in ((b"", ""), (b"key=", ""), (b"--x\r\nbroken", ""), (part, "; charset=undefined")):
+                kind = {"Content-Type": f"multipart/form-data; boundary=x{end}"}
                 broken = await client.post("/", content=content, headers=kind)
                 assert broken.status_code in (400, 401)
         assert model.calls == []

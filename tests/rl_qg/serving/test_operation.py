@@ -172,6 +172,23 @@ def test_the_time_limit_is_that_of_the_whole_request_and_of_a_stream_that_of_eac
     run(test)
 
 
+def test_a_clock_that_jumps_changes_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of day is for lines of the log alone."""
+    now, jumps = time.time, itertools.cycle((0.0, 4e8, -4e8, 3600.0))
+    monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
+
+    async def test() -> None:
+        async with serving(rate=0.001, burst=9, max_wait_ms=5, timeout_seconds=30, body_seconds=30) as (
+            client,
+            service,
+        ):
+            answers = [await client.post("/v1/pairs", json={"text": TEXT}) for _ in range(11)]
+            assert [answer.status_code for answer in answers] == [200] * 9 + [429] * 2
+            assert 900 <= int(answers[-1].headers["retry-after"]) <= 1000 and service.seconds_to_wait in range(1, 5)
+
+    run(test)
+
+
 def test_a_shutdown_has_one_time_limit_for_all_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     service = AskingService(FakeModel, ServeSettings(shutdown_seconds=10))
     now = [100.0]

@@ -149,6 +149,17 @@ def test_a_wrong_field_is_named_and_what_was_typed_stays(
         assert TEXT in answer.text
 
 
+def test_forms_of_another_charset_are_refused_by_one_line(client: Any, service: KnownService) -> None:
+    """Python decodes 1 MB of punycode in ten minutes, and what `undefined` raises was a failure of the server."""
+    body = b'--b\r\nContent-Disposition: form-data; name="text"\r\n\r\n' + TEXT.encode() + b"\r\n--b--\r\n"
+    for charset in ("punycode", "undefined", "unicode_escape"):
+        headers = {"Content-Type": f"multipart/form-data; boundary=b; charset={charset}"}
+        answer = client.post("/", content=body, headers=headers)
+        assert (answer.status_code, fault(answer.text)) == (400, "The form cannot be read: send it as UTF-8.")
+        assert client.post("/page/export", content=body, headers=headers).status_code == 400
+    assert not service.asked
+
+
 def test_problems_of_the_server_keep_their_status(client: Any, service: KnownService) -> None:
     service.problem = ProblemError(503, "the server is shutting down", headers={"Retry-After": "2"})
     assert str(service.problem) == "the server is shutting down"  # in a log
