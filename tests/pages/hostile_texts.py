@@ -8,6 +8,7 @@ ENDINGS = "</style></title></textarea></svg>--> ]]> {{ 7 * 7 }} {% raw %} $title
 RIGHT_TO_LEFT = "מי כתב את המחזה? من كتب المسرحية؟"
 EMOJI = "👩‍🚀🏳️‍🌈🔥"
 LONG_WORD = "unbroken" * 40
+MARKS = "\u202etfel\u202d \u2067\u2066\u200f\u061c"  # they turn the direction of what follows, and are not closed
 
 MARKUP = " ".join((SCRIPT, IMAGE, ATTRIBUTE, ENDINGS))
 TEXT = " ".join(("Who wrote it?", MARKUP, RIGHT_TO_LEFT, EMOJI, LONG_WORD))

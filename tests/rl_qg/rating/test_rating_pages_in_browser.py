@@ -12,6 +12,7 @@ from rl_qg.rating.pages.server import create_app
 from rl_qg.rating.plan_files import StudyPlan
 from rl_qg.rating.study.records import StoreFailed
 from rl_qg.rating.study.store import Store, open_store
+from tests.pages.hostile_texts import LONG_WORD, MARKS, MARKUP, PASSAGE, TEXT
 from tests.rl_qg.rating.page_studies import ADMIN_TOKEN, page_plan, protocol, settings_of, study
 from tests.rl_qg.rating.serving_study import served_study
 from tests.rl_qg.serving.conftest import BROWSERS
@@ -21,7 +22,23 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: 
 pytestmark = pytest.mark.slow
 NAMES = ("understandability", "relevancy", "answerability", "appropriateness")
 NEXT = "#rating button.first"
-HOSTILE = "<script>window.broken = 1</script><img src=x onerror='window.broken = 1'> Who?"
+HOSTILE = TEXT.replace(LONG_WORD, f"{MARKS} {LONG_WORD}")
+# The texts whose first letter stands right of their second one, other than those that have marks of direction.
+TURNED = """() => {
+  const turned = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode, found = /[A-Za-z]{2}/.exec(node.data);
+    if (!found || /[\\u202a-\\u202e\\u2066-\\u2069]/.test(node.data)) continue;
+    const [first, second] = [0, 1].map(at => {
+      const range = document.createRange();
+      range.setStart(node, found.index + at);
+      range.setEnd(node, found.index + at + 1);
+      return range.getBoundingClientRect();
+    });
+    if (first.width && first.top === second.top && first.left > second.left) turned.push(node.data.slice(0, 40));
+  }
+  return turned;
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +89,14 @@ class RaterBrowser:
             if (page or self.page).evaluate("wanted => document.activeElement.matches(wanted)", selector):
                 return
         raise AssertionError(f"Tab does not lead to {selector}")
+
+    def check_only_text(self, page: Any) -> None:
+        """Nothing that a text holds has become a part of the page or has run, and it turns no word of the page."""
+        assert page.evaluate("window.attacked") is None and page.evaluate(TURNED) == []
+        count = page.locator(
+            "img, iframe, object, embed, base, [autofocus], [onerror], [onfocus], main script"
+        ).count()
+        assert count == 0
 
     def ratings(self) -> dict[tuple[int, str], int]:
         assert self.store is not None
@@ -275,10 +300,32 @@ def test_arabic_runs_from_right_to_left(visit: Opened) -> None:
     assert rater.ratings()[1, NAMES[0]] > 85
 
 
-def test_a_script_in_a_question_stays_text(visit: Opened) -> None:
-    page = visit(page_plan(protocol(practice=()), questions=[HOSTILE], context=f"{HOSTILE} Anna Weaver")).begin()
-    assert page.inner_text(".question") == HOSTILE
-    assert page.evaluate("window.broken") is None and page.locator(".passage img").count() == 0
+def test_hostile_text_is_only_text(visit: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In questions, passages and remarks, also without the policy of the pages."""
+    plan = page_plan(
+        protocol(practice=()), questions=[HOSTILE], context=f"{PASSAGE} Anna Weaver {HOSTILE}", items=1, tasks=1
+    )
+    page = (rater := visit(plan, bypass_csp=True)).begin()
+    assert page.inner_text(".question") == HOSTILE and MARKUP in page.inner_text(".passage")
+    rater.check_only_text(page)
+    for number in range(1, 5):
+        page.fill(f"#value-{number}", "77")
+    page.click(NEXT)
+    page.wait_for_url("**/feedback")
+    page.fill("textarea", HOSTILE)
+
+    def full(*_: Any) -> None:
+        raise StoreFailed(28, "full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(rater.store, "add_feedback", full)
+        page.click("button.first")
+        page.get_by_role("heading", name="This was not saved").wait_for()
+        rater.check_only_text(page)
+    page.click("button.first")
+    page.wait_for_url("**/done")
+    assert rater.store.feedback_of("a00001", "r0001") == HOSTILE
+    rater.check_only_text(page)
 
 
 def test_a_failing_database_loses_nothing(visit: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
