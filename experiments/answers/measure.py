@@ -33,6 +33,11 @@ SETS = {
     "dev_part1": "squad/dev_part1-v1.1.json.gz",
     "new_wiki": "squadshifts/new_wiki_v1.0.json.gz",
 }
+OTHERS = {  # in other languages, not of --sets unless named
+    "xquad_th": "xquad/xquad.th.json",
+    "xquad_vi": "xquad/xquad.vi.json",
+    "korquad": "korquad/KorQuAD_v1.0_dev.json",
+}
 LIMITS = (5, 10, 20, None)
 BATCH = 32
 
@@ -44,14 +49,14 @@ def main() -> None:
     parser.add_argument("--extractor")
     parser.add_argument("--min-probability", type=float, default=0.02)
     parser.add_argument("--parser")
-    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=[*SETS, *OTHERS])
     parser.add_argument("--max-passages", type=int, help="a seeded sample of a set's passages, as a part of its own")
     chosen = parser.parse_args()
     name, propose = method(chosen)
     name += f", {chosen.max_passages} passages" if chosen.max_passages else ""
     results = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
     for key in chosen.sets:
-        examples = read_examples(chosen.data / SETS[key], role="validation").examples
+        examples = read_examples(chosen.data / (SETS | OTHERS)[key], role="validation").examples
         if chosen.max_passages:
             keys = sorted({passage_hash(example.context) for example in examples}, key=lambda key: seeded_rank(0, key))
             sample = set(keys[: chosen.max_passages])

@@ -29,6 +29,8 @@ from rl_qg.evaluation.predictions import (
     Predictions,
     Rows,
     draw_rows,
+    example_rows,
+    example_tables,
     file_table,
     not_alike,
     passage_groups,
@@ -118,6 +120,8 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     files = [_scored(name, rows_of_file, metrics, settings, folder) for name, rows_of_file in rows.items()]
     corpus = {label: metric.corpus for label, metric in metrics.items() if _has_corpus_form(metric)}  # type: ignore[attr-defined]
     why = not_alike(files)
+    if settings.examples and why is not None:
+        raise InputError(f"examples={settings.examples}: {why}; leave it out, or add sets=true page=sets.html instead")
     directions = {label: direction_of(metric) for label, metric in metrics.items()}
     signatures = {label: signature_of(metric) for label, metric in metrics.items()}
     record: dict[str, Any] = {
@@ -134,6 +138,7 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         "scores": [row for file in files for row in score_rows(file, corpus, settings.lengths, settings.language)],
         "tests": test_rows(files, corpus, directions) if len(files) > 1 and why is None else [],
         "not_paired": why,
+        **({"examples": example_rows(files, settings.examples)} if settings.examples else {}),
     }
     malformed = {str(source): source.malformed for source in sources.values() if source.malformed}
     malformed |= {str(gold): gold.malformed} if gold is not None and gold.malformed else {}
@@ -143,7 +148,7 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     of_sets = record.get("set_signatures", {}) | record.get("set_measure_signatures", {})
     shown = signatures | {f"sets, {label}": text for label, text in of_sets.items()}
     page = Page("evaluate", " · ".join(rows), _facts(record), _tables(record), shown)
-    plain = {name: record.get(name, []) for name in ("scores", "tests", "sets", "set_measures")}
+    plain = {name: record.get(name, []) for name in ("scores", "tests", "sets", "set_measures", "examples")}
     write_results(folder, "evaluate", record, page, plain)
     write_draws(folder / FILE, [row for file in files for row in draw_rows(file, corpus)])
     if sets is not None and settings.page:
@@ -306,7 +311,7 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
             rows = [row for row in record["scores"] if row["by"] == by and row["predictions"] == name]
             if rows:  # there are no types in a language without them
                 tables.append(Table(f"{title}, {name}" if several else title, _by_kind(rows)))
-    return tables
+    return [*tables, *example_tables(record.get("examples", []))]
 
 
 def _set_note(record: Mapping[str, Any]) -> str:

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from rl_qg.data.examples import passage_hash
 from rl_qg.pages.results import Table, estimate_text, joined_rows, p_text
+from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import packaged_yaml
 from rl_qg.scoring.kept_scores import MetricRow, ScoreDraws, texts_hash
 from rl_qg.stats.intervals import Bounds, Floats, PassageDraws, add_holm, difference, difference_p, estimate
@@ -104,6 +106,39 @@ def not_alike(files: Sequence[Predictions]) -> str | None:
             if item != other_item:
                 return f"{row.where} and {other_row.where} are about different passages, answers or references"
     return None
+
+
+def example_rows(files: Sequence[Predictions], wanted: int | list[int]) -> Rows:
+    """The human questions, and that of every file with its scores, about the same answers: so many, spread over all,
+    or those with these numbers, from 1 on. `InputError` where there is none of a number.
+    """
+    total = len(files[0].rows)
+    numbers = range(1, total + 1, max(1, total // (wanted or 1)))[:wanted] if isinstance(wanted, int) else wanted
+    if numbers and max(numbers) > total:
+        raise InputError(f"examples={wanted}: the files have {total:,} questions; give numbers up to that")
+    rows: Rows = []
+    for number in numbers:
+        asked = files[0].rows[number - 1]
+        about = {"number": number, "context": asked.context or "", "answer": asked.answer or ""}
+        rows += [{**about, "asked by": "human", "question": text} for text in asked.references or ()]
+        for file in files:
+            scores = {label: float(values[number - 1]) for label, values in file.scores.items()}
+            known = {label: score for label, score in scores.items() if np.isfinite(score)}
+            rows.append({**about, "asked by": file.name, "question": file.rows[number - 1].question, **known})
+    return rows
+
+
+def example_tables(rows: Rows) -> list[Table]:
+    """A table for each number of `example_rows`, below its passage and answer."""
+    tables = []
+    for (number, context, answer), group in groupby(rows, itemgetter("number", "context", "answer")):
+        lines = [
+            {key: value if isinstance(value, str) else f"{value:.3f}" for key, value in list(row.items())[3:]}
+            for row in group
+        ]
+        about = " ".join(filter(None, [context, answer and f"Answer: {answer}."]))
+        tables.append(Table(f"Side by side: question {number}", lines, about))
+    return tables
 
 
 def test_rows(files: Sequence[Predictions], corpus: Mapping[str, Any], direction: Mapping[str, int]) -> Rows:

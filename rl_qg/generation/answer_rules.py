@@ -47,7 +47,7 @@ from rl_qg.text.languages import (
 )
 from rl_qg.text.spans import PARAGRAPH_END, Span, Token, select_spans, sentences, tokens
 
-VERSION = 4  # increase it when the proposed spans change: files begun with other rules are then refused
+VERSION = 5  # increase it when the proposed spans change: files begun with other rules are then refused
 SCORES = {"date": 7.0, "number": 6.0, "title": 5.2, "acronym": 5.1, "name": 5.0, "chunk": 2.0, "word": 1.0}
 SEVERAL = 0.5  # added for several words: they are more specific and rarely a part of a longer phrase
 HEADING = 5.0  # taken away where a paragraph ends as no sentence does: headings, items, addresses
@@ -326,7 +326,8 @@ def _of_language(text: str, words: Sentences, language: str) -> Iterator[Span]:
         chunks = _chunks_without_spaces(text, language)
     has_capitals = bool(known.scripts & {"LATIN", "GREEK", "CYRILLIC"})
     for span in chunks:
-        again = span.kind in CHUNKS and not has_capitals and text.count(text[span.start : span.end]) > 1
+        part = language == "th" and span.kind == "word"  # what stands between common words is rarely a word
+        again = span.kind in CHUNKS and not (has_capitals or part) and text.count(text[span.start : span.end]) > 1
         yield replace(span, score=span.score + REPEATED) if again else span
 
 

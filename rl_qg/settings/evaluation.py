@@ -102,6 +102,11 @@ class EvaluateSettings(Section):
         "decides how words are split, the types of questions, and which share of them is in it",
         code_fault,
     )
+    examples: Any = key(
+        0,
+        "questions of all files side by side, with the human ones and their scores: how many, spread over all, or "
+        "which, as [3,17]",
+    )
     lengths: list[int] = key([8, 12, 16], "numbers of words at which a new class of length begins")
     resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests", COUNT)
     seed: int = key(0, "of the resamples", SEED)
@@ -115,6 +120,11 @@ class EvaluateSettings(Section):
                 yield f"{name}={value} is for sets of questions; add sets=true"
         if self.page and not self.page.endswith(".html"):
             yield f"page={self.page}: it is a page; give a name that ends in .html"
+        numbers = self.examples if isinstance(self.examples, list) else [self.examples]
+        if not all(type(number) is int and number >= isinstance(self.examples, list) for number in numbers):
+            yield f"examples={self.examples} is neither a number of questions nor a list of such numbers, from 1 on"
+        if self.examples and self.pairs:
+            yield f"examples={self.examples} is for single questions; leave pairs out"
         if self.lengths != sorted({length for length in self.lengths if length > 0}):
             yield f"lengths={self.lengths} must rise, from 1 on"
         if self.compat == "none" and self.level != "answer":

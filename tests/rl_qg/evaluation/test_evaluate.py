@@ -250,3 +250,43 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run_command("evaluate", [*arguments, "references=true"])
     with pytest.raises(InputError, match=r"evaluate\.lengths=\[3, 2\] must rise"):
         run_command("evaluate", [*arguments, "lengths=[3,2]"])
+
+
+def test_systems_side_by_side(tmp_path: Path) -> None:
+    """The page has passage, answer, human question, and what every file asks, with its scores."""
+    files = {"a": questions(extra=1), "b": questions(extra=2, seed=3)}
+    for first, second in zip(*files.values(), strict=True):
+        second["references"] = first["references"]
+    files["b"][16] |= {"question": ""}
+    record = run(tmp_path, files, {"words": WordCount()}, examples=[3, 17])
+    shown = record["examples"]
+    about = {"number": 3, "context": "c1", "answer": "a"}
+    asked = {name: {"asked by": name, "question": rows[2]["question"]} for name, rows in files.items()}
+    words = {name: {"words": float(len(rows[2]["question"].split()))} for name, rows in files.items()}
+    human = {"asked by": "human", "question": files["a"][2]["references"][0]}
+    assert shown[:3] == [about | human, *(about | asked[name] | words[name] for name in files)]
+    assert [row["number"] for row in shown] == [3] * 3 + [17] * 3
+    text = (tmp_path / "out" / "evaluate.txt").read_text()
+    assert "## Side by side: question 17\n\nc8 Answer: a.\n\n| asked by |" in text
+    assert (tmp_path / "out" / "tables" / "examples.csv").read_text().startswith("number,context,answer,asked by,")
+    spread = run(tmp_path / "spread", files, {"words": WordCount()}, examples=3)["examples"]
+    assert list(dict.fromkeys(row["number"] for row in spread)) == [1, 7, 13]
+
+
+@pytest.mark.parametrize(
+    ("examples", "extra", "message"),
+    [
+        ([21], 0, r"examples=\[21\]: the files have 20 questions; give numbers up to that"),
+        (2, 1, "examples=2: a has 20"),
+    ],
+)
+def test_examples_that_cannot_be_shown(tmp_path: Path, examples: Any, extra: int, message: str) -> None:
+    files = {"a": questions(), "b": questions(10 + extra)}
+    with pytest.raises(InputError, match=message):
+        run(tmp_path, files, {"words": WordCount()}, examples=examples)
+
+
+@pytest.mark.parametrize("examples", [-1, True, [0], "three", 1.5])
+def test_examples_are_a_number_or_numbers(examples: Any) -> None:
+    (fault,) = EvaluateSettings(predictions="p", examples=examples).conflicts()
+    assert fault.startswith(f"examples={examples} is neither a number of questions nor a list of such numbers")

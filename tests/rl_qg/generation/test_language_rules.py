@@ -41,6 +41,13 @@ def test_a_single_word_with_a_capital_is_no_vietnamese_name() -> None:
     assert [span.kind for span in spans].count("name") == 1  # Hà Nội
 
 
+def test_a_repeated_part_of_a_thai_sentence_comes_after_whole_pieces() -> None:
+    text = "ชาวนาปลูกข้าวในหมู่บ้านใหญ่ สะพานไม้ ชาวนาปลูกข้าวในป่า"
+    first, *rest = rule_spans(text, None, "th")
+    assert text[first.start : first.end] == "สะพานไม้"
+    assert "ชาวนาปลูกข้าว" in [text[span.start : span.end] for span in rest]
+
+
 REAL = {
     "ar": 0.25,
     "de": 0.4,
