@@ -8,6 +8,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def read_results(sources: Sequence[tuple[str | None, Path]]) -> list[ModelScore]
     found: dict[tuple[str, ...], ModelScore] = {}
     hashes: dict[tuple[str, str], ModelScore] = {}
     for name, source in sources:
-        for result in _of_file(name, source):
+        for result in _checked(name, source):
             key = (*result.column, result.model)
             if (earlier := found.get(key)) is not None and earlier.value != result.value:
                 raise InputError(
@@ -80,6 +81,18 @@ def read_results(sources: Sequence[tuple[str | None, Path]]) -> list[ModelScore]
     if not found:
         raise InputError("no result has a score of a model")
     return list(found.values())
+
+
+def _checked(name: str | None, source: Path) -> list[ModelScore]:
+    try:
+        results = [*_of_file(name, source)]
+        whole = all("".join((one.model, *one.column)) for one in results)
+        whole &= all(isfinite(one.value + (one.low or 0) + (one.high or 0) + (one.n or 0)) for one in results)
+    except (KeyError, TypeError, AttributeError):
+        whole = False
+    if not whole:
+        raise InputError(f"{source}: is not as its command wrote it; make the result again")
+    return results
 
 
 def _of_file(name: str | None, source: Path) -> Iterator[ModelScore]:

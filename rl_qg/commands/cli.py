@@ -7,6 +7,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from errno import ENAMETOOLONG
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +32,7 @@ from rl_qg.settings import all_keys
 from rl_qg.settings.yaml_files import choices
 
 SHELLS = ("bash", "zsh", "fish")
+LONGEST = 2000  # characters of a message
 
 
 def completion(shell: str) -> str:
@@ -110,9 +112,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         line, code = "stopped by SIGTERM; the same command continues from its last saved state", int(str(end.code))
     except Exception as error:
         if _is_input_error(error):
-            line = f"error: {error}"
+            line = f"error: {_one_line(str(error))}"
         elif is_disk_full(error):
             line = f"error: {_disk_full(error)}"
+        elif isinstance(error, OSError) and error.errno == ENAMETOOLONG:
+            line = f"error: {_one_line(str(error.filename))}: is too long for the name of a file"
         else:
             raise
         code = getattr(error, "exit_code", 2)
@@ -129,6 +133,12 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
         print(completion(arguments[0] if arguments else "bash"), end="")
         return
     name, arguments = named_command([name, *arguments])
+    for text in arguments:  # names of files among them are written to reports
+        if text.encode(errors="ignore").decode() != text:
+            raise InputError(f"argument {text!r}: is not UTF-8 text; give it, or name the file, in UTF-8")
+        home = (text.partition("=")[2] or text).partition("/")[0]
+        if home.startswith("~") and " " not in home and os.path.expanduser(home) == home:
+            raise InputError(f"argument {text!r}: there is no such home folder; write the whole path")
     if subcommands := [known for known in COMMANDS if known.startswith(f"{name} ")]:
         if "-h" in arguments or "--help" in arguments:
             print(group_help(name))
@@ -186,6 +196,12 @@ def _disk_full(error: Exception) -> str:
         f"{where}the disk is full ({str(error).splitlines()[0]}); complete files are kept: free some space, and the "
         "same command goes on"
     )
+
+
+def _one_line(text: str) -> str:
+    """A message whose values and names of files break neither its line nor the terminal, nor fill the screen."""
+    shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST // 2]} … {shown[-LONGEST // 2 :]}"
 
 
 def _is_input_error(error: Exception) -> bool:

@@ -47,6 +47,7 @@ _PLAIN_TERMS = {
     r"Value '(.*)' is not a valid bool": "is neither true nor false",
     r"Value '(.*)' of type '\w+' is not .*str": "is not a text",
     r"is not Optional": "has no value; give one",
+    r"Cannot assign \w+ to Dict": "is no mapping; write it as {a: 1, b: 2}",
     r"is not a ListConfig": "is no list; write it as [a,b]",
     r"DictConfig": "is no mapping; write it as {a: 1, b: 2}",
 }

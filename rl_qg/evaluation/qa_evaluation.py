@@ -120,7 +120,11 @@ def metric_values(sources: Sequence[Path], names: Sequence[str]) -> dict[tuple[s
         record = read_json(path)
         if not isinstance(record, dict) or not {"scores", "signatures"} <= record.keys():
             raise InputError(f"evaluations: {path}: is no result of rl-qg evaluate; give its evaluate.json")
-        rows = [row for row in record["scores"] if row.get("by") == "all" and row["predictions"] in names]
+        try:
+            rows = [row for row in record["scores"] if row.get("by") == "all" and row["predictions"] in names]
+            sum(row.get("value") or 0 for row in rows if [record["signatures"][row["metric"]], row["form"]])
+        except (KeyError, TypeError, AttributeError):
+            raise InputError(f"evaluations: {path}: is not as rl-qg evaluate wrote it; make it again") from None
         if not rows:
             raise InputError(
                 f"evaluations: {path}: has none of the generators {', '.join(names)}; name both alike, such as "

@@ -48,9 +48,13 @@ def compared_questions(run: Path) -> list[dict[str, Any]]:
     path = run / "evaluation.json"
     if not path.exists():
         raise InputError(f"run={run}: has no evaluation.json; give a finished run, as rl-qg pipeline makes it")
-    samples = read_json(path)["samples"]
     wanted = (*_TEXTS, "gold", *GENERATORS)
-    if missing := [name for name in wanted if name not in samples[0]]:
+    try:
+        samples = read_json(path)["samples"]
+        missing = [name for sample in samples for name in wanted if name not in sample] if samples else ["samples"]
+    except (LookupError, TypeError):
+        raise InputError(f"{path}: has no samples, as rl-qg pipeline writes them; give another run") from None
+    if missing:
         raise InputError(f"{path}: its questions lack {missing[0]}; give a run with both stages (stages=both)")
     return [{name: sample[name] for name in wanted} for sample in samples]
 

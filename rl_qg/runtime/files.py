@@ -98,17 +98,30 @@ def _readable(path: Path) -> Iterator[None]:
 
 def read_json(path: Path) -> Any:
     """Read JSON; raise `InputError` with file, line and column when it is missing or malformed."""
+    with _readable(path):
+        text = path.read_text(encoding="utf-8")
     try:
-        with _readable(path):
-            return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}: malformed JSON at line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except (RecursionError, ValueError) as error:  # nested too deeply, or a number of thousands of digits
+        raise InputError(f"{path}: unusable JSON: {error}") from None
+
+
+def parse_yaml(text: str, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:
+    """The value of a YAML text; `YAMLError` also for a date that there is not, and for a list that contains itself."""
+    try:
+        value = yaml.load(text, loader)
+        json.dumps(value, default=str)
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        raise yaml.YAMLError(str(error)) from None
+    return value
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The keys of a YAML file; `InputError` where it is not readable or holds none."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"{path}: not readable as YAML: {str(error).splitlines()[0]}; write it again") from None
     if not isinstance(content, dict):
@@ -138,6 +151,8 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 record = json.loads(line)
             except json.JSONDecodeError as error:
                 raise InputError(f"{path}: line {number}: malformed JSON: {error.msg}") from None
+            except (RecursionError, ValueError) as error:
+                raise InputError(f"{path}: line {number}: unusable JSON: {error}") from None
             if not isinstance(record, dict):
                 raise InputError(f"{path}: line {number}: expected a JSON object, got {type(record).__name__}")
             yield number, record
@@ -178,7 +193,7 @@ def locked(outputs: Iterable[tuple[str, Path]]) -> Iterator[None]:
 
 @contextmanager
 def _locked(key: str, path: Path) -> Iterator[None]:
-    whole = path.expanduser().resolve()
+    whole = Path(os.path.realpath(os.path.expanduser(path)))  # pathlib raises for a loop of links
     file = whole.with_name(f".{whole.name}.lock")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from rl_qg.runtime.errors import InputError
 
 MISSING: Any = "???"  # the default of a key that a config group or the user must fill, as OmegaConf writes it
+LARGEST = 2**31 - 1  # of whole numbers: arrays and iterators take no more
 Default = TypeVar("Default")
 Check = Callable[[Any], str]  # says what is wrong with a value, the value first; "" where nothing is
 
@@ -27,6 +28,8 @@ class Limits:
             return ""
         if isinstance(value, float) and not isfinite(value):
             return f"{value} is not a finite number"
+        if self.high == inf and isinstance(value, int) and value > LARGEST:
+            return f"{value} must be at most {LARGEST}"
         if self.low <= value <= self.high and not (self.above and value == self.low):
             return ""
         if self.high < inf:

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import parse_yaml
 
 _PACKAGE = Path(__file__).parents[1]
 _PACKAGED = _PACKAGE / "configs"  # in an installed wheel
@@ -150,7 +151,7 @@ class _Loader(yaml.SafeLoader):
 
 def _read_yaml(text: str, source: str) -> Any:
     try:
-        return yaml.load(text, _Loader)
+        return parse_yaml(text, _Loader)
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise InputError(f"{source}: not readable as YAML: {line}{error.problem}") from None

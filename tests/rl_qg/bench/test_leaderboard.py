@@ -173,3 +173,26 @@ def test_runs_and_what_is_no_result(tmp_path: Path) -> None:
 def test_arguments_of_the_command(words: list[str]) -> None:
     with pytest.raises(InputError, match=r"give results and one output=FOLDER"):
         bench(["report", *words])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record: record.update(scores=7),
+        lambda record: record.update(signatures=[]),
+        lambda record: record["scores"][0].pop("metric"),
+        lambda record: record["scores"][0].update(metric=["words"]),
+        lambda record: record["scores"][0].update(value="0.5"),
+        lambda record: record["scores"][0].update(low=float("nan")),
+        lambda record: record["scores"].insert(0, None),
+        lambda record: record.update(references=3),
+    ],
+)
+def test_a_result_that_was_changed_is_named(tmp_path: Path, models: dict[str, Any], change: Any) -> None:
+    evaluated(tmp_path / "a", {"a": models["a"]})
+    path = tmp_path / "a" / "evaluate.json"
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+    with pytest.raises(InputError, match=f"{path.parent}: is not as its command wrote it"):
+        read_results([(None, path.parent)])

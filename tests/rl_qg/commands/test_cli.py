@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rl_qg.commands.cli import run_command
+from rl_qg.runtime.errors import InputError
 from tests.processes import ROOT, command_line, rl_qg, start
 
 SMOKE = ["preset=smoke"]
@@ -182,6 +184,21 @@ def test_a_run_folder_of_other_settings_is_refused(run: Path, home: dict[str, st
     done = rl_qg(home, "pipeline", *SMOKE, f"output_dir={run}", "ce.epochs=2")
     assert done.returncode == 2
     assert "ce.epochs: 1.0 -> 2.0" in done.stderr
+
+
+def test_an_argument_that_is_not_utf8_is_one_line() -> None:
+    """A file whose name has other bytes: reports could not name it, and the lock's note failed."""
+    for arguments in (["in\udcff.txt", "output=a.jsonl"], ["in.txt", "output=\udcff.jsonl"]):
+        with pytest.raises(InputError, match=r"argument '.*\\udcff.*': is not UTF-8 text"):
+            run_command("answers", arguments)
+
+
+def test_a_message_is_one_line_whatever_it_names(home: dict[str, str], tmp_path: Path) -> None:
+    for name in ("a\nb.txt", "a\x1b[31m\r.txt", "\u2028.txt", "x" * 9000):
+        done = rl_qg(home, "answers", f"input={name}", "output=a.jsonl", cwd=tmp_path)
+        line = done.stderr.removesuffix("\n")
+        assert done.returncode == 2 and line.isprintable() and len(line) < 2100, line
+        assert line.startswith(f"rl-qg answers: error: {name[:1].encode('unicode_escape').decode()}"), line
 
 
 def test_help_needs_no_models(home: dict[str, str]) -> None:

@@ -102,6 +102,15 @@ def test_correlations_over_systems_are_those_of_scipy(tmp_path: Path) -> None:
         ({}, {"a": 0.2}, "has another m of a"),
         ({}, {"z": 0.2}, "has none of the generators a, b"),
         ({"scores": None, "signatures": None}, {"a": 0.1}, None),
+        *(
+            (changes, {"a": value}, r"2\.json: is not as rl-qg evaluate wrote it")
+            for changes, value in (
+                ({"scores": [None]}, 0.1),
+                ({"scores": 7}, 0.1),
+                ({"signatures": {}}, 0.1),
+                ({}, "x"),
+            )
+        ),
     ],
 )
 def test_evaluations_that_cannot_be_joined(tmp_path: Path, changes: Any, values: Any, message: str | None) -> None:

@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import append_json_line, atomic_writer, cut_json_lines, read_json, read_json_lines, write_json
+from rl_qg.runtime.files import (
+    append_json_line,
+    atomic_writer,
+    cut_json_lines,
+    read_json,
+    read_json_lines,
+    read_yaml,
+    write_json,
+)
+from rl_qg.settings.yaml_files import read_content
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_other_file(tmp_path: Path) -> None:
@@ -38,7 +47,13 @@ def test_files_are_as_readable_as_the_umask_allows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b'{"a":\n [}', "line 2, column 3"), (b"\xff\xfe", "not UTF-8"), (None, "cannot be read")],
+    [
+        (b'{"a":\n [}', "line 2, column 3"),
+        (b"\xff\xfe", "not UTF-8"),
+        (None, "cannot be read"),
+        (b"[" * 100_000, "unusable JSON"),
+        (b"1" * 5000, "unusable JSON.*4300"),
+    ],
 )
 def test_an_error_about_malformed_json_names_file_line_and_column(
     tmp_path: Path, content: bytes | None, message: str
@@ -52,7 +67,13 @@ def test_an_error_about_malformed_json_names_file_line_and_column(
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b'{"a": 1}\n{"a"\n', "line 2: malformed"), (b"[1]\n", "line 1: expected a JSON object"), (b"\xff\n", "UTF-8")],
+    [
+        (b'{"a": 1}\n{"a"\n', "line 2: malformed"),
+        (b"[1]\n", "line 1: expected a JSON object"),
+        (b"\xff\n", "UTF-8"),
+        (b"{}\n" + b"[" * 100_000, "line 2: unusable JSON"),
+        (b"1" * 5000, "line 1: unusable JSON.*4300"),
+    ],
 )
 def test_an_error_about_a_malformed_line_names_the_line(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "rows.jsonl"
@@ -82,6 +103,27 @@ def test_other_unicode_line_separators_do_not_split_a_record(tmp_path: Path) -> 
         append_json_line(path, record)
     cut_json_lines(path, 4)
     assert [record for _, record in read_json_lines(path)] == records[:4]
+
+
+UNUSABLE = {
+    "a: 2020-02-30\n": "day is out of range",
+    f"a: {'1' * 5000}\n": "4300",
+    "[" * 5000: "recursion",
+    "a: &x [*x]\n": "Circular reference",
+    "a: !!int x\n": "invalid literal",
+    "a: !!bool x\n": "'x'",
+    "a: !!timestamp x\n": "NoneType",
+}
+
+
+@pytest.mark.parametrize("text", UNUSABLE, ids=lambda text: text[:12])
+def test_yaml_whose_values_do_not_fit_is_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(text)
+    for read in (read_yaml, lambda path: read_content(path, "study", keys="a", page="x", allow_imports=False)):
+        with pytest.raises(InputError, match=f"study.yaml: not readable as YAML: .*(?:{UNUSABLE[text]})") as caught:
+            read(path)
+        assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize("line", ["[1]", "1", "{}", '{"step": "1"}'])
