@@ -18,7 +18,7 @@ from rl_qg.rating.protocol import KINDS
 from rl_qg.rating.study.records import NotAllowed
 from rl_qg.rating.study.store import Store, opened_store
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_json
+from rl_qg.runtime.files import atomic_writer, read_json, writing
 from rl_qg.settings.web import RateExportSettings, RateForgetSettings, RateStatusSettings
 
 # --- Who is to be paid: the one file that holds identities of raters, apart from every export ---
@@ -33,7 +33,7 @@ def write_payments(store: Store, path: Path, export: Path) -> int:
     if export.resolve() in path.resolve().parents or path.is_dir():
         raise InputError(f"payments={path}: identities must not be among the ratings; name a file elsewhere")
     rows = store.identities()
-    with atomic_writer(path, private=True) as stream:
+    with writing(path, "payments", "file"), atomic_writer(path, private=True) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(PAYMENT_COLUMNS)
         for one in rows:
@@ -60,7 +60,7 @@ def write_export(settings: RateExportSettings) -> None:
             if settings.payments:
                 paid = write_payments(store, Path(settings.payments).expanduser(), folder)
                 log.info("%d raters with their identities: %s", paid, settings.payments)
-        except (PermissionError, NotADirectoryError) as error:
+        except (PermissionError, NotADirectoryError, FileNotFoundError) as error:
             raise InputError(f"output={folder}: cannot be written ({error.strerror}); name another place") from None
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
     log.info("%d ratings of %d assignments (%s)\ndone: %s", ratings, states.total(), counts, folder / RATINGS)

@@ -267,3 +267,13 @@ def test_status_as_text_and_as_json(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert shown[0]["control"]["of_raters"][0]["rater"] == "r0001"
     with pytest.raises(InputError, match="no such file"):
         run_command("rate", ["status", f"study={tmp_path}/none.db"])
+
+
+@pytest.mark.parametrize("key", ["output", "payments"])
+def test_a_folder_that_cannot_be_made_is_named(
+    store: Store, clock: Clock, study_url: str, tmp_path: Path, key: str
+) -> None:
+    rated(store, clock)
+    words = {"output": str(tmp_path / "ratings"), key: "/proc/x/y"}
+    with pytest.raises(InputError, match=f"^{key}=/proc/x/y: cannot be written"):
+        run_command("rate", ["export", f"study={study_url}", *(f"{name}={value}" for name, value in words.items())])
