@@ -17,6 +17,7 @@ from statistics import fmean
 import torch
 
 import rewards
+from rl_qg.asking.models import generator_path
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import read_role
 from rl_qg.generation.generator import CandidateGenerator
@@ -29,7 +30,7 @@ BATCH, TOKENS = 50, 32
 
 
 def asked(path: str, rows: list[QAExample], name: str) -> list[str]:
-    generator, texts = CandidateGenerator(path, device=torch.device("cpu")), list[str]()
+    generator, texts = CandidateGenerator(generator_path(path), device=torch.device("cpu")), list[str]()
     for start in ProgressBar(range(0, len(rows), BATCH), desc=name, unit="batch"):
         texts += generator.greedy(rows[start : start + BATCH], max_new_tokens=TOKENS)
     return texts

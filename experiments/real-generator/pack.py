@@ -1,13 +1,14 @@
-"""Put a trained generator into the package.
+"""Put a trained generator, or the reader that checks its pairs, into the package.
 
-    python experiments/real-generator/pack.py MODEL NAME
+    python experiments/real-generator/pack.py RUN/ce english
+    python experiments/real-generator/pack.py READER english/reader
 
-`MODEL` is the folder of a model, such as `RUN/ce`; `packaged:NAME` becomes its name.
+`packaged:english` and `packaged:english/reader` become their names.
 """
 
+import argparse
 import json
 import shutil
-import sys
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
@@ -25,16 +26,23 @@ def without_paths(value: object) -> object:
 
 
 def main() -> None:
-    model, folder = Path(sys.argv[1]), PACKAGED / sys.argv[2]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("name")
+    given = parser.parse_args()
+    folder = PACKAGED / given.name
     folder.mkdir(parents=True, exist_ok=True)
     for name in FILES:
-        data = json.loads((model / name).read_text(encoding="utf-8"))
-        text = json.dumps(without_paths(data), ensure_ascii=False, indent=None if name == "tokenizer.json" else 2)
-        (folder / name).write_text(text + "\n", encoding="utf-8")
-    save_file(packed(load_file(model / WEIGHTS)), folder / PACKED)
+        if (given.model / name).is_file():
+            data = json.loads((given.model / name).read_text(encoding="utf-8"))
+            text = json.dumps(without_paths(data), ensure_ascii=False, indent=None if name == "tokenizer.json" else 2)
+            (folder / name).write_text(text + "\n", encoding="utf-8")
+    save_file(packed(load_file(given.model / WEIGHTS)), folder / PACKED)
     (folder / PACKED).chmod(0o644)
-    shutil.copy(Path(__file__).parent / f"card-{sys.argv[2]}.md", folder / "README.md")
-    print(f"{folder}: {sum(path.stat().st_size for path in folder.iterdir()) / 1e6:.1f} MB")
+    card = Path(__file__).parent / f"card-{given.name}.md"
+    if card.is_file():
+        shutil.copy(card, folder / "README.md")
+    print(f"{folder}: {sum(path.stat().st_size for path in folder.rglob('*') if path.is_file()) / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

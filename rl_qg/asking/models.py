@@ -10,7 +10,7 @@ from rl_qg.asking.documents import paragraphs
 from rl_qg.data.splits import WORLD
 from rl_qg.generation.prompts import ABOUT_ANSWERS, Prompt
 from rl_qg.miniatures.cache import PREFIX, QUESTIONS, SHIPPED, generator_folder, is_miniature
-from rl_qg.miniatures.packaged import ENGLISH, packaged_folder, packaged_generators
+from rl_qg.miniatures.packaged import ENGLISH, packaged_folder, packaged_reader
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_yaml
 from rl_qg.runtime.run_folder import CONFIG
@@ -19,6 +19,8 @@ from rl_qg.text.languages import check_language
 log = logging.getLogger(__name__)
 
 RUNS = ("runs/quickstart", "runs/first")  # what is used where no model is named, else a packaged one
+NO_READER = "none"
+PACKAGED_SCORE = 0.5  # of those above two thirds were usable, of the others a fifth (experiments/real-generator)
 STAGES = ("scst", "ce")  # folders of a run; the first that exists is used
 
 WAYS_OF_TASK = {"questions": ("pipeline",), "multitask": ("multitask", "pipeline"), "pairs": ("end2end",)}
@@ -42,7 +44,13 @@ def generator_path(path: str | Path) -> str:
 
 
 def reader_path(path: str | Path) -> str:
-    return _packaged(str(path), "reader", "config.json") if is_miniature(str(path)) else str(path)
+    name = str(path)
+    return _packaged(name, "reader", "config.json") if is_miniature(name) else packaged_folder(name)
+
+
+def chosen_reader(reader: str | Path | None, model: str | Path) -> str:
+    """What checks the pairs of a model: `reader`, else the one that comes with a packaged generator; "" for none."""
+    return packaged_reader(str(model)) if not reader else "" if str(reader) == NO_READER else str(reader)
 
 
 def _packaged(name: str, key: str, file: str, also: Sequence[str] = ()) -> str:
@@ -55,9 +63,8 @@ def _packaged(name: str, key: str, file: str, also: Sequence[str] = ()) -> str:
 
 
 def default_generator() -> str:
-    """A run of the README in the working directory, else the packaged generator of English text, else a miniature."""
-    runs = [name for name in RUNS if generator_path(name) != name]
-    return [*runs, *(name for name in packaged_generators() if name == ENGLISH), QUESTIONS][0]
+    """A run of the README in the working directory, else the packaged generator of English text."""
+    return next((name for name in RUNS if generator_path(name) != name), ENGLISH)
 
 
 def chosen_generator(path: str) -> str:
@@ -75,6 +82,11 @@ def corpus_warning(path: str | Path) -> str:
     with `data.train=world`. "" for another model.
     """
     return f"{path} {CORPUS_WARNING}" if is_miniature(str(path)) or _trained_on(path) == WORLD else ""
+
+
+def least_score(given: float | None, model: str) -> float:
+    """From which score on pairs are kept: as given, else what a reading of the packaged generator's pairs suggests."""
+    return given if given is not None else PACKAGED_SCORE if model == ENGLISH else 0.0
 
 
 def check_text(model: str, text: str, name: str) -> None:

@@ -18,7 +18,7 @@ from rewards.errors import MetricInputError
 from rewards.relevance.explanation import Explanation
 from rl_qg.asking.documents import TextPassage
 from rl_qg.asking.drafts import AnswerProposals, Draft, QuestionRows
-from rl_qg.asking.models import check_text, corpus_warning, generator_path, reader_path, ways_of
+from rl_qg.asking.models import check_text, chosen_reader, corpus_warning, generator_path, reader_path, ways_of
 from rl_qg.asking.pairs import AnswerSpan, AskOptions, AskRequest, QAPair, QAPairs
 from rl_qg.asking.selection import WeighedSpan, matched_spans
 from rl_qg.generation.generator import CandidateGenerator
@@ -81,7 +81,8 @@ class QuestionGenerator:
         Args:
             path: of the model.
             device: None: the GPU if there is one.
-            reader: folder or Hub name of an extractive reader that checks the answers.
+            reader: folder or Hub name of an extractive reader that checks the answers; None: the one that comes with
+                a packaged generator, else none; "none": none.
             extractor: folder of `rl-qg train-answers`, which proposes answers in the way `pipeline`; None: rules.
             reward: a metric that needs no human questions, such as `rewards.load("qascore")`. It chooses among the
                 questions of an answer and orders the pairs, and its value is in `scores` under its name. Pairs on
@@ -96,7 +97,8 @@ class QuestionGenerator:
         generator = CandidateGenerator(
             generator_path(path), device=place, rows=batch_size, independent=on_cpu, format=format
         )
-        answers = None if reader is None else AnswerReader(reader_path(reader), device=place)
+        checking = chosen_reader(reader, path)
+        answers = AnswerReader(reader_path(checking), device=place) if checking else None
         proposals = AnswerProposals(generator, extractor=extractor, device=place)
         return cls(
             generator, name=str(path), reader=answers, proposals=proposals, reward=reward, batch_size=batch_size

@@ -1,4 +1,5 @@
-"""Generators of real text that come with the package, by name: `packaged:english`.
+"""Generators of real text that come with the package, by name: `packaged:english`. A reader of the same language
+may lie in the folder of a generator: `packaged:english/reader`.
 
 The package holds their weights as integers of 8 bits: each row of a matrix has a scale, its largest absolute value
 over 127. `packaged_folder` writes them in float32 when a generator is first used, and keeps that folder beside the
@@ -23,10 +24,17 @@ ENGLISH = "packaged:english"
 PACKAGED = Path(__file__).parent / "packaged_generators"
 WEIGHTS, PACKED = "model.safetensors", "packed.safetensors"
 SCALE = ".scale"
+READER = "reader"
 
 
 def packaged_generators() -> list[str]:
     return sorted(PREFIX + place.parent.name for place in PACKAGED.glob(f"*/{PACKED}"))
+
+
+def packaged_reader(generator: str) -> str:
+    """The reader that comes with a packaged generator; "" where there is none."""
+    name = f"{generator}/{READER}"
+    return name if is_packaged(name) and (PACKAGED / name.removeprefix(PREFIX) / PACKED).is_file() else ""
 
 
 def is_packaged(path: str) -> bool:
@@ -39,14 +47,14 @@ def packaged_folder(path: str, cache_dir: str | None = None) -> str:
     """
     if not is_packaged(path):
         return path
-    if path not in (known := packaged_generators()):
-        raise InputError(f"model.path={path}: the package has {', '.join(known) or 'no generator of real text'}")
     source = PACKAGED / path.removeprefix(PREFIX)
+    if not (source / PACKED).is_file():
+        raise InputError(f"{path}: the package has {', '.join(packaged_generators()) or 'no generator of real text'}")
     return unpacked(path, f"{source.name}-{file_hash(source / PACKED)[:16]}", partial(_unpack, source), cache_dir)
 
 
 def _unpack(source: Path, folder: Path) -> None:
-    shutil.copytree(source, folder, ignore=shutil.ignore_patterns(PACKED))
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns(PACKED, READER))
     save_file(restored(load_file(source / PACKED)), folder / WEIGHTS, metadata={"format": "pt"})
 
 

@@ -99,7 +99,7 @@ class AskModelSettings(Section):
     """The generator that asks."""
 
     path: str = key(
-        "", "a run, folder, Hub name or miniature; empty: runs/quickstart or runs/first, else miniature:questions"
+        "", "a run, folder, Hub name or miniature; empty: runs/quickstart or runs/first, else packaged:english"
     )
     format: str | None = key(None, "of its texts: one of rl-qg models, or rl-qg; null: recognised by name or files")
 
@@ -123,13 +123,15 @@ class AskSettings(Section):
         "auto pipeline multitask end2end",
         "pipeline (answers, then questions), multitask or end2end; auto: what the model was trained for",
     )
-    min_score: float = key(0.0, "pairs with a lower score are left out", FRACTION)
+    min_score: float | None = key(
+        None, "pairs with a lower score are left out; null: 0.5 for packaged:english, else 0", FRACTION
+    )
     language: str = key("en", "of the documents, an ISO 639-1 code")
     seed: int | None = key(None, "null: the most probable questions; a number draws other ones", SEED)
     reader: str = key(
         "",
         "an extractive reader that has to find each answer, or that says which questions of a set are answerable; "
-        "empty: not checked",
+        "empty: the one that comes with a packaged generator, else none; none: not checked",
     )
     rerank: Any = key(None, "the metric, as an entry of metrics=[…], that orders the pairs; null: their score")
     extractor: str = key("", "the output folder of train-answers, which proposes answers; empty: rules")

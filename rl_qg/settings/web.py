@@ -241,7 +241,11 @@ class ServeSettings(Section):
     port: int = key(8000, "0: any free one, which the first line names", Limits(0, 65535))
     model: AskModelSettings = key(AskModelSettings(), "the generator that asks")
     name: str = key("", "of the model, for clients; empty: that of its folder, without the path, or on the Hub")
-    reader: str = key("", "an extractive reader that has to find each answer; empty: not checked")
+    reader: str = key(
+        "",
+        "an extractive reader that has to find each answer; empty: the one that comes with a packaged generator, else "
+        "none; none: not checked",
+    )
     extractor: str = key("", "the output folder of train-answers, which proposes answers; empty: rules")
     rerank: Any = key(None, "the metric, as an entry of metrics=[…], that orders the pairs; null: their score")
     explain: bool = key(

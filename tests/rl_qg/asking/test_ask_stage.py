@@ -139,7 +139,7 @@ def test_a_metric_orders_the_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("data", "name", "warned"),
     [
-        ("", "miniature:questions", True),  # no run is there
+        ("", "packaged:english", False),  # no run is there
         ("data: {train: world}", "runs/quickstart", True),
         ("data: {train: mine.json}", "runs/quickstart", False),
         ("not: [of, a run", "runs/quickstart", False),

@@ -372,10 +372,7 @@ def test_a_run_is_named_by_its_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     for stage in ("ce", "scst"):
         (tmp_path / "runs/first" / stage).mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    assert default_generator() == "miniature:questions"
-    with monkeypatch.context() as patch:
-        patch.setattr("rl_qg.asking.models.packaged_generators", lambda: ["packaged:english"])
-        assert default_generator() == "packaged:english"
+    assert default_generator() == "packaged:english"
     Path("runs/first/ce/config.json").touch()
     assert (generator_path("runs/first"), default_generator()) == ("runs/first/ce", "runs/first")
     Path("runs/first/scst/config.json").touch()

@@ -28,7 +28,7 @@ def test_keys_are_written_without_their_section() -> None:
     assert compose("serve", []).serve.host == "127.0.0.1"
 
 
-def test_the_server_says_which_model_answers_and_what_it_knows(
+def test_the_server_says_which_model_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -36,8 +36,8 @@ def test_the_server_says_which_model_answers_and_what_it_knows(
     caplog.set_level("INFO")
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InputError, match="is in use"):
         serving_commands.serve(compose("serve", [f"port={taken.getsockname()[1]}", "training.use_cpu=true"]))
-    assert "model: miniature:questions, for model.path has no value" in caplog.messages
-    assert "warning: miniature:questions knows only the embedded corpus" in caplog.text
+    assert "model: packaged:english, for model.path has no value" in caplog.messages
+    assert "embedded corpus" not in caplog.text
 
 
 @pytest.mark.parametrize(

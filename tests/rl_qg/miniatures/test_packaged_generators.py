@@ -1,5 +1,6 @@
 """Generators of real text that come with the package: their weights of 8 bits, and where they are unpacked."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from safetensors.torch import save_file
 
-from rl_qg.asking.models import check_text
+from rl_qg.asking.models import check_text, chosen_reader, least_score, reader_path
 from rl_qg.generation.loading import load_generator
 from rl_qg.miniatures import packaged
 from rl_qg.miniatures.packaged import ENGLISH, PACKED, packaged_folder, packed, restored
@@ -54,8 +55,23 @@ def test_a_generator_is_unpacked_once(shipped: Path, tmp_path: Path, monkeypatch
     assert packaged_folder("packaged:tiny", str(tmp_path / "cache")) == folder
 
 
+def test_a_reader_comes_with_a_generator(shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert chosen_reader("", "packaged:tiny") == chosen_reader(None, "runs/mine") == ""
+    shutil.copytree(shipped, shipped / "reader")
+    assert chosen_reader(None, "packaged:tiny") == "packaged:tiny/reader"
+    assert chosen_reader("", Path("runs/mine")) == chosen_reader("none", "packaged:tiny") == ""
+    assert chosen_reader("mine", "packaged:tiny") == "mine"
+    assert (Path(reader_path("packaged:tiny/reader")) / "model.safetensors").is_file()
+    assert not (Path(packaged_folder("packaged:tiny", str(tmp_path / "cache"))) / "reader").exists()
+
+
+def test_doubtful_pairs_of_the_packaged_generator_are_left_out() -> None:
+    assert [least_score(None, ENGLISH), least_score(0.0, ENGLISH), least_score(None, "mine")] == [0.5, 0.0, 0.0]
+
+
 def test_what_is_wrong_is_one_line(shipped: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"model\.path=packaged:klingon: the package has packaged:tiny"):
+    with pytest.raises(InputError, match=r"packaged:klingon: the package has packaged:tiny"):
         packaged_folder("packaged:klingon")
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"packaged:tiny: .* cannot be written \(Not a directory\); set HOME"):
