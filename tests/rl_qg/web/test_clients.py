@@ -91,7 +91,9 @@ def field(charset: str, value: bytes) -> Any:
     return asyncio.run(form_of(Request(scope, once(body, left)), 0, 5, 1000))["text"]
 
 
-@pytest.mark.parametrize("name", [*sorted({*aliases.values()} - {"utf_8"}), "idna", "undefined", "unicode_escape", "\0", "x"])
+@pytest.mark.parametrize(
+    "name", [*sorted({*aliases.values()} - {"utf_8"}), "idna", "undefined", "unicode_escape", "\0", "x"]
+)
 def test_forms_are_read_by_no_other_codec_than_utf_8(name: str) -> None:
     """punycode takes quadratic time, unicode_escape makes halves of pairs, undefined raises what nobody expects."""
     for written in (f"; charset={name}", f"; CHARSET={name.upper()}"):
