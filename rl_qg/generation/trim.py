@@ -32,6 +32,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.data.formats import existing_file, is_hub_name
 from rl_qg.data.passages import Passages, has_answers
 from rl_qg.data.reading import report_line as data_line
+from rl_qg.data.reading import source_names
 from rl_qg.data.streaming import ExampleStream, stream_examples
 from rl_qg.generation.loading import load_generator
 from rl_qg.generation.prompts import INPUTS, Prompt, add_highlight, as_input, highlight
@@ -113,7 +114,7 @@ def report_line(note: Json) -> str:
 
 
 def _sources(corpus: Any) -> list[str]:
-    sources = [corpus] if isinstance(corpus, str) else [str(source) for source in corpus or []]
+    sources = source_names(corpus)
     if not sources or not all(sources):
         raise InputError("corpus has no value; give texts or QA data, such as corpus=train.json")
     for source in sources:
