@@ -42,11 +42,6 @@ def test_drawn_commands_keep_their_promise(user: User) -> None:
     assert broken_promises(user, drawn(60, 0, commands())) == ""
 
 
-@pytest.mark.timeout(5400)
-def test_many_drawn_commands_keep_their_promise(user: User) -> None:
-    assert broken_promises(user, [draw for seed in (1, 2) for draw in drawn(100, seed, commands())]) == ""
-
-
 def test_every_command_is_drawn() -> None:
     assert COMMANDS.keys() <= VALID.keys()
     assert all(keys_of(name) for name in COMMANDS if COMMANDS[name].sections)
