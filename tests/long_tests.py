@@ -31,7 +31,6 @@ LONG: dict[str, tuple[str, ...]] = {
     "docs/test_papers.py::test_every_name_on_the_page_exists": (*SOURCE, "docs/papers.md", "experiments"),
     "docs/test_site.py": ("docs", "mkdocs.yml", "rl_qg", "rewards"),
     "pages/test_pages_in_browser.py": PAGES,
-    "properties/test_draws.py::test_many": SOURCE,
     "rewards/overlap/test_truecased.py": ("rewards",),
     "rewards/test_older_processors.py": ("rewards", "rl_qg/training", "rl_qg/generation", "experiments/speed"),
     "rl_qg/asking/test_question_generator.py::test_a_result_does_not_depend_on_the_other_texts": (

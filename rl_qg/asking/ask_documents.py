@@ -241,7 +241,8 @@ class _Sets(_DocumentOutput):
 
     def made_by(self) -> dict[str, Any]:
         settings = self.settings
-        folders = [reader_path(settings.reader), settings.worthiness, settings.types, settings.similarity]
+        reader = chosen_reader(settings.reader, self.generator.name)
+        folders = [reader_path(reader), settings.worthiness, settings.types, settings.similarity]
         made_by = _made_by(self.generator, asdict(settings), (*NOT_MADE_BY, *FOR_PAIRS), folders)
         selector = file_hash(Path(settings.selector)) if settings.selector else ""
         return {**made_by, "weights": [*made_by["weights"], selector]}
@@ -335,7 +336,7 @@ def train_set_selector(
         raise InputError("data.train: no example has a question, and the selector learns from those of people")
     path = output.with_name(f"{output.stem}.pools.jsonl")
     lines = ResumableLines(path, path.with_suffix(".settings.json"), content="pools")
-    folders = [reader_path(settings.reader), settings.worthiness, settings.types]
+    folders = [reader_path(chosen_reader(settings.reader, generator.name)), settings.worthiness, settings.types]
     values = {name: getattr(settings, name) for name in ("reader", "worthiness", "types", "candidates", "seed")}
 
     def is_about(context: str, rank: int, line: bytes) -> bool:

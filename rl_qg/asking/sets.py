@@ -20,7 +20,7 @@ from rewards import ReaderScore
 from rl_qg.asking.documents import TextPassage, paragraphs
 from rl_qg.asking.drafts import QuestionRows
 from rl_qg.asking.learned_selector import LearnedSelector
-from rl_qg.asking.models import generator_path, reader_path
+from rl_qg.asking.models import chosen_reader, generator_path, reader_path
 from rl_qg.asking.selection import DIGITS, NOT_NEEDED
 from rl_qg.asking.set_pool import (
     WORDS,
@@ -163,6 +163,7 @@ class SetGenerator:
         generator = CandidateGenerator(
             generator_path(path), device=place, rows=TEXTS, independent=on_cpu, format=format
         )
+        judge = chosen_reader(reader, path)
         classifiers = {
             key: SentenceClassifier.from_pretrained(folder, device=place, key=key, kinds=KINDS[key])
             for key, folder in (("worthiness", worthiness), ("types", types))
@@ -172,7 +173,7 @@ class SetGenerator:
             generator,
             name=str(path),
             **classifiers,
-            reader=_abstaining(reader_path(reader), place) if reader else None,
+            reader=_abstaining(reader_path(judge), place) if judge else None,
             selector=LearnedSelector.load(Path(selector)) if selector else None,
             similar=word_similarity if similarity == WORDS else SentenceVectors(similarity, device=place),
             candidates=candidates,

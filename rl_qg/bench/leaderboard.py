@@ -84,6 +84,7 @@ def read_results(sources: Sequence[tuple[str | None, Path]]) -> list[ModelScore]
 
 
 def _checked(name: str | None, source: Path) -> list[ModelScore]:
+    """The results of a file, or `InputError` where one lacks a name, or has a value that is no finite number."""
     try:
         results = [*_of_file(name, source)]
         whole = all("".join((one.model, *one.column)) for one in results)

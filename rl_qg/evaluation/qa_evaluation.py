@@ -122,7 +122,8 @@ def metric_values(sources: Sequence[Path], names: Sequence[str]) -> dict[tuple[s
             raise InputError(f"evaluations: {path}: is no result of rl-qg evaluate; give its evaluate.json")
         try:
             rows = [row for row in record["scores"] if row.get("by") == "all" and row["predictions"] in names]
-            sum(row.get("value") or 0 for row in rows if [record["signatures"][row["metric"]], row["form"]])
+            for row in rows:  # what is read of it below
+                _ = record["signatures"][row["metric"]], row["form"], 0 + (row.get("value") or 0)
         except (KeyError, TypeError, AttributeError):
             raise InputError(f"evaluations: {path}: is not as rl-qg evaluate wrote it; make it again") from None
         if not rows:

@@ -133,6 +133,7 @@ def test_the_command(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             ["model.path=miniature:bart"],
             r"was trained with model\.task=questions and writes no sets",
         ),
+        ([f"model.path={model}", "reader=none", "select=rank"], "select=rank: orders by answerability; give reader="),
         ([f"model.path={model}", "worthiness=./nowhere"], r"worthiness=\./nowhere"),
         ([f"model.path={model}", "selector=nowhere", "select=learned"], "selector=nowhere: no such file"),
     ):

@@ -213,6 +213,8 @@ def test_what_cannot_be_trimmed_is_one_line(tmp_path: Path) -> None:
         trim(pair, tmp_path / "small", TrimSettings(corpus=str(tmp_path / "empty.txt")))
     with pytest.raises(InputError, match="corpus has no value"):
         trim(pair, tmp_path / "small", TrimSettings())
+    with pytest.raises(InputError, match=r"7\.json: no such file"):
+        trim(pair, tmp_path / "small", TrimSettings(corpus=Path("7.json")))  # no text, and no list of them
     assert not (tmp_path / "small").exists()
 
 
