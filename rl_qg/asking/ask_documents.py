@@ -26,7 +26,7 @@ from accelerate.utils import gather_object
 
 from rl_qg.asking.documents import AUTO, ENDINGS, Document, Row, export, format_of, row_of
 from rl_qg.asking.learned_selector import LearnedSelector, train_selector
-from rl_qg.asking.models import chosen_reader, generator_path, least_score, model_note, reader_path
+from rl_qg.asking.models import chosen_reader, generator_path, model_note, reader_path
 from rl_qg.asking.pairs import AskRequest
 from rl_qg.asking.question_generator import QuestionGenerator
 from rl_qg.asking.set_pool import PassagePool
@@ -205,8 +205,7 @@ class _Pairs(_DocumentOutput):
     def rows_of(self, passages: Sequence[DocumentPassage]) -> Iterable[Row]:
         settings, note = self.settings, model_note(self.generator.name)
         way = None if settings.way == AUTO else settings.way
-        least = least_score(settings.min_score, self.generator.name)
-        options = settings.number, settings.language, settings.seed, way, least
+        options = settings.number, settings.language, settings.seed, way, settings.min_score
         requests = [AskRequest(passage.text, None, *options) for passage in passages]
         for passage, pairs in zip(passages, self.generator.ask_many(requests), strict=True):
             self.dropped.update(pairs.dropped)

@@ -43,6 +43,7 @@ BLOCKS = (
 HIDDEN = "head script style template noscript svg nav aside footer dialog button select textarea".split()
 HIDDEN_ROLES = "navigation banner contentinfo complementary dialog search".split()
 LONGEST_LINE = 160  # characters; where lines are longer, each is a paragraph
+LONGEST_HEADING = 80  # characters
 FULL = 0.8  # of the width of a text, from which on a line that ends may be continued in the next
 
 _SENTENCE_ENDS = ".!?…。！？।؟\"'”’»)]」』"
@@ -81,6 +82,23 @@ def _paragraph_parts(text: str) -> list[tuple[int, int]]:
     parts = _between(PARAGRAPH_END, text)
     ends = (end for start, end in parts if text[start:end].rstrip().endswith(tuple(_SENTENCE_ENDS)))
     return list(pairwise(sorted({0, *ends, len(text)})))
+
+
+def with_full_stops(text: str, place: int) -> tuple[str, int]:
+    """A text with a full stop after each heading and item, so that a model does not read it as the beginning of the
+    next sentence; and where character number `place` then is.
+
+    These are the paragraphs of at most `LONGEST_HEADING` characters that end with a letter or figure, before others.
+    """
+    pieces, moved = list[str](), place
+    for start, end in pairwise([0, *(match.start() for match in PARAGRAPH_END.finditer(text)), len(text)]):
+        part = text[start:end]
+        heading = part.strip()
+        stops = 0 < len(heading) <= LONGEST_HEADING and end < len(text) and heading[-1].isalnum()
+        stops = stops and not is_unspaced(heading[-1])
+        pieces.append(f"{part}." if stops else part)
+        moved += stops and end <= place
+    return "".join(pieces), moved
 
 
 def cut_text(text: str, size_of: Sizes, limit: int) -> list[TextPassage]:

@@ -21,13 +21,13 @@ from typing import TypeVar
 
 import torch
 
-from rl_qg.asking.documents import TextPassage, cut_text
+from rl_qg.asking.documents import TextPassage, cut_text, with_full_stops
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
 from rl_qg.asking.selection import NO_REWARD, ProposedPair, select, select_for_answers, spread, usable
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.formats import is_unicode
 from rl_qg.data.layouts import first_place
-from rl_qg.generation.answer_rules import rule_spans
+from rl_qg.generation.answer_rules import SCORES, SEVERAL, rule_spans
 from rl_qg.generation.end_to_end import generate_pairs
 from rl_qg.generation.generate import Reranker
 from rl_qg.generation.generator import LENGTH_STEP, Candidate, CandidateGenerator
@@ -48,6 +48,7 @@ IS_AWAITED: ContextVar[Callable[[], bool]] = ContextVar("is_awaited", default=la
 """Asked before each text and each batch: whether somebody still waits for the result. A server sets it."""
 Propose = Callable[[Sequence[str]], list[list[Span]]]
 PER_PASSAGE = 20  # answers that a model proposes in a passage, at most
+LEAST = SCORES["chunk"] + SEVERAL  # score of answers by rules: two thirds of the others read were bad
 MIN_PROBABILITY = 0.1  # of the extractor, as in the settings of `rl-qg answers`
 CUT, NOT_IN_TEXT = "the answer is too long for the model", "answer not in the text"
 Decoded = TypeVar("Decoded")
@@ -190,14 +191,20 @@ def evenly(passages: Sequence[TextPassage], most: int | None) -> list[TextPassag
 
 
 def _by_rules(contexts: Sequence[str]) -> list[list[Span]]:
-    return [rule_spans(context) for context in contexts]
+    """The answers by rules; single common words and parts of headings only where a passage has no others."""
+    found = [rule_spans(context) for context in contexts]
+    return [[span for span in spans if span.score >= LEAST] or spans for spans in found]
 
 
 class Draft:
-    """The pairs of a request, which has this `number` in its call: of the `passages` of its text, made in a `way`."""
+    """The pairs of a request, which has this `number` in its call: of the `passages` of its text, made in a `way`.
+    Those with a score below `least` are left out.
+    """
 
-    def __init__(self, number: int, request: AskRequest, passages: Sequence[TextPassage], way: str) -> None:
-        self.number, self.request, self.passages, self.way = number, request, passages, way
+    def __init__(
+        self, number: int, request: AskRequest, passages: Sequence[TextPassage], way: str, least: float = 0.0
+    ) -> None:
+        self.number, self.request, self.passages, self.way, self.least = number, request, passages, way, least
         self.spans: list[AnswerSpan] = []
         self.pairs: list[ProposedPair] = []
         self.dropped: Counter[str] = Counter()
@@ -231,7 +238,10 @@ class Draft:
 
     def _example(self, span: AnswerSpan) -> QAExample:
         passage = self.passage_of(span)
-        return QAExample(str(self.number), "", passage.text, "", (Answer(span.text, span.start - passage.start),))
+        context, start = with_full_stops(passage.text, span.start - passage.start)
+        if not context.startswith(span.text, start):  # the answer runs from a heading into what follows
+            context, start = passage.text, span.start - passage.start
+        return QAExample(str(self.number), "", context, "", (Answer(span.text, start),))
 
     def rows(self) -> list[QuestionRow]:
         return [row for _, row in self._rows]
@@ -282,7 +292,7 @@ class Draft:
         request = self.request
         if not self.passages:
             return QAPairs(reason="the text is no valid Unicode" if request.text.strip() else "the text is empty")
-        least, dropped = request.min_score, self.dropped
+        least, dropped = self.least, self.dropped
         if request.answers is not None:
             return select_for_answers(self.pairs, self.spans, len(request.answers), min_score=least, dropped=dropped)
         if not self._rows and not self.pairs and not +self.dropped:

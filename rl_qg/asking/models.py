@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rl_qg.asking.documents import paragraphs
+from rl_qg.asking.pairs import AskRequest
 from rl_qg.data.splits import WORLD
 from rl_qg.generation.prompts import ABOUT_ANSWERS, Prompt
 from rl_qg.miniatures.cache import PREFIX, QUESTIONS, SHIPPED, generator_folder, is_miniature
@@ -86,11 +87,13 @@ def corpus_warning(path: str | Path) -> str:
     return f"{path} {CORPUS_WARNING}" if is_miniature(str(path)) or _trained_on(path) == WORLD else ""
 
 
-def least_score(given: float | None, model: str) -> float:
-    """From which score on pairs are kept: as given, else what a reading of the packaged generator's pairs suggests."""
-    if given is not None:
-        return given
-    return PACKAGED_SCORE if model == ENGLISH else 0.0
+def least_score(request: AskRequest, model: str) -> float:
+    """From which score on pairs are kept: as requested, else as a reading of the packaged generator's pairs suggests.
+    Answers that were given are asked about in any case.
+    """
+    if request.min_score is not None:
+        return request.min_score
+    return PACKAGED_SCORE if model == ENGLISH and request.answers is None else 0.0
 
 
 def check_text(model: str, text: str, name: str) -> None:

@@ -69,7 +69,7 @@ class AskOptions(TypedDict, total=False):
     language: str
     seed: int | None
     way: str | None
-    min_score: float
+    min_score: float | None
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class AskRequest:
         language: of the text, an ISO 639-1 code; chooses the language code of models that have some (mBART).
         seed: None for the most probable questions; a number draws other ones, the same for the same number.
         way: one of `WAYS`; None: the first that the model can, and where it extracts no answers, those of `pipeline`.
-        min_score: pairs below it are left out.
+        min_score: pairs below it are left out; None: what suits the model (`rl_qg.asking.models.least_score`).
 
     A value that is of the wrong type or out of its range is an `InputError`.
     """
@@ -95,7 +95,7 @@ class AskRequest:
     language: str = "en"
     seed: int | None = None
     way: str | None = None
-    min_score: float = 0.0
+    min_score: float | None = None
 
     def __post_init__(self) -> None:
         if self.answers is not None:  # a tuple, so that requests can be compared and hashed
@@ -111,7 +111,10 @@ class AskRequest:
             (self.number is not None and self.number < 1, f"number={self.number} must be at least 1, or None for all"),
             (self.seed is not None and not 0 <= self.seed < SEEDS, f"seed={self.seed} is not in [0, {SEEDS - 1}]"),
             (self.way is not None and self.way not in WAYS, f"way={self.way} is not one of {', '.join(WAYS)}"),
-            (not 0 <= self.min_score <= 1, f"min_score={self.min_score} is not in [0, 1]"),
+            (
+                self.min_score is not None and not 0 <= self.min_score <= 1,
+                f"min_score={self.min_score} is not in [0, 1]",
+            ),
             (not self.language.isascii() or not self.language, f"language={self.language!r} is no code such as en"),
         ]
         if wrong := [fault for is_wrong, fault in faults if is_wrong]:
@@ -124,7 +127,7 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "language": ((str,), "a code such as en"),
     "seed": ((Integral, NoneType), "a whole number or None"),
     "way": ((str, NoneType), f"one of {', '.join(WAYS)}, or None"),
-    "min_score": ((Real,), "a number in [0, 1]"),
+    "min_score": ((Real, NoneType), "a number in [0, 1], or None"),
 }
 """What the fields of a request are; a truth value is none of them."""
 

@@ -18,7 +18,15 @@ from rewards.errors import MetricInputError
 from rewards.relevance.explanation import Explanation
 from rl_qg.asking.documents import TextPassage
 from rl_qg.asking.drafts import AnswerProposals, Draft, QuestionRows
-from rl_qg.asking.models import check_text, chosen_reader, corpus_warning, generator_path, reader_path, ways_of
+from rl_qg.asking.models import (
+    check_text,
+    chosen_reader,
+    corpus_warning,
+    generator_path,
+    least_score,
+    reader_path,
+    ways_of,
+)
 from rl_qg.asking.pairs import AnswerSpan, AskOptions, AskRequest, QAPair, QAPairs
 from rl_qg.asking.selection import WeighedSpan, matched_spans
 from rl_qg.generation.generator import CandidateGenerator
@@ -167,7 +175,13 @@ class QuestionGenerator:
         for request in requests:
             self.check(request)
         drafts = [
-            Draft(number, request, self.passages(request.text), request.way or self.ways[0])
+            Draft(
+                number,
+                request,
+                self.passages(request.text),
+                request.way or self.ways[0],
+                least_score(request, self.name),
+            )
             for number, request in enumerate(requests)
         ]
         for draft in drafts:

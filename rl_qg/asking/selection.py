@@ -5,7 +5,8 @@
 2. The others are put in order. Each answer's best question comes before the second one of any answer. Among the best,
    the best of each sentence comes before the second one of any sentence, so that the pairs spread over the text; then
    the higher score decides.
-3. A question whose words are nearly those of an earlier one is left out, and the first `number` of the rest are taken.
+3. A question whose words are nearly those of an earlier one is left out, about the same answer also one that shares
+   half of them, and the first `number` of the rest are taken.
 
 The score of a pair is the geometric mean of the probabilities of its question's tokens, times the F1 of the reader's
 answer where there is a reader. Both are in [0, 1]. Where a reward ranks the pairs, its value takes the place of the
@@ -14,7 +15,7 @@ score in these orders; a pair without one comes last.
 
 import math
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -28,6 +29,7 @@ from rl_qg.text.words import contains_words, normalised_words
 
 MIN_ROUND_TRIP = 0.5  # F1 between the reader's answer and the answer of a pair, as in the filter `round_trip`
 SIMILAR = 0.8  # Jaccard similarity of the words from which two questions are near duplicates, as in the filter
+SIMILAR_ABOUT_ONE = 0.5  # from which two questions about one answer are: How big is it? How large is it?
 Item = TypeVar("Item")
 DIGITS = 6  # of scores and log-probabilities
 
@@ -118,8 +120,10 @@ def select(
 
 def choose(text: str, pairs: Sequence[QAPair], number: int | None, *, dropped: Counter[str]) -> QAPairs:
     """Steps 2 and 3 of the rule for pairs that are good enough, best first, such as those of several passages."""
-    order = spread(text, range(len(pairs)), lambda at: (pairs[at].answer_start, pairs[at].answer_end))
-    distinct = _distinct([pairs[at] for at, _, _ in order], dropped)
+    answers = [(pair.answer_start, pair.answer_end) for pair in pairs]
+    order = spread(text, range(len(pairs)), answers.__getitem__)
+    places = [at for at, _, _ in order]
+    distinct = _distinct([pairs[at].question for at in places], dropped, [answers[at] for at in places])
     chosen = [order[place] for place in distinct[:number]]
     dropped[NOT_NEEDED] += len(distinct) - len(chosen)
     starts = [start for start, _ in sentences(text)]
@@ -142,7 +146,10 @@ def select_for_answers(
     by_span: dict[tuple[int, int], list[ProposedPair]] = {}
     for pair in _good_enough(pairs, min_score, dropped):
         by_span.setdefault((pair.span.start, pair.span.end), []).append(pair)
-    waiting = {place: [group[at] for at in _distinct(group, dropped)][::-1] for place, group in by_span.items()}
+    waiting = {
+        place: [group[at] for at in _distinct([pair.question for pair in group], dropped)][::-1]
+        for place, group in by_span.items()
+    }
     queues = (waiting.get((span.start, span.end)) for span in spans)
     found = [queue.pop().pair("the answer was given") for queue in queues if queue]
     dropped[NOT_NEEDED] += sum(map(len, waiting.values()))
@@ -179,15 +186,22 @@ def spread(
     return sorted(ranked, key=lambda one: one[1:])  # stable: the better item stays first
 
 
-def _distinct(pairs: Sequence[ProposedPair] | Sequence[QAPair], dropped: Counter[str]) -> list[int]:
-    """The indices of the pairs whose question is no near duplicate of an earlier one's."""
-    sets = TokenSets()
-    for pair in pairs:
-        sets.add(shingles(pair.question, 1))
+def _distinct(questions: Sequence[str], dropped: Counter[str], answers: Sequence[tuple[int, int]] = ()) -> list[int]:
+    """The indices of the questions that are no near duplicates of earlier ones; about the same one of `answers`, where
+    these are given, questions are from `SIMILAR_ABOUT_ONE` on.
+    """
+    sets, about = TokenSets(), defaultdict[tuple[int, int], list[int]](list)
+    for question in questions:
+        sets.add(shingles(question, 1))
     sets.sort_by_rarity()
-    similar = {number for number, _ in similar_to_earlier(sets, range(len(pairs)), SIMILAR)}
+    similar = {number for number, _ in similar_to_earlier(sets, range(len(questions)), SIMILAR)}
+    for number, answer in enumerate(answers):
+        if number not in similar:
+            about[answer].append(number)
+    for group in about.values():
+        similar |= {number for number, _ in similar_to_earlier(sets, group, SIMILAR_ABOUT_ONE)}
     dropped[NEAR_DUPLICATE] += len(similar)
-    return [number for number in range(len(pairs)) if number not in similar]
+    return [number for number in range(len(questions)) if number not in similar]
 
 
 def _reason(rank: int, place: int, starts: Sequence[int], pair: QAPair) -> str:

@@ -26,6 +26,7 @@ from rl_qg.text.english import (
     DETERMINERS,
     JOINING,
     MONTHS,
+    NOT_AFTER_NAMES,
     NUMBERS,
     PARTICLES,
     PREPOSITIONS,
@@ -33,6 +34,7 @@ from rl_qg.text.english import (
     UNITS,
     VERBS,
     WEEKDAYS,
+    is_english,
 )
 from rl_qg.text.languages import (
     AUTO,
@@ -56,8 +58,6 @@ CHUNKS = ("chunk", "word")
 LONGEST_TITLE = 6  # words
 LONGEST_CHUNK = 5  # words
 LONGEST_RUN = 14  # characters of a chunk in Chinese, twice as many in Thai
-NOT_AFTER_NAMES = DETERMINERS | PRONOUNS | {":"}  # at the start of a sentence: Wipe the lid
-ENGLISH = 0.2  # from this fraction of closed-class words on, a passage counts as English
 Sentences = Sequence[Sequence[Token]]
 
 _PATTERNS: dict[str, list[str]] = packaged_yaml(__file__, "answer_rules.yaml")
@@ -94,7 +94,9 @@ def rule_spans(text: str, limit: int | None = None, language: str = AUTO) -> lis
     `language` is a code, `other` (rules for any language alone), or `auto`: that which the passage is in.
     """
     words = [tokens(text, start, end) for start, end in sentences(text)]
-    english = language == "en" or (language == AUTO and _is_english(words))
+    english = language == "en" or (
+        language == AUTO and is_english(token.text for sentence in words for token in sentence)
+    )
     code = "en" if english else language_of(text) if language == AUTO else language
     of_language = list(_of_language(text, words, code))
     chunks = [span for span in of_language if span.kind in CHUNKS]
@@ -133,11 +135,6 @@ def _span(kind: str, start: int, end: int, words: int = 1) -> Span:
 def _matches(kind: str, pattern: re.Pattern[str], text: str) -> Iterator[Span]:
     for match in pattern.finditer(text):
         yield _span(kind, match.start(), match.end(), len(match.group().split()))
-
-
-def _is_english(words: Sentences) -> bool:
-    texts = [token.text.casefold() for sentence in words for token in sentence if token.text[0].isalpha()]
-    return bool(texts) and sum(text in CLOSED for text in texts) / len(texts) >= ENGLISH
 
 
 def _patterns(text: str) -> Iterator[Span]:

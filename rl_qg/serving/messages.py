@@ -61,7 +61,13 @@ class PairsRequest(Message):
     seed: int | None = Field(default=None, ge=0, lt=2**32, description="draws other questions; null: the best ones")
     language: LanguageCode = "en"
     way: Way | None = Field(default=None, description="how pairs are made; null: the model's own")
-    min_score: float = Field(default=0.0, ge=0, le=1, allow_inf_nan=False, description="pairs below are left out")
+    min_score: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="pairs below are left out; null: what suits the model",
+    )
     answers: list[GivenAnswer] | None = Field(default=None, min_length=1, description="null: they are proposed")
 
 

@@ -56,7 +56,7 @@ class FormValues:
     number: str = "5"
     way: str = ""
     language: str = "en"
-    min_score: str = "0"
+    min_score: str = ""
     about: str = ""
 
 
@@ -215,7 +215,7 @@ class _Page:
                     "number": _number(int, values.number),
                     "language": values.language,
                     "way": values.way or None,
-                    "min_score": _number(float, values.min_score),
+                    "min_score": _number(float, values.min_score) if values.min_score.strip() else None,
                     "answers": [{"text": about}] if about else None,
                 }
             )

@@ -2,8 +2,10 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from rl_qg.text.english import AUXILIARIES, NOT_AFTER_NAMES, VERBS, is_english
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 IN_CAPITALS = re.compile(r"(?<![^\W\d_a-z])[^\W\d_a-z]{2,}+(?:[ \t]++[^\W\d_a-z]{2,}+){2,}")  # three words or more
@@ -11,6 +13,7 @@ CLOSING = frozenset(".,;:?!%)]}”’")  # no space before
 OPENING = frozenset("([{“$£€#")  # no space after
 JOINING = frozenset("-–/'")  # neither
 SENTENCE_END = frozenset('.?!:”"“(')
+SHORTEST_FORM = 6  # letters of a word with a verb's ending; shorter ones are names as well (Fred)
 LOWER_AT_START = frozenset(
     "a an the this that these those it its he she they his her their there here we our i you my your in on at by "
     "for from to of with without after before during since until while when where which who what why how as if "
@@ -36,6 +39,10 @@ def restore_case(text: str, passage: str) -> str:
     for place, token in enumerate(there):
         if not token.in_capitals:
             places.setdefault(token.plain, []).append(place)
+
+    def inside(plain: str) -> Iterator[int]:
+        return (place for place in places[plain] if not there[place].starts_sentence)
+
     asked, index, pieces = [token.plain for token in _tokens(text)], 0, list[str]()
     while index < len(asked):
         place, length = _longest_run(asked[index:], there, places.get(asked[index], []))
@@ -45,7 +52,7 @@ def restore_case(text: str, passage: str) -> str:
             run = " ".join(passage[there[place].start : there[place + length - 1].end].split())
             first = there[place]
             may_be_small = first.starts_sentence or (length == 1 and first.plain in LOWER_AT_START)
-            small = may_be_small and _is_small(first.plain, passage, [there[p] for p in places[first.plain]])
+            small = may_be_small and _is_small(place, there, [passage[there[p].start] for p in inside(first.plain)])
             pieces.append(run[0].lower() + run[1:] if small else run)
         index += max(length, 1)
     joined = _joined(pieces)
@@ -79,10 +86,17 @@ def _longest_run(asked: Sequence[str], there: Sequence[_Token], places: Sequence
     return -best[2], best[0]
 
 
-def _is_small(plain: str, passage: str, same: Sequence[_Token]) -> bool:
-    """Whether a word that begins a sentence of the passage is written small inside one."""
-    inside = [passage[token.start] for token in same if not token.starts_sentence]
-    return any(letter.islower() for letter in inside) if inside else plain in LOWER_AT_START
+def _is_small(place: int, there: Sequence[_Token], letters_inside: Sequence[str]) -> bool:
+    """Whether a word that begins a sentence of the passage is no name: by its first letters inside sentences; if it
+    has none, in English by the word after it (`Cover the bowl`, `Referee: Anna Berg`) or its ending (`Published in`).
+    """
+    if letters_inside:
+        return any(letter.islower() for letter in letters_inside)
+    word, after = there[place].plain, there[place + 1].plain if place + 1 < len(there) else ""
+    if word in LOWER_AT_START or not is_english(token.plain for token in there):
+        return word in LOWER_AT_START
+    has_ending = len(word) >= SHORTEST_FORM and word.endswith(("ed", "ing", "ly"))
+    return after in NOT_AFTER_NAMES or (has_ending and after not in AUXILIARIES | VERBS)
 
 
 def _joined(pieces: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ The lists are in `english.yaml`, in lower case.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rl_qg.runtime.files import packaged_yaml
 
@@ -19,10 +19,19 @@ def _words(name: str) -> frozenset[str]:
 DETERMINERS, PREPOSITIONS, CONJUNCTIONS = _words("determiners"), _words("prepositions"), _words("conjunctions")
 PRONOUNS, AUXILIARIES, ADVERBS, VERBS = _words("pronouns"), _words("auxiliaries"), _words("adverbs"), _words("verbs")
 CLOSED = DETERMINERS | PREPOSITIONS | CONJUNCTIONS | PRONOUNS | AUXILIARIES | ADVERBS
+NOT_AFTER_NAMES = DETERMINERS | PRONOUNS | {":"}  # at the start of a sentence: Wipe the lid
 # Within names, of several languages, and those of them that may stand alone between capitals.
 PARTICLES, JOINING = _words("particles"), _words("joining")
 MONTHS, WEEKDAYS, NUMBERS, UNITS = _words("months"), _words("weekdays"), _words("numbers"), _words("units")
 ASKING = _words("asking")
+ENGLISH = 0.2  # from this fraction of closed-class words on, a passage counts as English
+
+
+def is_english(words: Iterable[str]) -> bool:
+    """Whether the words of a text are English; numbers and signs do not count."""
+    texts = [word.casefold() for word in words if word[0].isalpha()]
+    return bool(texts) and sum(text in CLOSED for text in texts) / len(texts) >= ENGLISH
+
 
 # Forms of verbs by spelling rules and a list of irregular verbs. Rules rather than a dictionary that some machines
 # have and others lack: a text always gets the same form.

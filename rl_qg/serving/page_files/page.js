@@ -123,7 +123,7 @@ function faulty(text) {
   const [number, score] = [$("number"), $("min_score")];
   if (!text.trim()) return $("text");
   if (!Number.isInteger(number.valueAsNumber) || !number.validity.valid) return number;
-  return score.valueAsNumber >= 0 && score.valueAsNumber <= 1 ? null : score;
+  return score.validity.valid ? null : score;
 }
 
 async function ask(text, span = null) {
@@ -134,7 +134,7 @@ async function ask(text, span = null) {
   const { way, language } = draft();
   const answers = span && [{ text: text.slice(span.start, span.end), start: new Offsets(text).toPoints(span.start) }];
   const number = span ? 1 : $("number").valueAsNumber;
-  const request = { text, number, language, way: way || null, min_score: $("min_score").valueAsNumber, answers };
+  const request = { text, number, language, way: way || null, min_score: $("min_score").value ? $("min_score").valueAsNumber : null, answers };
   asking = new AbortController();
   const { signal } = asking;
   $("stop").hidden = false;

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.asking.documents import cut_text, paragraphs
+from rl_qg.asking.documents import cut_text, paragraphs, with_full_stops
 
 
 def words(texts: list[str]) -> list[int]:
@@ -60,3 +60,20 @@ def test_paragraphs_end_with_blank_lines_and_a_heading_goes_with_the_next() -> N
 @given(st.text(alphabet="ab.\n ", max_size=60))
 def test_paragraphs_hold_everything_but_white_space(text: str) -> None:
     assert "".join("".join(part.text for part in paragraphs(text)).split()) == "".join(text.split())
+
+
+def test_a_model_reads_headings_and_items_as_sentences_of_their_own() -> None:
+    text = "Childhood\n\nAda was born.\n \n- 500 g flour\n\nTasks:\n\n" + "a" * 81 + "\n\nThe end"
+    read, place = with_full_stops(text, text.index("Ada"))
+    assert read == "Childhood.\n\nAda was born.\n \n- 500 g flour.\n\nTasks:\n\n" + "a" * 81 + "\n\nThe end"
+    assert read.startswith("Ada", place)
+    assert with_full_stops("東京\n\n日本の首都。", 4) == ("東京\n\n日本の首都。", 4)
+
+
+@given(st.text(alphabet="ab.\n ", min_size=1, max_size=40), st.data())
+def test_full_stops_move_a_place_by_those_before_it(text: str, data: st.DataObject) -> None:
+    place = data.draw(st.integers(0, len(text) - 1))
+    read, moved = with_full_stops(text, place)
+    if not text[place].isspace():
+        assert read[moved] == text[place] and len(read[:moved].replace(".", "")) == len(text[:place].replace(".", ""))
+    assert read.replace(".", "") == text.replace(".", "")

@@ -114,6 +114,12 @@ def test_given_answers_are_asked_about_where_they_stand(bart: QuestionGenerator)
     assert [pair.answer_start for pair in word] in ([11], [])  # not within a word
 
 
+def test_common_words_and_headings_are_no_answers_where_there_are_others(bart: QuestionGenerator) -> None:
+    text = "Part 2\n\nThe lamp was lit by Ada Lovelace in 1833.\n\nPart 3"
+    assert {answer.text for answer in bart.answers(text, number=None)} == {"Ada Lovelace", "1833"}
+    assert [answer.text for answer in bart.answers("The lamp was lit.")] == ["lamp", "lit"]
+
+
 def test_a_seed_draws_other_questions_and_always_the_same(bart: QuestionGenerator) -> None:
     drawn = [state(bart.ask(TEXTS[0], number=4, seed=seed)) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]

@@ -55,6 +55,20 @@ def test_pairs_spread_over_the_sentences_and_come_best_first() -> None:
     assert everything[1].reason == "question 2 about this answer of sentence 1"
 
 
+def test_questions_about_one_answer_share_less_than_half_of_their_words() -> None:
+    pairs = [
+        pair("Who wrote the program?", "Ada", 0.9),
+        pair("Who had written the program?", "Ada", 0.8),  # 3 of 6 words
+        pair("Who had read the program?", "Bob", 0.7),  # 3 of 6 words, about another answer
+        pair("Who was its author?", "Ada", 0.6),  # 1 of 7
+    ]
+    dropped: Counter[str] = Counter()
+    assert [one.score for one in select(TEXT, pairs, None, dropped=dropped)] == [0.9, 0.7, 0.6]
+    assert dropped["near duplicate of another question"] == 1
+    given = select_for_answers(pairs[:2], [pairs[0].span] * 2, 2, dropped=Counter())
+    assert [one.score for one in given] == [0.9, 0.8]
+
+
 def test_near_duplicates_low_scores_and_answers_not_given_back_are_left_out_and_said() -> None:
     pairs = [
         pair("Who wrote the program then?", "Ada", 0.9, round_trip=1.0),

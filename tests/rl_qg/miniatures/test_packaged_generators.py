@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from safetensors.torch import save_file
 
-from rl_qg.asking.models import check_text, chosen_reader, least_score, reader_path
+from rl_qg.asking.models import PACKAGED_SCORE, check_text, chosen_reader, least_score, reader_path
+from rl_qg.asking.pairs import AskRequest
 from rl_qg.generation.loading import load_generator
 from rl_qg.miniatures import packaged
 from rl_qg.miniatures.packaged import ENGLISH, PACKED, packaged_folder, packed, restored
@@ -67,7 +68,9 @@ def test_a_reader_comes_with_a_generator(shipped: Path, tmp_path: Path, monkeypa
 
 
 def test_doubtful_pairs_of_the_packaged_generator_are_left_out() -> None:
-    assert [least_score(None, ENGLISH), least_score(0.0, ENGLISH), least_score(None, "mine")] == [0.5, 0.0, 0.0]
+    asked = AskRequest("a"), AskRequest("a", min_score=0.0), AskRequest("a", ("a",))
+    assert [least_score(request, ENGLISH) for request in asked] == [PACKAGED_SCORE, 0.0, 0.0]
+    assert least_score(asked[0], "mine") == 0.0
 
 
 def test_what_is_wrong_is_one_line(shipped: Path, tmp_path: Path) -> None:

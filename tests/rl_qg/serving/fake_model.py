@@ -26,7 +26,7 @@ def pairs_of(request: AskRequest) -> QAPairs:
         number = int(sha256(made_of.encode()).hexdigest()[:6], 16)
         score = round(number / 0xFFFFFF, 4)
         pairs.append(QAPair(f"Question {number} about {span.text}?", span.text, span.start, score, -1.0, {"p": score}))
-    kept = [pair for pair in sorted(pairs, key=lambda pair: -pair.score) if pair.score >= request.min_score]
+    kept = [pair for pair in sorted(pairs, key=lambda pair: -pair.score) if pair.score >= (request.min_score or 0)]
     reason = "" if len(kept) == request.number else f"{len(kept)} of {request.number}"
     return QAPairs(
         kept, reason=reason, dropped={"min_score": len(pairs) - len(kept)} if len(pairs) > len(kept) else {}

@@ -71,7 +71,7 @@ class KnownService:
             left -= len(pairs)
             if not pairs:
                 continue
-            yield start, QAPairs(pair for pair in pairs if pair.score >= request.min_score)
+            yield start, QAPairs(pair for pair in pairs if pair.score >= (request.min_score or 0))
 
     async def pairs(self, request: AskRequest) -> QAPairs:
         found = QAPairs()

@@ -80,8 +80,7 @@ def test_the_choices_are_sent(visit: Opened, service: KnownService) -> None:
         ("text", " \n", "Give a text: paste it, or open a text file."),
         ("number", "0", "Questions: a whole number from 1 to 50."),
         ("number", "2.5", "Questions: a whole number from 1 to 50."),
-        ("min_score", "2", "Minimum score: a number from 0 to 1."),
-        ("min_score", "", "Minimum score: a number from 0 to 1."),
+        ("min_score", "2", "Minimum score: a number from 0 to 1, or nothing."),
     ],
 )
 def test_a_wrong_field_is_named(visit: Opened, service: KnownService, field: str, value: str, line: str) -> None:

@@ -51,3 +51,20 @@ def test_headings_in_capitals_do_not_tell_how_words_are_written() -> None:
     passage = "THE LAMP OF SALT ROW\n\nNobody in Salt Row saw the lamp. NATO and the UN were far away."
     asked = "who saw the lamp of salt row far from nato and the un?"
     assert restore_case(asked, passage) == "Who saw the lamp of Salt Row far from NATO and the UN?"
+
+
+@pytest.mark.parametrize(
+    ("passage", "asked", "restored"),
+    [
+        ("Referee: Ann Lee. The match was in Rome.", "who was the referee?", "Who was the referee?"),
+        ("Cover the bowl with a cloth.", "what do you cover with a cloth?", "What do you cover with a cloth?"),
+        ("Published in May by the city.", "when was it published?", "When was it published?"),
+        ("Alfred was a king of the west.", "when was alfred born?", "When was Alfred born?"),
+        ("Oslo is the capital of Norway.", "what is oslo?", "What is Oslo?"),
+        ("Wasser, das kocht, ist warm.", "was ist wasser?", "Was ist Wasser?"),  # German, as it stands
+    ],
+)
+def test_words_that_only_begin_sentences_are_small_unless_they_are_names(
+    passage: str, asked: str, restored: str
+) -> None:
+    assert restore_case(asked, passage) == restored
