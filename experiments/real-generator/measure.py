@@ -17,7 +17,7 @@ from statistics import fmean
 import torch
 
 import rewards
-from rl_qg.asking.models import generator_path
+from rl_qg.asking.models import generator_path, reader_path
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import read_role
 from rl_qg.generation.generator import CandidateGenerator
@@ -62,7 +62,8 @@ def main() -> None:
     rows = rows[: given.number]
     lengths = {"max_length": 256, "stride": 64}
     readers = {
-        name: rewards.ReaderScore(path, **lengths) for name, _, path in (one.partition("=") for one in given.reader)
+        name: rewards.ReaderScore(reader_path(path), **lengths)
+        for name, _, path in (one.partition("=") for one in given.reader)
     }
     texts = {name: asked(path, rows, name) for name, _, path in (one.partition("=") for one in given.models)}
     texts["human"] = [row.question for row in rows]

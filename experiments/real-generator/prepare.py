@@ -4,9 +4,9 @@
 
 `train.json`: SQuAD, SQuADShifts and FairytaleQA but for the judged articles of new wiki, and `validation.json`. For
 each domain of SQuADShifts: `DOMAIN.json`, which gives reinforcement its passages and answers; `DOMAIN-test.json`,
-whose questions judge; and `without-DOMAIN.json`, what is left for cross-entropy. `reader.json`: questions of no domain
-of SQuADShifts, and `reader-test.json`, further articles of SQuAD. Answers are spans; of FairytaleQA those questions
-are used whose answer stands verbatim in their section.
+whose questions judge; and `without-DOMAIN.json`, what is left for cross-entropy. `without-judged.json` has neither new
+wiki nor Reddit. `reader.json`: questions of no domain of SQuADShifts, and `reader-test.json`, further articles of
+SQuAD. Answers are spans; of FairytaleQA those questions are used whose answer stands verbatim in their section.
 """
 
 import argparse
@@ -87,6 +87,7 @@ def main() -> None:
         write(f"without-{name}", [*squad, *others, *fairytales])
         write(name, passages)
         write(f"{name}-test", test)
+    write("without-judged", [*squad, *domains["amazon"], *fairytales])
     read, unread = split(squad, READER_TEST)
     write("reader", [*read, *fairytales])
     write("reader-test", unread)

@@ -97,13 +97,17 @@ def page_environment(package: str, *templates: str) -> Environment:
     """The templates of a package, with what all pages share: the style, included as `page_style.css`, and the tables,
     imported from `page_tables.html`.
 
-    Text is escaped, and a name that a template does not know is an error.
+    Text is escaped, half a surrogate pair is a question mark, and a name that a template does not know is an error.
     """
     files = dict.fromkeys(SHARED, "rl_qg.pages") | dict.fromkeys(templates, package)
     texts = {name: resources.files(owner).joinpath(name).read_text(encoding="utf-8") for name, owner in files.items()}
-    environment = Environment(
-        loader=DictLoader(texts), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+
+    def encodable(value: Any) -> Any:
+        is_text = isinstance(value, str) and not isinstance(value, Markup)
+        return value.encode(errors="replace").decode() if is_text else value
+
+    options: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined, "finalize": encodable}
+    environment = Environment(loader=DictLoader(texts), trim_blocks=True, lstrip_blocks=True, **options)
     environment.filters["column_kinds"] = column_kinds
     return environment
 

@@ -50,6 +50,8 @@ class JsonObject:
 
     def count(self, *keys: str) -> int | None:
         value = self.number(*keys)
+        if value is not None and not math.isfinite(value):
+            raise self.error(keys, "a count", value)
         return None if value is None else int(value)
 
     def part(self, *keys: str) -> "JsonObject":

@@ -21,7 +21,6 @@ from rl_qg.reports.run_files import (
     ReportedRun,
     diverging,
     fallen_measures,
-    is_number,
 )
 from rl_qg.reports.training_plots import small_plot, training_plots
 from rl_qg.scoring.held_out import DIRECTION, FEWEST, LEAST, SeriesChange, rises, rouge_l
@@ -144,9 +143,8 @@ def _funnel(run: ReportedRun) -> list[dict[str, Any]]:
         return []
     bars: list[tuple[str, str, int | None, float]] = [("candidates", "all", total, 0.0)]
     remaining = total
-    for reason, count in run.augmentation.part("dropped").value.items():
-        if not is_number(count):
-            raise run.augmentation.error(("dropped", reason), "a number", count)
+    for reason in run.augmentation.part("dropped").value:
+        count = run.augmentation.count("dropped", reason) or 0
         remaining -= count
         bars.append((reason, "dropped", count, 100 * max(remaining, 0) / total))
     bars += [(kind, kind, run.augmentation.count(kind), 0.0) for kind in ("kept", "sampled")]

@@ -159,8 +159,12 @@ def message_faults(draw: Draw, lines: list[str]) -> Iterator[str]:
         yield f"a message of {len(line)} characters"
     if not line.removeprefix(start).isprintable():
         yield "a message with control characters"
-    blank = any(not re.search(r"\w", word.partition("=")[2] or word) for word in draw.words)  # nothing to name
-    if not blank and not _names(draw) & {*re.split(r"\W+", line.removeprefix(start))}:
+    values = [word.partition("=")[2] or word for word in draw.words]
+    blank = any(not re.search(r"\w", value) for value in values)  # nothing to name
+    named = _names(draw) & {*re.split(r"\W+", line.removeprefix(start))}
+    if (
+        not blank and not named and not any(f" {value}: " in f" {line.removeprefix(start)}" for value in values)
+    ):  # a file of one letter
         yield "the message names no key and no file of the command"
 
 
