@@ -31,7 +31,7 @@ def test_an_edited_file_is_reported_or_named(tmp_path: Path, seed: int) -> None:
 def test_half_of_a_surrogate_pair_is_a_question_mark(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     write_report([write(tmp_path, **{"run.json": FILES["run.json"] | {"command": ["rl-qg", "\ud800"]}})], page)
-    assert "rl-qg ?" in page.read_text(encoding="utf-8")
+    assert "rl-qg &#39;?&#39;" in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", '"1"'])
