@@ -9,7 +9,7 @@ import scipy.stats
 import torch
 from transformers import PreTrainedModel
 
-from rl_qg.generation.decoding import DecodingRules, choose_tokens, decode, uniform_draws
+from rl_qg.generation.decoding import LIKELIEST, DecodingRules, Nucleus, choose_tokens, decode, uniform_draws
 from tests.tiny_models import tiny_bart, tiny_t5
 
 VOCAB = 12
@@ -99,6 +99,22 @@ SAMPLING = [
     ({"temperature": 2.0, "top_k": 6, "top_p": 0.9}, {"temperature": 2.0, "top_k": 6, "top_p": 0.9}),
     ({"min_new_tokens": 3}, {"min_new_tokens": 3}),
 ]
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 4.0, 10.0])
+@pytest.mark.parametrize("top_p", [0.3, 0.9, 0.999])
+def test_a_nucleus_is_the_fewest_likely_tokens_with_its_probability(spread: float, top_p: float) -> None:
+    """Also where it is wider than the tokens looked at first; and it does not depend on the other rows."""
+    scores = torch.randn(20, 3 * LIKELIEST, generator=torch.Generator().manual_seed(1)) * spread
+    scores[0, 5:] = -torch.inf
+    kept = (found := Nucleus(top_p)(scores[:, :0], scores)) > -torch.inf
+    for row, chosen in zip(scores, kept, strict=True):
+        order = row.double().softmax(-1).sort(descending=True)
+        wanted = int((order.values.cumsum(-1) < top_p - 1e-9).sum()) + 1
+        assert abs(int(chosen.sum()) - wanted) <= (wanted > 10), "a token at the edge may be rounded in or out"
+        assert chosen[order.indices[: int(chosen.sum())]].all()
+    assert found[kept].equal(scores[kept])
+    assert torch.cat([Nucleus(top_p)(row[:, :0], row) for row in scores.split(1)]).equal(found)
 
 
 @pytest.mark.parametrize(("rules", "library_options"), SAMPLING)
