@@ -21,7 +21,6 @@ from rl_qg.stats.intervals import PassageDraws, seed_interval
 
 ARMS = ("ce", "ce-continued", "best-of-n", "scst-reader", "scst-gated")
 CONTROLS = ("ce-continued", "best-of-n")
-Values = dict[str, list[NDArray[np.float64]]]  # of each measure, for each seed the values of all questions
 
 
 def values_of(rows: Sequence[Mapping[str, str]], arm: str, reader: rewards.ReaderScore) -> dict[str, list[float]]:

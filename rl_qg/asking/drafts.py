@@ -48,7 +48,7 @@ IS_AWAITED: ContextVar[Callable[[], bool]] = ContextVar("is_awaited", default=la
 """Asked before each text and each batch: whether somebody still waits for the result. A server sets it."""
 Propose = Callable[[Sequence[str]], list[list[Span]]]
 PER_PASSAGE = 20  # answers that a model proposes in a passage, at most
-LEAST = SCORES["chunk"] + SEVERAL  # score of answers by rules: two thirds of the others read were bad
+LEAST_BY_RULES = SCORES["chunk"] + SEVERAL  # score of answers by rules: two thirds of the others read were bad
 MIN_PROBABILITY = 0.1  # of the extractor, as in the settings of `rl-qg answers`
 CUT, NOT_IN_TEXT = "the answer is too long for the model", "answer not in the text"
 Decoded = TypeVar("Decoded")
@@ -193,7 +193,7 @@ def evenly(passages: Sequence[TextPassage], most: int | None) -> list[TextPassag
 def _by_rules(contexts: Sequence[str]) -> list[list[Span]]:
     """The answers by rules; single common words and parts of headings only where a passage has no others."""
     found = [rule_spans(context) for context in contexts]
-    return [[span for span in spans if span.score >= LEAST] or spans for spans in found]
+    return [[span for span in spans if span.score >= LEAST_BY_RULES] or spans for spans in found]
 
 
 class Draft:

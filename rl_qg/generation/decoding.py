@@ -33,7 +33,7 @@ from rl_qg.generation.logprobs import token_logprobs
 from rl_qg.generation.sharing import is_sharing, sharing_passages
 
 _warn_once = cache(logging.getLogger(__name__).warning)
-LIKELIEST = 256  # tokens that mostly hold a nucleus: finding them takes a fifth of the time of sorting a vocabulary
+LIKELIEST = 256  # tokens that mostly hold a nucleus: nine times as fast as sorting 30,522 (64 rows, one CPU core)
 COMPACT_BELOW = 0.75  # ended rows are removed from the batch when at most this fraction of its rows is open
 
 

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_qg.text.english import AUXILIARIES, NOT_AFTER_NAMES, VERBS, is_english
@@ -39,10 +39,6 @@ def restore_case(text: str, passage: str) -> str:
     for place, token in enumerate(there):
         if not token.in_capitals:
             places.setdefault(token.plain, []).append(place)
-
-    def inside(plain: str) -> Iterator[int]:
-        return (place for place in places[plain] if not there[place].starts_sentence)
-
     asked, index, pieces = [token.plain for token in _tokens(text)], 0, list[str]()
     while index < len(asked):
         place, length = _longest_run(asked[index:], there, places.get(asked[index], []))
@@ -52,7 +48,7 @@ def restore_case(text: str, passage: str) -> str:
             run = " ".join(passage[there[place].start : there[place + length - 1].end].split())
             first = there[place]
             may_be_small = first.starts_sentence or (length == 1 and first.plain in LOWER_AT_START)
-            small = may_be_small and _is_small(place, there, [passage[there[p].start] for p in inside(first.plain)])
+            small = may_be_small and _is_small(place, there, places[first.plain], passage)
             pieces.append(run[0].lower() + run[1:] if small else run)
         index += max(length, 1)
     joined = _joined(pieces)
@@ -86,12 +82,14 @@ def _longest_run(asked: Sequence[str], there: Sequence[_Token], places: Sequence
     return -best[2], best[0]
 
 
-def _is_small(place: int, there: Sequence[_Token], letters_inside: Sequence[str]) -> bool:
-    """Whether a word that begins a sentence of the passage is no name: by its first letters inside sentences; if it
-    has none, in English by the word after it (`Cover the bowl`, `Referee: Anna Berg`) or its ending (`Published in`).
+def _is_small(place: int, there: Sequence[_Token], same: Sequence[int], passage: str) -> bool:
+    """Whether a word that begins a sentence of the passage is no name: by the first letters that the `same` word has
+    inside sentences; if it stands in none, in English by the word after it (`Cover the bowl`, `Referee: Anna Berg`) or
+    its ending (`Published in`).
     """
-    if letters_inside:
-        return any(letter.islower() for letter in letters_inside)
+    inside = [passage[there[other].start] for other in same if not there[other].starts_sentence]
+    if inside:
+        return any(letter.islower() for letter in inside)
     word, after = there[place].plain, there[place + 1].plain if place + 1 < len(there) else ""
     if word in LOWER_AT_START or not is_english(token.plain for token in there):
         return word in LOWER_AT_START
