@@ -7,6 +7,8 @@ import time
 import pytest
 from hypothesis import HealthCheck, settings
 
+from rl_qg.generation import decoding
+from rl_qg.text import languages
 from tests.long_tests import changed_since, is_affected, subject_of
 
 BEGIN = time.monotonic()
@@ -56,3 +58,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_collection_finish() -> None:
     """What was imported and collected stays to the end: garbage is looked for in the rest alone."""
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _warnings_are_said_again() -> None:
+    """What a process says once is said again in the next test, whichever tests ran before it."""
+    languages.known_code.cache_clear()
+    decoding._warn_once.cache_clear()
