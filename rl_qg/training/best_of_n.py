@@ -34,6 +34,7 @@ from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import Settings
 from rl_qg.training import stages
 from rl_qg.training.config import prompt_of, rate_factor
+from rl_qg.training.row_schedule import RowSchedule, exact_share
 from rl_qg.training.run_files import LogFiles, RunFiles, save_model_folder
 
 ALGORITHM = "best_of_n"
@@ -72,6 +73,7 @@ def train_best_of_n(
     else:
         steps, start = 0, _complete_start(settings, state)
     # 2. The best of n questions for each answer.
+    splits = _examples_read(settings, splits, state)
     spans = answer_spans([*splits.gold, *splits.unlabelled])
     write_picks(start, spans, folder / PICKS)
     picks = read_picks(folder / PICKS, spans)
@@ -143,6 +145,36 @@ def _complete_start(settings: Settings, state: PartialState) -> str:
 
     from_main(state, lambda: None if target.exists() else save())
     return str(target)
+
+
+def _examples_read(settings: Settings, splits: Splits, state: PartialState) -> Splits:
+    """The examples of the second stage: all, or where `scst.epochs` is below 1 those that a self-critical stage with
+    these settings reads, so that no answer is sampled in vain.
+    """
+    scst, training = settings.scst, settings.training
+    if scst.epochs >= 1:
+        return splits
+    gold, unlabelled = splits.gold, splits.unlabelled
+    schedule = RowSchedule(
+        gold=len(gold),
+        unlabelled=len(unlabelled),
+        share=exact_share(scst.unlabelled_share, len(gold), len(unlabelled)),
+        update_size=training.batch_size * training.gradient_accumulation_steps * state.num_processes,
+        ce_epochs=0.0,
+        scst_epochs=scst.epochs,
+        max_steps=0,
+        updates_per_rollout=1,
+        seed=settings.seed,
+    )
+    read = {row for rows in schedule for row in rows}
+    part = replace(
+        splits,
+        gold=[example for row, example in enumerate(gold) if row in read],
+        unlabelled=[example for row, example in enumerate(unlabelled, len(gold)) if row in read],
+    )
+    counts = (len(part.gold), len(gold), len(part.unlabelled), len(unlabelled))
+    log.info("scst.epochs=%g: %d of %d examples with a question are used, %d of %d without", scst.epochs, *counts)
+    return part
 
 
 @dataclass(frozen=True)
@@ -217,7 +249,7 @@ def _learn_from_picks(
         held_out,
         files=partial(_PickFiles, picks=picks, folder=folder, first_step=first_step, first_epoch=first_epoch),
         output_dir=str(folder / "checkpoints" / "scst"),
-        ce_epochs=scst.epochs,
+        ce_epochs=max(1.0, scst.epochs),
         scst_epochs=0.0,
         learning_rate=rate_factor(settings) * scst.learning_rate,
         ce_warmup=scst.warmup_fraction,

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 from rl_qg.settings import CESettings, GenerateSettings, ModelSettings, SCSTSettings, Settings, TrainingSettings
 from rl_qg.training.best_of_n import check_best_of_n
+from rl_qg.training.row_schedule import RowSchedule
 from rl_qg.training.stages import train
 from rl_qg.training.trainer import SelfCriticalTrainer
 from tests.rl_qg.training.word_task import WORDS, WordReward, data, lines
@@ -120,6 +122,23 @@ def test_the_second_stage_is_cross_entropy_on_human_questions_and_picks(tmp_path
     expected = [line["loss"] for line in lines(tmp_path / "plain" / "metrics.jsonl") if "loss" in line]
     found = [line["loss"] for line in lines(tmp_path / "best" / "metrics.jsonl") if "loss" in line]
     assert found[1:] == expected
+
+
+def test_below_one_pass_it_samples_for_what_the_self_critical_stage_reads(tmp_path: Path, start: str) -> None:
+    """4 of 8 answers without a question at a share of 3/4 are in 3 updates of 2 rows; the others have a question."""
+    chosen = replace(settings(tmp_path, start, epochs=0.5, unlabelled_share=0.75), stages="scst")
+    chosen = replace(chosen, training=replace(chosen.training, batch_size=2))
+    given = splits()
+    train_best_of_n(chosen, given, WordReward())
+    picks = {pick["id"]: pick["question"] for pick in lines(tmp_path / "picks.jsonl")}
+    assert len(picks.keys() & {row.id for row in given.unlabelled}) == 4
+    assert len(picks.keys() & {row.id for row in given.gold}) == 2
+    usable = sum(map(bool, picks.values()))  # one pass over 2 human questions and the picks
+    assert read_json(tmp_path / "trained.json")["steps"] == -(-(2 + usable) // 2)
+    # The rows of `algorithm=scst`, from the same settings.
+    schedule = RowSchedule(8, 8, Fraction(3, 4), 2, 0.0, 0.5, 0, 1, chosen.seed)
+    every = [*given.gold, *given.unlabelled]
+    assert {every[row].id for rows in schedule for row in rows} == picks.keys()
 
 
 class Killed(Exception):
