@@ -218,6 +218,9 @@ class Resumable(Trainer):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if kwargs["args"].n_gpu > 1:  # the library would spread each batch over them (`nn.DataParallel`)
+            log.warning("training uses one of %d GPUs; accelerate launch uses all", kwargs["args"].n_gpu)
+            kwargs["args"]._n_gpu = 1
         super().__init__(*args, **kwargs)
         if self.is_fsdp_enabled and self.accelerator.state.fsdp_plugin.fsdp_version == 1:
             raise InputError("FSDP 1 is not supported: set fsdp_version: 2, as configs/accelerate/fsdp.yaml does")

@@ -228,7 +228,8 @@ def scored_texts(scores: Sequence[float | None], parts: Mapping[str, Sequence[fl
 
 @dataclass(frozen=True)
 class ScoredRollout:
-    """Texts of a rollout with their rewards (float32, NaN where there is none).
+    """Texts of a rollout with their rewards (float32, NaN where there is none), all in the host's memory: what is
+    computed from so few numbers would make the accelerator wait.
 
     Shapes: `sampled` b · k texts, the k of a context next to each other; `rewards` (b, k); `parts` (b · k,) each;
     `greedy` (b,) with its texts, None without greedy questions. `credits` b · k and
@@ -244,10 +245,8 @@ class ScoredRollout:
     greedy_credits: list[list[float]] | None = None
 
     @classmethod
-    def of(
-        cls, scored: ScoredBatch, sampled: list[str], greedy: list[str], *, copies: int, device: torch.device
-    ) -> "ScoredRollout":
-        scores, count, credits = torch.tensor(scored.scores, device=device), len(sampled), scored.credits
+    def of(cls, scored: ScoredBatch, sampled: list[str], greedy: list[str], *, copies: int) -> "ScoredRollout":
+        scores, count, credits = torch.tensor(scored.scores), len(sampled), scored.credits
         return cls(
             sampled,
             greedy,

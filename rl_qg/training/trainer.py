@@ -358,7 +358,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         with torch.autocast(self.args.device.type, enabled=False):  # a metric has its own precision setting
             batch = self.scorer(repeated, sampled + greedy)
         self.failed_rewards.handle(step, repeated, sampled + greedy, batch)
-        return ScoredRollout.of(batch, sampled, greedy, copies=copies, device=self.args.device)
+        return ScoredRollout.of(batch, sampled, greedy, copies=copies)
 
     def texts(self, decoded: Decoded, examples: Sequence[QAExample]) -> list[str]:
         """What the tokens say; of a set of questions without the one that the longest length has cut."""
@@ -411,6 +411,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             by_group=args.normalise_advantage == "group",
             clip=args.clip_advantage,
         )
+        advantage = advantage.to(logprobs.device)
         if advantage.dim() == 2:
             advantage = advantage.flatten()  # one for each sample
         else:

@@ -178,7 +178,7 @@ def test_a_rollout_divides_scores_into_sampled_and_greedy() -> None:
     texts = ["a", "bb", "none", "dddd"]
     examples = [EXAMPLES[0], EXAMPLES[0], EXAMPLES[1], EXAMPLES[1]]
     scored = RewardScorer(Length())([*examples, *EXAMPLES[:2]], [*texts, "xyz", "xy"])
-    rollout = ScoredRollout.of(scored, texts, ["xyz", "xy"], copies=2, device=torch.device("cpu"))
+    rollout = ScoredRollout.of(scored, texts, ["xyz", "xy"], copies=2)
     assert rollout.rewards[0].tolist() == [1, 2] and math.isnan(rollout.rewards[1, 0]) and rollout.rewards[1, 1] == 4
     assert rollout.greedy is not None and rollout.greedy.tolist() == [3, 2]
     measures = reward_metrics(rollout, torch.tensor([[-2.0, -1.0], [0.0, 2.0]]))

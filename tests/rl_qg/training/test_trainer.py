@@ -12,6 +12,7 @@ from rl_qg.readers.fine_tuning import FineTuning
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.trainer_base import Resumable
 from rl_qg.settings import QASettings
+from rl_qg.training.config import SelfCriticalConfig
 from tests.questions import example
 from tests.rl_qg.training.word_task import WORDS, WordReward, data, lines, trainer
 from tests.tiny_models import tiny, tiny_bart, tiny_pair, word_tokenizer
@@ -97,6 +98,15 @@ def test_the_model_at_the_boundary_is_saved_and_loads(tmp_path: Path) -> None:
     policy = CandidateGenerator(tmp_path / "ce", device=torch.device("cpu"))
     assert len(policy.greedy(data(3), max_new_tokens=5)) == 3
     assert policy.encoder.prompt.max_source_length == 64  # what the model can read, below the 512 of the settings
+
+
+def test_one_process_takes_one_gpu(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The library would spread the batch over all that it sees, and double it."""
+    args = SelfCriticalConfig(output_dir=str(tmp_path), use_cpu=True, per_device_train_batch_size=8)
+    args._n_gpu = 2
+    subject = trainer(tmp_path, args=args)
+    assert subject.args.n_gpu == 1 and subject._train_batch_size == 8
+    assert "uses one of 2 GPUs; accelerate launch uses all" in caplog.text
 
 
 @pytest.mark.parametrize("bad", [None, float("nan"), float("inf")])

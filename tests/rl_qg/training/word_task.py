@@ -60,7 +60,7 @@ def trainer(folder: Path, model: Any = None, **options: Any) -> SelfCriticalTrai
     }
     return SelfCriticalTrainer(
         model=model or tiny_bart(len(tokenizer), seed=1),
-        args=SelfCriticalConfig(output_dir=str(folder), **{**settings, **options}),
+        args=options.pop("args", None) or SelfCriticalConfig(output_dir=str(folder), **{**settings, **options}),
         **{"reward": WordReward(), "train_dataset": data(16), "eval_dataset": data(5), **rest},
         processing_class=tokenizer,
     )

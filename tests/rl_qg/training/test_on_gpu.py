@@ -1,0 +1,52 @@
+"""A whole self-critical step on a GPU that is not there: the same numbers, one device, and few waits of the host."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import T5ForConditionalGeneration
+
+from tests.pretended_gpu import Moved, PretendedGPU, move_model, moved
+from tests.rl_qg.training.word_task import WORDS, trainer
+from tests.tiny_models import tiny, tiny_bart, word_tokenizer
+
+OPTIONS: dict[str, Any] = {"ce_epochs": 0, "num_samples": 2, "watch_kl": False}
+
+
+def step(folder: Path, model: Any, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """A trainer with a model, its loss function, and a batch."""
+    subject = trainer(folder, model=model, **{**OPTIONS, **options})
+    subject.create_optimizer_and_scheduler(4)
+    subject.state.max_steps = 4
+    return subject, subject.model, next(iter(subject.get_train_dataloader()))
+
+
+@pytest.mark.parametrize("baseline", ["greedy", "leave_one_out"])
+@pytest.mark.parametrize("kind", ["bart", "t5", "prefix"])
+def test_a_step_has_the_same_numbers_on_one_device(tmp_path: Path, kind: str, baseline: str) -> None:
+    def made() -> Any:
+        size = len(word_tokenizer(WORDS))
+        return (
+            tiny_bart(size, seed=1)
+            if kind == "bart"
+            else tiny(T5ForConditionalGeneration, size, decoder_start_token_id=0)
+        )
+
+    subject, model, batch = step(tmp_path / "cpu", made(), baseline=baseline)
+    expected = subject.compute_loss(model, batch)
+    expected.backward()
+    subject, pretended, batch = step(tmp_path / "gpu", made(), baseline=baseline)
+    move_model(pretended)
+    with PretendedGPU() as gpu:
+        loss = subject.compute_loss(pretended, {name: moved(value) for name, value in batch.items()})
+        loss.backward()
+    assert isinstance(loss, Moved)
+    torch.testing.assert_close(loss.payload, expected)
+    for here, there in zip(model.parameters(), pretended.parameters(), strict=True):
+        assert (here.grad is None) == (there.grad is None)
+        if here.grad is not None:
+            torch.testing.assert_close(there.grad.payload, here.grad, rtol=1e-4, atol=1e-5)
+    # One wait in four tokens, and a few of a whole step; rewards and advantages have none.
+    assert sum(gpu.waits.values()) <= 16, gpu.waits
+    assert not [place for place in gpu.waits if "step_metrics" in place or "callbacks" in place or "scorer" in place]
