@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from rewards.contract import cannot_end_the_program, check_reward, failure
-from rewards.errors import MetricInputError
+from rewards.errors import MetricInputError, UnreachableModel
 
 ORDERS = (1, 2, 3, 4)
 _BLEU, _ROUGE_L, _KPQA = "rewards.overlap.bleu:Bleu", "rewards.overlap.rouge:RougeL", "rewards.embedding.kpqa:KPQA"
@@ -128,7 +128,8 @@ def load_for(where: str, name: str, options: Mapping[str, Any]) -> Any:
     try:
         return load(name, **options)
     except (MetricInputError, TypeError) as error:
-        raise MetricInputError(f"{where}: {error}") from error
+        kind = UnreachableModel if isinstance(error, UnreachableModel) else MetricInputError
+        raise kind(f"{where}: {error}") from error
 
 
 def has_models(name: str, /) -> bool:

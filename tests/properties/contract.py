@@ -162,8 +162,9 @@ def message_faults(draw: Draw, lines: list[str]) -> Iterator[str]:
     values = [word.partition("=")[2] or word for word in draw.words]
     blank = any(not re.search(r"\w", value) for value in values)  # nothing to name
     named = _names(draw) & {*re.split(r"\W+", line.removeprefix(start))}
+    shown = ["".join(one if one.isprintable() else repr(one)[1:-1] for one in value) for value in values]
     if (
-        not blank and not named and not any(f" {value}: " in f" {line.removeprefix(start)}" for value in values)
+        not blank and not named and not any(f" {value}: " in f" {line.removeprefix(start)}" for value in shown)
     ):  # a file of one letter
         yield "the message names no key and no file of the command"
 
