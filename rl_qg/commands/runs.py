@@ -44,7 +44,8 @@ log = logging.getLogger(__name__)
 def chosen_by(settings: Settings) -> str | None:
     """What chooses among the models of a run, None where the last one is kept."""
     if settings.stages == "ce":  # losses of two stages cannot be compared, so with both the last model starts SCST
-        return "lowest validation loss" if settings.training.stop_after is None else None
+        keeps_last = settings.training.stop_after is not None or settings.ce.average > 1
+        return None if keeps_last else "lowest validation loss"
     return None if settings.scst.stop_on is None else f"scst.stop_on={settings.scst.stop_on}"
 
 

@@ -18,11 +18,13 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import ProgressCallback, Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_callback import ExportableState, PrinterCallback
+from transformers.utils import SAFE_WEIGHTS_NAME
 
 from rewards.arithmetic import warn_if_slow
 from rl_qg.runtime.bars import ProgressBar
@@ -231,7 +233,7 @@ class Resumable(Trainer):
             warn_if_slow(torch.bfloat16, self.args.device, "training.precision=no")
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        if self._whole is None and (self.is_fsdp_enabled or is_deepspeed_zero3_enabled()):
+        if self._whole is None and self.is_sharded:
             self._whole = WholeWeights(self.model)
         self._limit, self.args.save_total_limit = self.args.save_total_limit, None  # only this class deletes
         try:
@@ -241,6 +243,27 @@ class Resumable(Trainer):
         self._delete_old()  # a kill may have interrupted the last deletion
         self.check_learned()
         return result
+
+    @property
+    def is_sharded(self) -> bool:
+        return bool(self.is_fsdp_enabled or is_deepspeed_zero3_enabled())
+
+    def load_mean(self, count: int) -> list[int]:
+        """Give the model the mean over the weights of the last `count` checkpoints (Izmailov et al., "Averaging
+        weights leads to wider optima and better generalization", 2018); return their steps. Weights must not be
+        sharded.
+        """
+        folders = [path for path in _newest_first(Path(self.args.output_dir)) if fault_of(path) is None][:count]
+        means: dict[str, Tensor] = {}
+        for folder in folders:
+            for name, value in load_file(folder / SAFE_WEIGHTS_NAME).items():
+                means[name] = means.get(name, 0.0) + value.double() / len(folders)
+        self.accelerator.unwrap_model(self.model_wrapped).load_state_dict(means, strict=False)  # tied ones stand once
+        steps = sorted(_step(folder) for folder in folders)
+        log.info("the model is the mean over the checkpoints of steps %s", ", ".join(map(str, steps)))
+        if len(steps) < count:
+            log.warning("%d checkpoints instead of %d: there are no more", len(steps), count)
+        return steps
 
     def check_learned(self) -> None:
         """Raise `NothingLearned` where most updates were skipped, or weights are not finite. Every process must call

@@ -209,6 +209,12 @@ class CESettings(Section):
     early_stopping_patience: int = key(
         0, "evaluations without a lower validation loss before stages=ce stops; 0: never", NOT_NEGATIVE
     )
+    average: int = key(
+        1,
+        "the model of stages=ce is the mean over the weights of so many last checkpoints; 1: the checkpoint with the "
+        "lowest validation loss",
+        COUNT,
+    )
 
 
 @dataclass

@@ -187,6 +187,23 @@ def warn_of_unused(settings: Settings) -> None:
         log.warning("ce.early_stopping_patience=%d has no effect without stages=ce", patience)
 
 
+def _check_average(settings: Settings) -> None:
+    """Raise `InputError` where `ce.average` cannot be: another model is what the run keeps, or goes on from."""
+    patience, stop = settings.ce.early_stopping_patience, settings.training.stop_after
+    others = {
+        f"stages={settings.stages}": settings.stages != "ce",
+        f"algorithm={settings.algorithm}": settings.algorithm in ("rloo", "grpo"),
+        f"peft.method={settings.peft.method}": settings.peft.method != "none",
+        f"ce.early_stopping_patience={patience}": patience > 0,
+        f"training.stop_after={stop}": stop is not None,
+    }
+    if clash := [name for name, is_set in others.items() if is_set]:
+        raise InputError(
+            f"ce.average={settings.ce.average}: is not for "
+            f"{' or '.join(clash)}; stages=scst model.path=RUN/ce goes on from the mean"
+        )
+
+
 def check_stops(settings: Settings) -> None:
     """Raise `InputError` when `scst.stop_on` is not a measure that evaluations have, when `training.stop_after` is
     after the end of the plan, and where something else may end a stage before it.
@@ -202,6 +219,8 @@ def check_stops(settings: Settings) -> None:
             raise InputError(
                 "scst.stop_on=held_out: there is no held-out reward; name one, such as held_out=bartscore"
             )
+    if settings.ce.average > 1:
+        _check_average(settings)
     if stop is None:
         return
     planned = (stages != "scst") * settings.ce.epochs + (stages != "ce") * settings.scst.epochs

@@ -80,6 +80,8 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     trainer = seq2seq_trainer(settings, of_trainer, reward, held_out)
     if reward is not None and is_checked_at_boundary(settings, trainer.args.world_size):
         trainer.add_callback(CheckAtBoundary(trainer, settings, reward, splits.validation))
+    if settings.ce.average > 1 and trainer.is_sharded:
+        raise InputError(f"ce.average={settings.ce.average}: is not for weights that ZeRO-3 or FSDP shards")
     # 2. Train, from the last checkpoint if there is one.
     title = f"train ({settings.stages})" if settings.stages != "both" else "train (ce, scst)"
     run_stage(trainer, title, [*splits.gold, *splits.unlabelled], compare=settings.stages == "scst")
@@ -88,9 +90,11 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
         if trainer.state.global_step < trainer.state.max_steps:
             return stopped
     # 3. Save the final model, and the note that the run is complete.
+    note: dict[str, Any] = {"model": final.name, "steps": trainer.state.global_step}
+    if settings.ce.average > 1:
+        note["averaged"] = trainer.load_mean(settings.ce.average)
     save_model_folder(trainer, final)
     if trainer.is_world_process_zero():
-        note = {"model": final.name, "steps": trainer.state.global_step}
         kept = use_best_model(trainer, final, after=trainer.boundary)
         complete(settings, note, reward, held_out, splits=splits, **kept)
     trainer.accelerator.wait_for_everyone()
@@ -369,7 +373,8 @@ def _arguments(settings: Settings, **changed: Any) -> config.SelfCriticalConfig:
         "per_device_train_batch_size": common.batch_size,
         "activation_checkpointing": common.gradient_checkpointing,
         "save_steps": common.eval_steps if selects_best else common.save_steps,
-        "load_best_model_at_end": selects_best and common.stop_after is None,
+        "save_total_limit": max(common.save_total_limit, ce.average),
+        "load_best_model_at_end": selects_best and common.stop_after is None and ce.average == 1,
         "metric_for_best_model": "eval_loss" if selects_best else None,
         "greater_is_better": False if selects_best else None,
     }

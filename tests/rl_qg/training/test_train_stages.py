@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from transformers import AutoModelForSeq2SeqLM
 from rl_qg.data.splits import Splits
 from rl_qg.generation.prompts import LanguageCodes
 from rl_qg.runtime.errors import InputError, NothingLearned
+from rl_qg.runtime.files import read_json
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.settings import CESettings, ModelSettings, PeftSettings, SCSTSettings, Settings, TrainingSettings
 from rl_qg.training import stages as stage
@@ -275,3 +277,40 @@ def test_a_complete_run_is_published_once(tmp_path: Path, start: str, monkeypatc
     train(chosen, splits(), None)
     train(chosen, splits(), None)
     assert sent == [(tmp_path, "me/bart-qg")]
+
+
+def averaged(folder: Path, start: str, count: int, **ce: Any) -> Settings:
+    chosen = replace(settings(folder, start), stages="ce", ce=CESettings(epochs=3, learning_rate=1e-2, average=count))
+    return replace(chosen, ce=replace(chosen.ce, **ce))
+
+
+def test_the_model_is_the_mean_over_checkpoints(tmp_path: Path, start: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Six updates with a checkpoint each; the mean of the last three, counted by hand from their files."""
+    train(averaged(tmp_path / "mean", start, 3), splits(), None)
+    found = load_file(tmp_path / "mean" / "ce" / "model.safetensors")
+    parts = [load_file(tmp_path / "mean" / f"checkpoint-{step}" / "model.safetensors") for step in (4, 5, 6)]
+    for name, value in found.items():
+        torch.testing.assert_close(value, torch.stack([part[name] for part in parts]).mean(0), rtol=1e-6, atol=1e-7)
+    assert not found["model.decoder.layers.0.fc1.weight"].equal(parts[-1]["model.decoder.layers.0.fc1.weight"])
+    assert read_json(tmp_path / "mean" / TRAINED)["averaged"] == [4, 5, 6]
+    # A run that was killed before the model was saved gives the same one.
+    (tmp_path / "mean" / TRAINED).unlink()
+    shutil.rmtree(tmp_path / "mean" / "ce")
+    train(averaged(tmp_path / "mean", start, 3), splits(), None)
+    again = load_file(tmp_path / "mean" / "ce" / "model.safetensors")
+    assert all(again[name].equal(value) for name, value in found.items())
+    train(averaged(tmp_path / "few", start, 9), splits(), None)
+    assert "6 checkpoints instead of 9" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"stages": "both"}, "is not for stages=both"),
+        ({"peft": PeftSettings("lora")}, "is not for peft.method=lora"),
+        ({"ce": CESettings(average=2, early_stopping_patience=3)}, "is not for ce.early_stopping_patience=3"),
+    ],
+)
+def test_a_mean_that_cannot_be_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=f"ce.average=2: {message}"):
+        check_training(replace(averaged(tmp_path, "no/such/model", 2), **change))
