@@ -163,8 +163,8 @@ class ReaderScore(Metric):
         """Return for each question how sure the reader is that its passage does not answer it: p(start) p(end) of the
         class token, each a softmax over this token and the passage's tokens. 1 for an empty passage.
 
-        1 minus this is the answerability by which Ray Chowdhury et al., 2022, section 5 (arXiv 2203.04464), rank
-        questions; they drop those that are impossible from 0.5 on.
+        1 minus this is an answerability, by which Ray Chowdhury et al., 2022, section 5 (arXiv 2203.04464), rank
+        questions, and they drop those below 0.5; their text has no formula of it.
         """
         if not self.abstain:
             raise MetricInputError(

@@ -180,7 +180,7 @@ def _rows_of_unit(unit: Unit, sources: Sequence[QAExample], mode: str) -> list[T
     ]
 
 
-# --- pools: more questions than are wanted, one decoded greedily, the others by nucleus sampling (section 4.3)
+# --- pools: more questions than are wanted, one decoded greedily, the others by nucleus sampling (section 5.1)
 
 
 @dataclass(frozen=True)

@@ -349,7 +349,7 @@ class QATrainer(Resumable):
     ) -> None:
         collator = WindowCollator(processing_class.pad_token_id)
         self.by_length = by_length
-        super().__init__(model, args, collator, processing_class=processing_class, **kwargs)
+        super().__init__(model=model, args=args, data_collator=collator, processing_class=processing_class, **kwargs)
         self._is_sigmoid = getattr(model.config, SPAN_HEAD, HEADS[0]) == "sigmoid"
         self.model_accepts_loss_kwargs = True  # makes the trainer count the labels of the whole update
 

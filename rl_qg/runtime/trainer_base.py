@@ -219,11 +219,11 @@ class Resumable(Trainer):
     last process, and only then deletes older ones (`save_total_limit`); gives access to the model with whole weights.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if kwargs["args"].n_gpu > 1:  # the library would spread each batch over them (`nn.DataParallel`)
-            log.warning("training uses one of %d GPUs; accelerate launch uses all", kwargs["args"].n_gpu)
-            kwargs["args"]._n_gpu = 1
-        super().__init__(*args, **kwargs)
+    def __init__(self, *, args: Any, **kwargs: Any) -> None:
+        if args.n_gpu > 1:  # the library would spread each batch over them (`nn.DataParallel`)
+            log.warning("training uses one of %d GPUs; accelerate launch uses all", args.n_gpu)
+            args._n_gpu = 1
+        super().__init__(args=args, **kwargs)
         if self.is_fsdp_enabled and self.accelerator.state.fsdp_plugin.fsdp_version == 1:
             raise InputError("FSDP 1 is not supported: set fsdp_version: 2, as configs/accelerate/fsdp.yaml does")
         self._whole: WholeWeights | None = None

@@ -62,8 +62,9 @@ def _tokens(text: str) -> list[_Token]:
         plain = "".join(c for c in unicodedata.normalize("NFD", match[0].lower()) if unicodedata.category(c) != "Mn")
         is_first = last in SENTENCE_END or "\n" in text[found[-1].end if found else 0 : match.start()]
         in_capitals = any(start <= match.start() < end for start, end in headings)
-        found.append(_Token(plain, *match.span(), is_first, in_capitals))
-        last = match[0]
+        if plain:  # no mark on its own, such as one that makes a sign an emoji
+            found.append(_Token(plain, *match.span(), is_first, in_capitals))
+            last = match[0]
     return found
 
 

@@ -29,7 +29,7 @@ ENGLISH = 0.2  # from this fraction of closed-class words on, a passage counts a
 
 def is_english(words: Iterable[str]) -> bool:
     """Whether the words of a text are English; numbers and signs do not count."""
-    texts = [word.casefold() for word in words if word[0].isalpha()]
+    texts = [word.casefold() for word in words if word[:1].isalpha()]
     return bool(texts) and sum(text in CLOSED for text in texts) / len(texts) >= ENGLISH
 
 

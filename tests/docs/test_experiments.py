@@ -35,19 +35,20 @@ def test_no_experiment_inherits_from_a_preset_for_trying_out() -> None:
 
 
 def test_the_study_of_the_embedded_corpus_has_its_settings() -> None:
-    """Those of the day on which it was pinned; `preset=quickstart` had the same."""
+    """Those of the commit that stored its results, f4e08f96: its own and those of `preset=quickstart` of that time."""
     study = read_study(EXPERIMENTS / "augmentation" / "world.yaml")
     given = [f"preset={study.preset}", *study.settings, *study.generate, "data=world", "output_dir=unused"]
     settings = compose("train", given)
     world, ce, scst, qa = settings.data.world, settings.ce, settings.scst, settings.qa
     assert (world.train_passages, world.validation_passages, settings.model.path) == (1200, 120, "miniature:bart")
-    assert (ce.epochs, ce.learning_rate, settings.training.batch_size) == (30, 1e-3, 16)
-    assert (scst.epochs, scst.learning_rate, scst.baseline, scst.num_samples) == (1, 3e-4, "leave_one_out", 4)
-    assert (scst.schedule, scst.kl_coefficient, scst.kl_target, scst.max_new_tokens) == ("constant", 0.3, 0.2, 40)
+    assert (ce.epochs, ce.learning_rate, settings.training.batch_size) == (4, 1e-3, 16)
+    assert (scst.epochs, scst.learning_rate, scst.baseline, scst.num_samples) == (2, 3e-4, "greedy", None)
+    assert (scst.schedule, scst.kl_coefficient, scst.kl_target, scst.max_new_tokens) == ("linear", 0, None, 40)
     assert (scst.normalise_advantage, scst.reward_scale) == ("none", 100)
     assert (qa.max_steps, qa.learning_rate, qa.max_length, qa.doc_stride, qa.threads) == (600, 1e-3, 192, 64, 1)
     assert (settings.generate.num_beams, settings.generate.max_new_tokens) == (4, 40)
-    assert settings.reward["model"] == "miniature:reader" and settings.held_out["encoder"] == "miniature:bert"
+    assert settings.reward["_target_"] == "rewards.QRelScore" and not settings.held_out
+    assert study.resources["25"].settings == ["ce.epochs=8"]  # twice as many passes over a quarter
 
 
 def test_the_commands_on_real_text_have_the_settings_of_their_run() -> None:

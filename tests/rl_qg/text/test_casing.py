@@ -4,8 +4,11 @@ import re
 import unicodedata
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from rl_qg.text.casing import restore_case
+from rl_qg.text.english import is_english
 
 PASSAGE = (
     'The Académie française was founded in 1635 by Cardinal Richelieu. "Its members", wrote J.-B. Say, "are '
@@ -40,6 +43,17 @@ def test_nothing_but_case_accents_and_spaces_is_changed() -> None:
     sentences = re.split(r"(?<=\.)\s", PASSAGE)
     for text in [*CASES, *sentences, *(plain(" ".join(pair)) for pair in zip(sentences, CASES, strict=False))]:
         assert plain(restore_case(text, PASSAGE)) == plain(text)
+
+
+SIGNS = st.text(st.sampled_from("ab ?.'-(\n\u0301\ufe0f❤İßﬁ1二") | st.characters(), max_size=30)
+
+
+@given(SIGNS, SIGNS)
+@example("bad thing?", "Bad thing. ❤\ufe0f So it is with the bad thing of it.")
+def test_any_text_about_any_passage_stays_a_text(text: str, passage: str) -> None:
+    restored = restore_case(text, passage)
+    assert restored == restored.strip() and "  " not in restored
+    assert is_english(passage.split(" ")) in (True, False)
 
 
 def test_a_sentence_of_the_passage_is_restored_to_the_letter() -> None:
