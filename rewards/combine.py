@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -180,8 +181,8 @@ def _part(where: str, label: str, given: Any) -> Part:
 
 
 def _number(where: str, key: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise MetricInputError(f"{where}: {key} is {value!r}; give a finite number")
+    if isinstance(value, bool) or not isinstance(value, Real) or not abs(value) <= sys.float_info.max:
+        raise MetricInputError(f"{where}: {key} is {value!r:.40}; give a finite number")
     return float(value)
 
 

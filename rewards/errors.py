@@ -1,6 +1,7 @@
 """The errors that bad input to a metric raises."""
 
 import math
+import sys
 import tomllib
 from collections.abc import Sequence
 from importlib import import_module
@@ -29,10 +30,10 @@ def number(
         isinstance(value, Integral if whole else Real)
         and isinstance(value, Real)
         and not isinstance(value, bool)
-        and math.isfinite(result := float(value))
-        and low <= result <= high
+        and abs(value) <= sys.float_info.max
+        and low <= value <= high
     ):
-        return result
+        return float(value)
     limits = "".join([f" from {low:g}" * math.isfinite(low), f" to {high:g}" * math.isfinite(high)])
     kind = "a whole number" if whole else "a number"
     raise MetricInputError(f"{metric}: {option} {value!r:.40} is out of range; give {kind}{limits}")

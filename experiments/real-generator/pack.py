@@ -1,9 +1,10 @@
 """Put a trained generator, or the reader that checks its pairs, into the package.
 
-    python experiments/real-generator/pack.py RUN/ce english
+    python experiments/real-generator/pack.py AGAIN/ce LONGER/checkpoint-800 english
     python experiments/real-generator/pack.py READER english/reader
 
-`packaged:english` and `packaged:english/reader` become their names.
+`packaged:english` and `packaged:english/reader` become their names. Of several models the mean of the weights is
+packed, with the files of the first.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import shutil
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from rl_qg.miniatures.packaged import PACKAGED, PACKED, WEIGHTS, packed
 
@@ -27,17 +29,21 @@ def without_paths(value: object) -> object:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path)
+    parser.add_argument("models", type=Path, nargs="+")
     parser.add_argument("name")
     given = parser.parse_args()
     folder = PACKAGED / given.name
     folder.mkdir(parents=True, exist_ok=True)
     for name in FILES:
-        if (given.model / name).is_file():
-            data = json.loads((given.model / name).read_text(encoding="utf-8"))
+        if (given.models[0] / name).is_file():
+            data = json.loads((given.models[0] / name).read_text(encoding="utf-8"))
             text = json.dumps(without_paths(data), ensure_ascii=False, indent=None if name == "tokenizer.json" else 2)
             (folder / name).write_text(text + "\n", encoding="utf-8")
-    save_file(packed(load_file(given.model / WEIGHTS)), folder / PACKED)
+    means: dict[str, Tensor] = {}
+    for model in given.models:
+        for name, value in load_file(model / WEIGHTS).items():
+            means[name] = means.get(name, 0.0) + value.double() / len(given.models)
+    save_file(packed({name: value.float() for name, value in means.items()}), folder / PACKED)
     (folder / PACKED).chmod(0o644)
     card = Path(__file__).parent / f"card-{given.name}.md"
     if card.is_file():

@@ -49,6 +49,8 @@ FULL = 0.8  # of the width of a text, from which on a line that ends may be cont
 _SENTENCE_ENDS = ".!?…。！？।؟\"'”’»)]」』"
 _WORD_END = re.compile(r"\s+")
 _ITEM = re.compile(r"(?:\(?[a-z\d]{1,2}\)|\d{1,2}\.)\s|•")  # how an item of a list begins
+# Codecs of Python that no page is written in, some of which take quadratic time.
+OF_PYTHON = frozenset({"idna", "punycode", "raw-unicode-escape", "unicode-escape"})
 _DECLARED = re.compile(r"""(?i)<(?:meta\b[^<>]*?\bcharset|\?xml\b[^<>]*?\bencoding)\s*=\s*["']?([\w.:-]+)""")
 _GIFT = str.maketrans({sign: f"\\{sign}" for sign in "\\~=#{}:"} | {"\n": "\\n"})
 
@@ -203,6 +205,8 @@ def _unwrapped(text: str) -> str:
 
 def _plain(content: bytes, source: str, encoding: str = "utf-8") -> str:
     try:
+        if codecs.lookup(encoding).name in OF_PYTHON:
+            raise LookupError
         text = content.decode("utf-8-sig" if encoding == "utf-8" else encoding)
     except UnicodeDecodeError as error:
         hint = "; save it as UTF-8" if encoding == "utf-8" else ", which it declares; correct that"
@@ -238,10 +242,21 @@ def _visible_text(html: str, source: str) -> str:
     if page is None:
         return ""
     rows = _rows(page)
-    main = next((part for part in page.iter("main") if not any(map(_is_hidden, part.iterancestors()))), None)
+    main = _main(page)
     found = ("" if main is None else _text(main, rows)).strip("\0 \n\t") or _text(page, rows)
     paragraphs = (" ".join(part.split()) for part in found.split("\0"))
     return "\n\n".join(filter(None, paragraphs))
+
+
+def _main(page: Any) -> Any:
+    """The first visible element `main`; None where there is none."""
+    walk = _library("lxml.etree", "lxml").iterwalk(page, events=("start",))
+    for _, element in walk:
+        if _is_hidden(element):
+            walk.skip_subtree()
+        elif element.tag == "main":
+            return element
+    return None
 
 
 def _is_hidden(element: Any) -> bool:

@@ -24,7 +24,6 @@ from functools import partial
 from importlib import import_module
 from inspect import isclass, signature
 from itertools import chain, islice
-from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import NoneType, UnionType
@@ -172,7 +171,7 @@ def _has_type(value: Any, hint: Any) -> bool:
     if get_origin(hint) is dict:
         return isinstance(value, Mapping) and all(_has_type(item, get_args(hint)[1]) for item in value.values())
     if hint is float:
-        return type(value) in (int, float) and isfinite(value)
+        return type(value) in (int, float) and abs(value) <= sys.float_info.max
     return type(value) is hint
 
 

@@ -6,7 +6,8 @@ is. A command reads its own section without the section's name: `rl-qg generate 
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from itertools import takewhile
@@ -245,7 +246,23 @@ def _parsed(text: str) -> Any:
         override = OverridesParser.create().parse_override(f"key={text}")
     except HydraException:
         return _UNREADABLE
-    return _UNREADABLE if override.is_sweep_override() else override.value()
+    except ValueError:  # Python reads no number of more digits than `sys.get_int_max_str_digits`
+        raise InputError(f"settings: {text:.20}… has {len(text)} characters: the number is too large") from None
+    if override.is_sweep_override():
+        return _UNREADABLE
+    value = override.value()
+    if any(isinstance(one, int) and abs(one) > sys.float_info.max for one in _leaves(value)):
+        raise InputError(f"settings: {text:.20}… has {len(text)} characters: the number is too large")
+    return value
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    if inner is None:
+        yield value
+    else:
+        for one in inner:
+            yield from _leaves(one)
 
 
 def _one_line(error: Exception) -> str:

@@ -20,7 +20,7 @@ from rl_qg.runtime.files import atomic_writer, read_json, write_json, writing
 
 
 Rows = Sequence[Mapping[str, Any]]
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # with which a formula begins
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # with which a formula begins, also in the full-width forms of East Asia
 _SIGNED_NUMBER = re.compile(r"[-+][\d.,]+(e[-+]?\d+)?( \[[-+\d., ]*\])?[ *%]*")
 _NUMBERS = re.compile(r"(?:of|[\d.,;]|[-+−±–<>≥%×*\[\]()]|\s)*")  # "0.31 [0.30, 0.32] *", "19 of 20", "–"
 

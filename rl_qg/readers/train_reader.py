@@ -40,7 +40,7 @@ from rl_qg.readers.reader import (
     load_tokenizer,
     score_predictions,
 )
-from rl_qg.runtime.errors import InputError, Terminated
+from rl_qg.runtime.errors import InputError, NothingLearned, Terminated
 from rl_qg.runtime.files import read_json, write_json
 from rl_qg.runtime.processes import available_cores, worker_pool
 from rl_qg.runtime.trainer_base import resume_training
@@ -367,6 +367,8 @@ def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:
     )
     resume_training(trainer, f"reader on {job.output_dir.name} data, seed {seed}", position=row)
     logits = trainer.predict_logits(features.validation)
+    if not all(np.isfinite(part).all() for part in logits):
+        raise NothingLearned("the reader's logits are not finite; no model is saved: lower the learning rate")
     starts, ends = (span_scores(torch.from_numpy(part), trainer.model.config).numpy() for part in logits)
     if seed == settings.seeds[0]:
         trainer.save_whole(job.output_dir)

@@ -188,7 +188,7 @@ RETIRED: dict[str, Any] = {
     "reward.clip_gain": True,
 }
 # New keys, with the value under which everything is as before: a run whose `config.yaml` lacks them is the same run.
-ADDED: dict[str, Any] = {"reward.titles": False}
+ADDED: dict[str, Any] = {"ce.average": 1, "reward.titles": False}
 
 
 def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collection[str] = ()) -> bool:

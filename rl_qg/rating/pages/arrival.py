@@ -75,8 +75,9 @@ def from_panel(visit: Visit) -> Response:
     signature = hmac.new(secret, identity.encode(errors="replace"), "sha256").hexdigest()
     if secret and not same(given.get(SIGNATURE, ""), signature):
         return visit.message("invite", 403)
+    own = visit.rater.id if visit.rater else ""
     try:
-        rater = visit.store.rater_of_panel(settings.panel, identity, extra)
+        rater = visit.store.rater_of_panel(settings.panel, identity, extra, stranger_to=None if secret else own)
     except InputError:  # nothing was filled in for the parameter, or something too long
         return visit.message("invite", 400)
     if visit.rater and visit.rater.id == rater:

@@ -23,10 +23,13 @@ class RaterTables(StudyTables):
         with self._database.write() as sql:
             return rater_name(self._insert_rater(sql, panel, None))
 
-    def rater_of_panel(self, panel: str, identity: str, extra: Mapping[str, str] | None = None) -> str:
+    def rater_of_panel(
+        self, panel: str, identity: str, extra: Mapping[str, str] | None = None, *, stranger_to: str | None = None
+    ) -> str:
         """The rater of an identity on a panel, such as prolific: the same identity is the same rater. It is looked up
         by HMAC-SHA-256, and stands only in the table `identity`. `extra`: what else the panel's address held, as the
-        number of its session; the newest is kept.
+        number of its session; the newest is kept. `stranger_to`: the rater of the browser ("" for none) that brings
+        an id which anybody may know; where another browser has a session of this rater, what is stored stays.
         """
         identity = storable(identity).strip()
         if not 0 < len(identity) <= LONGEST_IDENTITY:
@@ -36,9 +39,10 @@ class RaterTables(StudyTables):
         with self._database.write() as sql:
             row = sql.row("SELECT id FROM rater WHERE panel = ? AND external_hash = ?", panel, hashed)
             number = row[0] if row else self._insert_rater(sql, panel, hashed)
+            elsewhere = stranger_to not in (None, rater_name(number)) and self._has_session(sql, number)
             sql.run(
-                "INSERT INTO identity (rater, panel, identity, extra) VALUES (?, ?, ?, ?) "
-                "ON CONFLICT (rater) DO UPDATE SET extra = excluded.extra",
+                "INSERT INTO identity (rater, panel, identity, extra) VALUES (?, ?, ?, ?) ON CONFLICT (rater) DO "
+                + ("NOTHING" if elsewhere else "UPDATE SET extra = excluded.extra"),
                 *(number, panel, identity, kept),
             )
         return rater_name(number)
@@ -75,13 +79,16 @@ class RaterTables(StudyTables):
         with self._database.write() as sql:
             number, _ = self._rater(sql, rater)
             sql.run("DELETE FROM session WHERE expires <= ?", now)
-            if only and sql.row("SELECT 1 FROM session WHERE rater = ?", number):
+            if only and self._has_session(sql, number):
                 raise Suspicious(OTHER_BROWSER, rater)
             sql.run(
                 "INSERT INTO session (token_hash, rater, created, expires) VALUES (?, ?, ?, ?)",
                 *(_sha(token), number, now, now + SESSION_S),
             )
         return token
+
+    def _has_session(self, sql: Transaction, number: int) -> bool:
+        return sql.row("SELECT 1 FROM session WHERE rater = ? AND expires > ?", number, self._clock()) is not None
 
     def end_sessions(self, rater: str, by: str) -> None:
         """Let a rater come from another browser."""

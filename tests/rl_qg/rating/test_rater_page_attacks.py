@@ -265,10 +265,12 @@ def test_the_log_has_routes_and_neither_identities_nor_tokens(
 
 
 def test_a_known_id_does_not_take_over_a_task(store: Store) -> None:
-    rater = RaterClient(store).begin("/s/mill?PROLIFIC_PID=p1").rate(61)
+    rater = RaterClient(store).begin("/s/mill?PROLIFIC_PID=p1&SESSION_ID=real").rate(61)
     thief = RaterClient(store)
     for _ in range(2):
-        assert thief.get("/s/mill?PROLIFIC_PID=p1").status == 403 and "another browser" in thief.text
+        assert thief.get("/s/mill?PROLIFIC_PID=p1&SESSION_ID=evil").status == 403 and "another browser" in thief.text
+    with store._database.read() as sql:
+        assert [json.loads(extra) for (extra,) in sql.rows("SELECT extra FROM identity")] == [{"SESSION_ID": "real"}]
     assert thief.get("/task").status == 401 and rater.get("/s/mill?PROLIFIC_PID=p1").path == "/task/a00001/2"
     owner = RaterClient(store).get("/admin").post("/admin/login", token=ADMIN_TOKEN)
     assert [entry[1:3] for entry in store.log()] == [("signed in", ""), ("other_browser", "r0001")], "once an hour"
