@@ -2,7 +2,6 @@
 
 import math
 import re
-import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.contract import COLUMN, WITHOUT_NEEDS, WrongReward, check_reward, check_row_by_row, scored
-from rewards.errors import MetricInputError
+from rewards.errors import MetricInputError, is_finite
 from rewards.loading import load_for
 
 _UNBOUNDED = (-math.inf, math.inf)
@@ -181,7 +180,7 @@ def _part(where: str, label: str, given: Any) -> Part:
 
 
 def _number(where: str, key: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not abs(value) <= sys.float_info.max:
+    if isinstance(value, bool) or not isinstance(value, Real) or not is_finite(value):
         raise MetricInputError(f"{where}: {key} is {value!r:.40}; give a finite number")
     return float(value)
 

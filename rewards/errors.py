@@ -1,7 +1,6 @@
 """The errors that bad input to a metric raises."""
 
 import math
-import sys
 import tomllib
 from collections.abc import Sequence
 from importlib import import_module
@@ -22,6 +21,14 @@ class UnreachableModel(MetricInputError):
 # Checks of the numeric options of metrics.
 
 
+def is_finite(value: Real) -> bool:
+    """Whether a float holds the number: none that is infinite, NaN, or a whole number of too many digits."""
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
+
+
 def number(
     metric: str, option: str, value: object, *, low: float = -math.inf, high: float = math.inf, whole: bool = False
 ) -> float:
@@ -30,10 +37,10 @@ def number(
         isinstance(value, Integral if whole else Real)
         and isinstance(value, Real)
         and not isinstance(value, bool)
-        and abs(value) <= sys.float_info.max
-        and low <= value <= high
+        and is_finite(value)
+        and low <= (result := float(value)) <= high
     ):
-        return float(value)
+        return result
     limits = "".join([f" from {low:g}" * math.isfinite(low), f" to {high:g}" * math.isfinite(high)])
     kind = "a whole number" if whole else "a number"
     raise MetricInputError(f"{metric}: {option} {value!r:.40} is out of range; give {kind}{limits}")
