@@ -45,7 +45,9 @@ class Outcomes:
 
 
 @contextmanager
-def server(model: str, threads: int, *options: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def server(
+    model: str, threads: int, *options: str, gpu: bool = False
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A ready server: its address and its process."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -53,7 +55,7 @@ def server(model: str, threads: int, *options: str) -> Iterator[tuple[str, subpr
     command = [sys.executable, "-c", "from rl_qg.commands.cli import main; main()", "serve", f"model.path={model}"]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     process = subprocess.Popen(
-        [*command, f"port={port}", f"threads={threads}", "training.use_cpu=true", *options],
+        [*command, f"port={port}", f"threads={threads}", f"training.use_cpu={str(not gpu).lower()}", *options],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -178,7 +180,8 @@ class Load:
     def clients(self, number: int, *, processes: int = 1, threads: int = 1) -> dict[str, Any]:
         """Clients of one server, or of several between which they are divided; `threads` of each."""
         with ExitStack() as stack:
-            servers = [stack.enter_context(server(self.options.model, threads)) for _ in range(processes)]
+            gpu = self.options.gpu
+            servers = [stack.enter_context(server(self.options.model, threads, gpu=gpu)) for _ in range(processes)]
             addresses = [address for address, _ in servers]
             warm, outcomes = Outcomes(), Outcomes()
             asyncio.run(ask_for(addresses, iter(list(enumerate(self.bodies))[: 2 * number]), number, warm))
@@ -245,6 +248,7 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=5, help="pairs of each request")
     parser.add_argument("--seconds", type=float, default=60, help="of each timed part")
     parser.add_argument("--checked", type=int, default=CHECKED)
+    parser.add_argument("--gpu", action="store_true", help="for the servers of the timed parts")
     parser.add_argument("--only", default="", help="the parts whose names begin with this, such as check")
     options = parser.parse_args()
     results = read_json(options.output) if options.output.exists() else {}

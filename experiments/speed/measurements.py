@@ -23,7 +23,9 @@ class NotOnThisMachine(Exception):
 
 
 def processor() -> dict[str, Any]:
-    """The processor's name and family, its instructions that matter here, limits set on them, threads and torch."""
+    """The processor's name and family, its instructions that matter here, limits set on them, threads and torch; and
+    the name of the GPU, where there is one.
+    """
     facts: dict[str, str] = {}
     path = Path("/proc/cpuinfo")
     if path.is_file():
@@ -31,7 +33,7 @@ def processor() -> dict[str, Any]:
             name, _, value = line.partition(":")
             facts.setdefault(name.strip(), value.strip())
     flags = facts.get("flags", "").split()
-    return {
+    found = {
         "name": facts.get("model name") or platform.processor() or platform.machine(),
         "family": facts.get("cpu family"),  # virtual machines hide the generation behind one name
         "model": facts.get("model"),
@@ -41,6 +43,7 @@ def processor() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
+    return found | ({"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {})
 
 
 def count_cpu_seconds() -> None:
@@ -63,7 +66,7 @@ class Measurements:
         self.found: dict[str, Any] = {"settings": settings, "processor": processor(), "measured": {}, "skipped": {}}
         known = _read(path)
         if all(known.get(name) == self.found[name] for name in ("settings", "processor")):
-            self.found["measured"] = known.get("measured", {})
+            self.found |= {key: known[key] for key in ("measured", "skipped") if key in known}
         self.write()
 
     def __getitem__(self, name: str) -> Any:
@@ -75,6 +78,7 @@ class Measurements:
         if measured.get(name) is None:
             try:
                 measured[name] = action()
+                skipped.pop(name, None)
             except NotOnThisMachine as reason:
                 measured[name], skipped[name] = None, str(reason)
                 print(f"{name}: skipped: {reason}", flush=True)

@@ -14,16 +14,21 @@ from pathlib import Path
 import torch
 from measurements import Measurements, NotOnThisMachine, count_cpu_seconds
 from models import build, rows
-from plain import PlainBARTScore, PlainQAScore, PlainQRelScore
+from plain import PlainBARTScore, PlainQAScore, PlainQRelScore, PlainReader
 from torch import nn
 
-from rewards import BARTScore, QAScore, QRelScore
+from rewards import BARTScore, QAScore, QRelScore, ReaderScore
 from rewards.arithmetic import PackedLinear, can_pack
+from rewards.frozen import FrozenModel
 
-MODELS = {"qrelscore": ["bert-base", "gpt2"], "qascore": ["roberta-large"], "bartscore": ["bart-base"]}
-OURS = {"qrelscore": QRelScore, "qascore": QAScore, "bartscore": BARTScore}
-PLAIN = {"qrelscore": PlainQRelScore, "qascore": PlainQAScore, "bartscore": PlainBARTScore}
-VOCABULARY = {"gpt2": 50257, "roberta-large": 50265, "bart-base": 50265}
+MODELS = {
+    "qrelscore": ["bert-base", "gpt2"],
+    "qascore": ["roberta-large"],
+    "bartscore": ["bart-base"],
+    "reader": ["distilbert-base"],
+}
+OURS = {"qrelscore": QRelScore, "qascore": QAScore, "bartscore": BARTScore, "reader": ReaderScore}
+PLAIN = {"qrelscore": PlainQRelScore, "qascore": PlainQAScore, "bartscore": PlainBARTScore, "reader": PlainReader}
 
 
 def blocks(tokens: int, width: int, layers: int, attended: float) -> float:
@@ -31,35 +36,47 @@ def blocks(tokens: int, width: int, layers: int, attended: float) -> float:
     return layers * (24 * width**2 * tokens + 4 * width * attended)
 
 
+def shape(model: FrozenModel) -> tuple[int, int, int]:
+    """Width, layers (of each stack) and entries of the vocabulary."""
+    config = model.model.config
+    return config.hidden_size, config.num_hidden_layers, config.vocab_size
+
+
 def floor_qrelscore(metric: QRelScore, data: dict[str, list[str]]) -> float:
     """BERT over each pair; GPT-2 over each distinct context and each pair, with the head at every scored position."""
     total = 0.0
+    (width, layers, _), (gpt2_width, gpt2_layers, vocabulary) = (
+        shape(one) for one in (metric.encoder, metric.decoder)
+    )
     pairs, _ = metric.local.pairs(data["questions"], data["contexts"])
     for question, context in pairs:
         length = len(question) + len(context) + 3
-        total += blocks(length, 768, 12, length**2)
+        total += blocks(length, width, layers, length**2)
     compared = metric.globally.comparisons(data["questions"], data["contexts"])
     sequences = [item.prompt for item in compared] + list({item.piece: item.base for item in compared}.values())
     for ids in sequences:
         scored = len(ids) - 1
-        total += blocks(scored, 768, 12, scored * (scored + 1) / 2) + 2 * 768 * VOCABULARY["gpt2"] * scored
+        total += blocks(scored, gpt2_width, gpt2_layers, scored * (scored + 1) / 2)
+        total += 2 * gpt2_width * vocabulary * scored
     return total
 
 
 def floor_qascore(metric: QAScore, data: dict[str, list[str]]) -> float:
     """RoBERTa over the whole input once per answer token, the head at the masked position."""
     total = 0.0
+    width, layers, vocabulary = shape(metric.model)
     columns = (metric.model.ids(data[name]) for name in ("questions", "contexts", "answers"))
     for question, context, answer in zip(*columns, strict=True):
         length = min(512, len(question) + len(context) + len(answer) + 2)
-        once = blocks(length, 1024, 24, length**2) + 2 * 1024 * (1024 + VOCABULARY["roberta-large"])
+        once = blocks(length, width, layers, length**2) + 2 * width * (width + vocabulary)
         total += len(answer) * once
     return total
 
 
 def floor_bartscore(metric: BARTScore, data: dict[str, list[str]]) -> float:
     """Encoder, and the decoder's keys and values, once per distinct context; the rest of the decoder for each pair."""
-    width, layers, total = 768, 6, 0.0
+    width, layers, vocabulary = shape(metric.model)
+    total = 0.0
     length = {text: len(ids) for text, ids in zip(data["contexts"], metric._delimited(data["contexts"]), strict=True)}
     for source in length.values():
         total += blocks(source, width, layers, source**2) + layers * 4 * width**2 * source
@@ -67,11 +84,21 @@ def floor_bartscore(metric: BARTScore, data: dict[str, list[str]]) -> float:
         tokens = len(target)
         attended = tokens * (tokens + 1) / 2 + tokens * length[context]
         total += blocks(tokens, width, layers, attended) + layers * 4 * width**2 * tokens
-        total += 2 * width * VOCABULARY["bart-base"] * tokens
+        total += 2 * width * vocabulary * tokens
     return total
 
 
-FLOORS = {"qrelscore": floor_qrelscore, "qascore": floor_qascore, "bartscore": floor_bartscore}
+def floor_reader(metric: ReaderScore, data: dict[str, list[str]]) -> float:
+    """The encoder over each pair; for passages that one window holds."""
+    width, layers, _ = shape(metric.model)
+    columns = (metric.model.ids(data[name]) for name in ("questions", "contexts"))
+    lengths = [
+        min(metric.max_length, len(question) + len(context) + 3) for question, context in zip(*columns, strict=True)
+    ]
+    return sum(blocks(length, width, layers, length**2) for length in lengths)
+
+
+FLOORS = {"qrelscore": floor_qrelscore, "qascore": floor_qascore, "bartscore": floor_bartscore, "reader": floor_reader}
 
 
 def best(action, repetitions: int = 5) -> float:

@@ -1,25 +1,37 @@
 """The plain loops: one example at a time, as the released code goes about it. The slow side of the comparison."""
 
+import math
+
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+)
 
 
 class Plain:
-    """A tokenizer and a model as `from_pretrained` gives them."""
+    """A tokenizer and a model as `from_pretrained` gives them. `options` are those of the model, and `device`."""
 
-    def __init__(self, auto, folder: str, **options) -> None:
+    def __init__(self, auto, folder: str, *, device: str = "cpu", **options) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = auto.from_pretrained(folder, **options).eval()
+        self.model = auto.from_pretrained(folder, **options).eval().to(device)
 
     def ids(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
+    def tensor(self, ids: list) -> torch.Tensor:
+        return torch.tensor(ids, device=self.model.device)
+
 
 class PlainQRelScore:
-    def __init__(self, encoder: str, decoder: str) -> None:
-        self.bert = Plain(AutoModel, encoder, attn_implementation="eager")
-        self.gpt2 = Plain(AutoModelForCausalLM, decoder)
+    def __init__(self, encoder: str, decoder: str, **options) -> None:
+        self.bert = Plain(AutoModel, encoder, attn_implementation="eager", **options)
+        self.gpt2 = Plain(AutoModelForCausalLM, decoder, **options)
 
     @torch.no_grad()
     def __call__(self, question: str, context: str, answer: str) -> float:
@@ -29,8 +41,8 @@ class PlainQRelScore:
         ids = [tokenizer.cls_token_id, *q, tokenizer.sep_token_id, *c, tokenizer.sep_token_id]
         types = [0] * (len(q) + 2) + [1] * (len(c) + 1)
         out = self.bert.model(
-            input_ids=torch.tensor([ids]),
-            token_type_ids=torch.tensor([types]),
+            input_ids=self.bert.tensor([ids]),
+            token_type_ids=self.bert.tensor([types]),
             output_attentions=True,
             output_hidden_states=True,
         )
@@ -44,37 +56,60 @@ class PlainQRelScore:
         return 2 * local * gain / (local + gain + 1e-8)
 
     def confidence(self, text: str) -> float:
-        marker = self.gpt2.tokenizer.bos_token_id
-        ids = torch.tensor([[marker, *self.gpt2.ids(text), marker]])
-        logits = self.gpt2.model(ids).logits
+        tokenizer = self.gpt2.tokenizer
+        ids = self.gpt2.tensor([[tokenizer.bos_token_id, *self.gpt2.ids(text), tokenizer.eos_token_id]])
+        logits = self.gpt2.model(ids).logits.float()
         return cross_entropy(logits[0, :-1], ids[0, 1:], reduction="none").neg().exp().mean().item()
 
 
 class PlainQAScore:
-    def __init__(self, model: str) -> None:
-        self.roberta = Plain(AutoModelForMaskedLM, model)
+    def __init__(self, model: str, **options) -> None:
+        self.roberta = Plain(AutoModelForMaskedLM, model, **options)
 
     @torch.no_grad()
     def __call__(self, question: str, context: str, answer: str) -> float:
         sep, mask = self.roberta.tokenizer.sep_token_id, self.roberta.tokenizer.mask_token_id
         tokens = self.roberta.ids(answer)
-        ids = torch.tensor([*self.roberta.ids(context), sep, *self.roberta.ids(question), sep, *tokens][-512:])
+        ids = self.roberta.tensor([*self.roberta.ids(context), sep, *self.roberta.ids(question), sep, *tokens][-512:])
         total = 0.0
         for at in range(len(ids) - len(tokens), len(ids)):
             masked = ids.clone()
             masked[at] = mask
-            logits = self.roberta.model(masked[None]).logits
+            logits = self.roberta.model(masked[None]).logits.float()
             total += logits[0, at].log_softmax(-1)[ids[at]].item()
         return total
 
 
 class PlainBARTScore:
-    def __init__(self, model: str) -> None:
-        self.bart = Plain(AutoModelForSeq2SeqLM, model)
+    def __init__(self, model: str, **options) -> None:
+        self.bart = Plain(AutoModelForSeq2SeqLM, model, **options)
 
     @torch.no_grad()
     def __call__(self, question: str, context: str, answer: str) -> float:
-        source = self.bart.tokenizer(context, return_tensors="pt", truncation=True, max_length=1024)
-        target = self.bart.tokenizer(question, return_tensors="pt")["input_ids"]
-        logits = self.bart.model(**source, labels=target).logits
+        source = self.bart.tensor([self.bart.tokenizer(context, truncation=True, max_length=1024)["input_ids"]])
+        target = self.bart.tensor([self.bart.tokenizer(question)["input_ids"]])
+        logits = self.bart.model(input_ids=source, labels=target).logits.float()
         return -cross_entropy(logits[0], target[0]).item()
+
+
+class PlainReader:
+    """Of passages that one window holds."""
+
+    def __init__(self, model: str, **options) -> None:
+        self.reader = Plain(AutoModelForQuestionAnswering, model, **options)
+
+    @torch.no_grad()
+    def __call__(self, question: str, context: str, answer: str) -> float:
+        encoded = self.reader.tokenizer(
+            question, context, truncation="only_second", max_length=384, return_offsets_mapping=True
+        )
+        inside = [at for at, part in enumerate(encoded.sequence_ids()) if part == 1]
+        out = self.reader.model(self.reader.tensor([encoded["input_ids"]]))
+        start, end = (logits[0, inside].float().log_softmax(-1) for logits in (out.start_logits, out.end_logits))
+        offsets = [encoded["offset_mapping"][at] for at in inside]
+        places, at = [-30.0], context.find(answer)
+        while at >= 0:
+            touching = [n for n, (first, last) in enumerate(offsets) if first < at + len(answer) and last > at]
+            places.append((start[touching[0]] + end[touching[-1]]).item())
+            at = context.find(answer, at + 1)
+        return math.exp(max(places))

@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from transformers import (
     BertModel,
     GPT2Config,
     GPT2LMHeadModel,
+    PreTrainedModel,
     PreTrainedTokenizerFast,
     TrainerCallback,
     TrainerControl,
@@ -142,37 +145,57 @@ def _now() -> float:
     return time.perf_counter()
 
 
-def ours(args: argparse.Namespace, reward: QRelScore, folder: Path) -> dict[str, dict[str, float]]:
-    """Median seconds of a step and its parts in the first epoch (without its first step) and in the second."""
-    times, steps = StepTimes(), args.steps + 1
-    reward.reset_cache()
-    trainer = SelfCriticalTrainer(
-        model=generator(args.size),
+def trainer_of(
+    args: argparse.Namespace,
+    model: PreTrainedModel,
+    words: PreTrainedTokenizerFast,
+    reward: QRelScore,
+    folder: Path,
+    callbacks: Sequence[TrainerCallback] = (),
+    **changed: Any,
+) -> SelfCriticalTrainer:
+    """A trainer that takes `args.steps` + 1 steps an epoch; `changed` are other arguments of training."""
+    options: dict[str, Any] = {
+        "scst_epochs": 2,
+        "scst_learning_rate": 1e-5,
+        "save_strategy": "no",
+        "max_source_length": args.context_tokens,
+        "min_new_tokens": args.new_tokens,
+        "max_new_tokens": args.new_tokens,
+        "num_samples": args.samples,
+        "baseline": args.baseline,
+        "normalise_advantage": "none",
+        "watch_kl": False,
+    }
+    return SelfCriticalTrainer(
+        model=model,
         args=SelfCriticalConfig(
-            output_dir=str(folder / "run"),
-            scst_epochs=2,
-            scst_learning_rate=1e-5,
+            output_dir=str(folder),
             per_device_train_batch_size=args.batch,
-            max_source_length=args.context_tokens,
-            min_new_tokens=args.new_tokens,
-            max_new_tokens=args.new_tokens,
             bf16=args.precision == "bf16",
             use_cpu=not torch.cuda.is_available(),
             report_to="none",
-            save_strategy="no",
             logging_steps=10**6,
             disable_tqdm=True,
-            watch_kl=False,
-            num_samples=args.samples,
-            baseline=args.baseline,
-            normalise_advantage="none",
+            **(options | changed),
         ),
         reward=reward,
-        train_dataset=examples(args.batch * steps, args.context_tokens, args.new_tokens),
-        processing_class=tokenizer(VOCABULARY, "<s> $A </s>"),
-        callbacks=[times],
+        train_dataset=examples(args.batch * (args.steps + 1), args.context_tokens, args.new_tokens),
+        processing_class=words,
+        callbacks=[*callbacks],
     )
+
+
+def ours(
+    args: argparse.Namespace, model: PreTrainedModel, words: PreTrainedTokenizerFast, reward: QRelScore, folder: Path
+) -> dict[str, dict[str, float]]:
+    """Median seconds of a step and its parts in the first epoch (without its first step) and in the second."""
+    times, steps = StepTimes(), args.steps + 1
+    reward.reset_cache()
+    trainer = trainer_of(args, model, words, reward, folder / "run", [times])
     times.trainer = trainer
+    if torch.cuda.is_available():
+        trainer.step_metrics.timed = waiting(trainer.step_metrics.timed)  # type: ignore[method-assign]
     trainer.train()
     assert len(times.rows) == 2 * steps
     return {
@@ -181,31 +204,58 @@ def ours(args: argparse.Namespace, reward: QRelScore, folder: Path) -> dict[str,
     }
 
 
+def waiting(timed: Callable[[str], AbstractContextManager[None]]) -> Callable[[str], AbstractContextManager[None]]:
+    """`timed` of a part, whose seconds are those until the GPU has done its work."""
+
+    @contextmanager
+    def waits(part: str) -> Iterator[None]:
+        with timed(part):
+            yield
+            torch.cuda.synchronize()
+
+    return waits
+
+
 def needed(args: argparse.Namespace) -> dict[str, float]:
+    """`operations` of a step of the size that `args` names."""
+    return operations(SIZES[args.size], SIZES[args.size], VOCABULARY, args)
+
+
+def operations(
+    generator: tuple[int, int, int], metric: tuple[int, int, int], vocabulary: int, args: argparse.Namespace
+) -> dict[str, float]:
     """GFLOP that each part cannot avoid: every product once, nothing padded, the contexts not yet known to the reward.
+
+    Args:
+        generator, metric: width, layers per stack and heads of the generator; and so of the metric, whose models have
+            twice as many layers.
+        vocabulary: of the generator.
+        args: batch, context_tokens and new_tokens.
 
     A decoder's token costs its own block, the queries and outputs of cross attention and the vocabulary; keys and
     values of a context are made once. A backward pass is twice its forward pass.
     """
-    width, layers, _ = SIZES[args.size]
+    width, layers, _ = generator
     batch, context, question = args.batch, args.context_tokens, args.new_tokens
     encoder = blocks(batch * context, width, layers, batch * context**2)
     memory = layers * 4 * width**2 * batch * context
     tokens = 2 * batch * question
-    decoder = layers * (28 * width**2 * tokens + 4 * width * tokens * (context + question / 2)) + head(tokens, width)
+    decoder = layers * (28 * width**2 * tokens + 4 * width * tokens * (context + question / 2))
+    decoder += head(tokens, width, vocabulary)
+    width, layers, _ = metric
     pairs, length = 2 * batch, context + question
     bert = blocks(pairs * (length + 3), width, 2 * layers, pairs * (length + 3) ** 2)
     gpt2 = blocks(pairs * length + batch * context, width, 2 * layers, (pairs * length**2 + batch * context**2) / 2)
     found = {
         "rollout": encoder + memory + decoder,
-        "reward": bert + gpt2 + head((pairs + batch) * context, width),
+        "reward": bert + gpt2 + head((pairs + batch) * context, width, VOCABULARY),
         "update": 3 * (encoder + memory + decoder),
     }
     return {part: round(work / 1e9, 1) for part, work in {**found, "step": sum(found.values())}.items()}
 
 
-def head(tokens: float, width: int) -> float:
-    return 2 * width * VOCABULARY * tokens
+def head(tokens: float, width: int, vocabulary: int) -> float:
+    return 2 * width * vocabulary * tokens
 
 
 def naive(args: argparse.Namespace) -> dict[str, float]:
@@ -217,6 +267,10 @@ def naive(args: argparse.Namespace) -> dict[str, float]:
     done = subprocess.run([*command, "--steps", str(args.steps)], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout.strip().splitlines()[-1])
     return {part: found[f"{part}_s"] for part in PARTS}
+
+
+def ours_of_size(args: argparse.Namespace, reward: QRelScore, folder: Path) -> dict[str, dict[str, float]]:
+    return ours(args, generator(args.size), tokenizer(VOCABULARY, "<s> $A </s>"), reward, folder)
 
 
 def main() -> None:
@@ -243,7 +297,7 @@ def main() -> None:
         reward = metric(args.size, Path(folder), args.reward_dtype)
         for number in range(1, args.rounds + 1):
             results.measure(f"straightforward, round {number}", lambda: naive(args))
-            results.measure(f"ours, round {number}", lambda: ours(args, reward, Path(folder)))
+            results.measure(f"ours, round {number}", lambda: ours_of_size(args, reward, Path(folder)))
     rates = {str(dtype): peaks(results, dtype) for dtype in (torch.float32, torch.bfloat16)}
     rounds = range(1, args.rounds + 1)
     sides = {
