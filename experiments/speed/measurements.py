@@ -63,7 +63,8 @@ class Measurements:
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
         self.path = path
-        self.found: dict[str, Any] = {"settings": settings, "processor": processor(), "measured": {}, "skipped": {}}
+        asked = json.loads(json.dumps(settings, default=str))  # as they are read: a tuple comes back as a list
+        self.found: dict[str, Any] = {"settings": asked, "processor": processor(), "measured": {}, "skipped": {}}
         known = _read(path)
         if all(known.get(name) == self.found[name] for name in ("settings", "processor")):
             self.found |= {key: known[key] for key in ("measured", "skipped") if key in known}

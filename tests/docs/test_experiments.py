@@ -18,7 +18,7 @@ from tests.questions import example
 EXPERIMENTS = ROOT / "experiments"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 # These are about the quickstart itself, or make the models that it comes with.
-ABOUT_THE_QUICKSTART = {"quickstart", "speed", "rating"}
+ABOUT_THE_QUICKSTART = {"quickstart", "speed", "gpu", "rating"}
 INHERITS = re.compile(r"^(?!#).*?(?<!`)preset(=|: *|\", default=\")(quickstart|smoke)", re.MULTILINE)
 
 

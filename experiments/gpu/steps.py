@@ -1,0 +1,90 @@
+"""The trainer's self-critical step beside the straightforward loop and the floor; three sizes, number types, batches.
+
+Names of measurements: `GENERATOR | BATCH | PRECISION | trainer` or `… | straightforward`. Seconds are medians of a
+step, its rollout, its reward and its update; `first` is the first epoch, in `second` the reward knows the contexts.
+The straightforward loop takes one step for each number: its reward, one question at a time, takes most of it.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from copy import deepcopy
+from functools import cache, lru_cache, partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from part import DEVICE, PRECISIONS, Part, arguments, dtype_of, measure_peaks, memory_watched, products
+from plain import PlainQRelScore
+from plain_step import PlainStep
+from random_models import Generator, generators, settings
+from step import SIZES, metric, operations, ours
+
+from rewards import QRelScore
+
+BATCHES = {"full": (16, 64, 128), "tiny": (2,)}
+PLAIN_BATCHES = (2, 16, 64)  # of the straightforward loop
+TOKENS = {"full": (192, 20), "tiny": (16, 4)}  # of a context and of a question
+METRIC = {"full": "base", "tiny": "tiny"}
+
+
+class Steps:
+    """Trainer and straightforward loop over the same models; `folder` holds the models of the reward."""
+
+    def __init__(self, size: str, folder: Path) -> None:
+        self.size, self.folder = size, folder
+        # Made once of each number type; a generator is copied, because a trainer changes its weights and its forward.
+        self.reward, self.plain_reward = cache(self._reward), cache(self._plain_reward)
+        self.generator = lru_cache(1)(Generator.build)
+
+    def _reward(self, precision: str) -> QRelScore:
+        return metric(METRIC[self.size], self.folder, str(dtype_of(precision)).removeprefix("torch."))
+
+    def _plain_reward(self, precision: str) -> PlainQRelScore:
+        self.reward(precision)  # writes the folders
+        folders = (str(self.folder / name) for name in ("bert", "gpt2"))
+        return PlainQRelScore(*folders, device=DEVICE, dtype=dtype_of(precision))
+
+    def args(self, batch: int, precision: str, steps: int = 2) -> argparse.Namespace:
+        found = settings(batch, TOKENS[self.size], steps)
+        found.precision = "bf16" if precision == "bf16" else "no"
+        return found
+
+    def of_trainer(self, generator: Generator, batch: int, precision: str) -> dict[str, Any]:
+        args, reward, found = self.args(batch, precision), self.reward(precision), dict[str, Any]()
+        with products(precision), memory_watched(found), tempfile.TemporaryDirectory() as runs:
+            found |= ours(args, deepcopy(self.generator(generator)), generator.words(), reward, Path(runs))
+        shapes = generator.shape, SIZES[METRIC[self.size]]
+        return found | {"gflop_needed": operations(*shapes, generator.vocabulary, args)}
+
+    def of_plain_loop(self, generator: Generator, batch: int, precision: str) -> dict[str, Any]:
+        args, reward, found = self.args(batch, precision, steps=1), self.plain_reward(precision), dict[str, Any]()
+        with products(precision), memory_watched(found):
+            found |= PlainStep(args, deepcopy(self.generator(generator)), generator.words(), reward).medians()
+        return found
+
+
+def planned(size: str) -> Iterator[tuple[str, int, str]]:
+    """Generators, batches and number types; what would be missed most comes first."""
+    for batch, name in product(BATCHES[size], generators(size)):
+        for precision in PRECISIONS:
+            yield name, batch, precision
+
+
+def main() -> None:
+    options = arguments(__doc__)
+    size = options.size
+    part = Part(options, {"tokens": TOKENS[size]})
+    measure_peaks(part)
+    with tempfile.TemporaryDirectory() as folder:
+        steps = Steps(size, Path(folder))
+        for name, batch, precision in planned(size):
+            given, begin = (generators(size)[name], batch, precision), f"{name} | {batch} | {precision}"
+            part.measure(f"{begin} | trainer", partial(steps.of_trainer, *given))
+            if batch in PLAIN_BATCHES and (precision == "float32" or batch == min(BATCHES[size])):
+                part.measure(f"{begin} | straightforward", partial(steps.of_plain_loop, *given))
+    part.finish()
+
+
+if __name__ == "__main__":
+    main()
