@@ -199,8 +199,8 @@ def _check_average(settings: Settings) -> None:
     }
     if clash := [name for name, is_set in others.items() if is_set]:
         raise InputError(
-            f"ce.average={settings.ce.average}: is not for "
-            f"{' or '.join(clash)}; stages=scst model.path=RUN/ce goes on from the mean"
+            f"ce.average={settings.ce.average}: is not for {' or '.join(clash)}; stages=scst model.path=RUN/ce goes "
+            "on from the mean"
         )
 
 
