@@ -25,7 +25,7 @@ help:
 	@echo "make test       make check and all tests but the long ones: at most 8 minutes on two cores"
 	@echo "make test-fast  the tests that are not slow, without make check: at most 2 minutes on two cores"
 	@echo "make test-affected  the long tests whose subject has changed since REV (default: the last landed commit)"
-	@echo "make test-all   make check and every test"
+	@echo "make test-all   make check, every test, and an hour of drawn commands"
 	@echo "make mutants    faults put into the lines that changed since REV, or SAMPLE=100 SEED=7 anywhere: are they noticed?"
 	@echo "make check      format, lint, types, and the numbers that pages claim"
 	@echo "make docs       the documentation as a site, in site/"
@@ -46,8 +46,12 @@ test: $(VENV)/.tested-with
 test-affected: $(VENV)/.deepspeed
 	$(PYTEST) --affected=$(REV) $(if $(MINUTES),--minutes=$(MINUTES)) -rs || test $$? = 5
 
+# About an hour on one core; FIRST chooses other draws.
+DRAWS := experiments/faults/draws.py --draws 3000 --runs 60 --first $(or $(FIRST),10000)
+
 test-all: $(VENV)/.tested-with
 	$(PYTEST)
+	$(BIN)/python $(DRAWS) --folder $(VENV)/draws --output $(VENV)/draws/draws.json
 
 test-fast: $(VENV)/.installed
 	$(PYTEST) -m "not slow"

@@ -2,11 +2,13 @@
 
 The draws are those of `tests/properties`: a valid command of each kind, with settings and data files that a seed
 changes. `--draws` stop where the work of a training or a server would begin, `--runs` train with `preset=smoke`. Each
-writes a line to `draws.jsonl` in `--folder`; what is there is not run again. The counts go to `draws.json`.
+writes a line to `draws.jsonl` in `--folder`; what is there is not run again. The counts go to `draws.json`. The exit
+code is 1 if a command broke its promise.
 """
 
 import argparse
 import json
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -29,6 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=10_000)
     parser.add_argument("--runs", type=int, default=500)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first draw, a multiple of 100")
     parser.add_argument("--folder", type=Path, default=HERE / "work")
     parser.add_argument("--output", type=Path, default=HERE / "draws.json")
     options = parser.parse_args()
@@ -41,8 +44,10 @@ def main() -> None:
         home.mkdir()
         environment = user_environment(home)
         for kind, number in (("stopped", options.draws), ("run", options.runs)):
-            for first in range(0, number, BLOCK):
-                wanted = [one for one in range(first, min(first + BLOCK, number)) if (kind, one) not in done]
+            end = options.first + number
+            for first in range(options.first, end, BLOCK):
+                last = min(first + BLOCK, end)
+                wanted = [one for one in range(first, last) if (kind, one) not in done]
                 if not wanted:
                     continue
                 block = drawn(BLOCK, first // BLOCK, commands(tuple(VALID) if kind == "stopped" else TRAINING))
@@ -54,9 +59,10 @@ def main() -> None:
                         stream.write(json.dumps({**row, **asdict(outcome)}) + "\n")
                 report(lines, options.output)
     report(lines, options.output)
-    for row in read(lines):
-        if row["faults"]:
-            print(f"{row['kind']} {row['number']}: {row['faults'][0][:300]}\n  {row['command']} {row['change']}")
+    broken = [row for row in read(lines) if row["faults"]]
+    for row in broken:
+        print(f"{row['kind']} {row['number']}: {row['faults'][0][:300]}\n  {row['command']} {row['change']}")
+    sys.exit(1 if broken else 0)
 
 
 def report(lines: Path, output: Path) -> None:
