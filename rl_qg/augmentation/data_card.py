@@ -11,7 +11,7 @@ from huggingface_hub.utils import HFValidationError, validate_repo_id
 from jinja2 import Template
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_json
+from rl_qg.runtime.files import atomic_writer, read_record
 from rl_qg.runtime.resumable_lines import note_path
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def data_card(report: Mapping[str, Any]) -> str:
         table=TABLE,
         output=Path(report["output"]["path"]).name,
         questions=path.name,
-        made_by=read_json(note_path(path)) if note_path(path).exists() else None,
+        made_by=read_record(note_path(path)) if note_path(path).exists() else None,
         filters=yaml.safe_dump(filters, sort_keys=False).strip(),
         sources=[(Path(name).name, value) for name, value in report["inputs"]["gold"].get("sources", {}).items()],
     )

@@ -30,7 +30,7 @@ from rl_qg.data.reading import read_examples, source_names
 from rl_qg.pages.results import as_markdown
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_json, write_json, writing
+from rl_qg.runtime.files import atomic_writer, read_record, write_json, writing
 from rl_qg.settings import BenchSettings
 
 # The cleaning of texts in QG-Bench: asahi417/lm-question-generation, `tests/dataset_preparation.py` at e53a89b.
@@ -254,7 +254,7 @@ def _check_folder(folder: Path, sources: dict[Role, Any], settings: dict[str, An
         if Path(source).expanduser().resolve() in outputs:
             raise InputError(f"output_dir={folder}: would write over the input {source}; name another folder")
     present = [path.name for path in outputs if path.exists()]
-    record = read_json(folder / STATISTICS) if (folder / STATISTICS).exists() else {}
+    record = read_record(folder / STATISTICS) if (folder / STATISTICS).exists() else {}
     if present and OWN not in record:
         raise InputError(
             f"output_dir={folder}: {sorted(present)[0]} in it is not of this command; name another folder"

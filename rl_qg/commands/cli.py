@@ -7,7 +7,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from errno import ENAMETOOLONG
+from errno import EACCES, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EROFS
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -33,6 +33,15 @@ from rl_qg.settings.yaml_files import choices
 
 SHELLS = ("bash", "zsh", "fish")
 LONGEST = 2000  # characters of a message
+PATH_FAULTS = {  # what is wrong with a path of the user, wherever it was found
+    ENAMETOOLONG: "is too long for the name of a file",
+    EEXIST: "is a file where a folder belongs; move it, or name another folder",
+    ENOTDIR: "a file is in the place of one of these folders; move it, or name another folder",
+    EISDIR: "is a folder where a file belongs; move it, or name another folder",
+    ELOOP: "is a loop of links; name another path",
+    EACCES: "may not be read or written; change its permissions, or name another path",
+    EROFS: "is on a file system that cannot be written; name another path",
+}
 
 
 def completion(shell: str) -> str:
@@ -115,8 +124,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             line = f"error: {_one_line(str(error))}"
         elif is_disk_full(error):
             line = f"error: {_disk_full(error)}"
-        elif isinstance(error, OSError) and error.errno == ENAMETOOLONG:
-            line = f"error: {_one_line(str(error.filename))}: is too long for the name of a file"
+        elif isinstance(error, OSError) and error.filename is not None and error.errno in PATH_FAULTS:
+            line = f"error: {_one_line(str(error.filename))}: {PATH_FAULTS[error.errno]}"
         else:
             raise
         code = getattr(error, "exit_code", 2)

@@ -31,7 +31,7 @@ from rl_qg.readers.train_reader import train_readers as train_all
 from rl_qg.reports.model_card import publish
 from rl_qg.reports.report import write_report
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import read_json
+from rl_qg.runtime.files import read_record
 from rl_qg.runtime.processes import from_main, processes
 from rl_qg.scoring.metrics import load_reranker, load_reward, rerank_options
 from rl_qg.settings import AugmentSettings, QASettings, Settings
@@ -114,7 +114,7 @@ def augment_equally(run: OpenRun, arms: Sequence[Arm]) -> None:
             load_metric=partial(load_reward, state=run.state, placement=run.settings.training.reward_placement),
         )
     if run.state.is_main_process:
-        counts = {arm.name: read_json(report_path(arm.augmented)) for arm in arms}
+        counts = {arm.name: read_record(report_path(arm.augmented)) for arm in arms}
         kept = ", ".join(f"{name} {report['kept']:,}" for name, report in counts.items())
         fewest = min(report["kept"] for report in counts.values())
         added, limit = counts[arms[-1].name]["sampled"], settings.num_samples
@@ -142,7 +142,7 @@ def _report(arm: Arm, arms: Sequence[Arm], settings: AugmentSettings) -> dict[st
     """
     if not (arm.augmented.exists() and report_path(arm.augmented).exists()):
         return None
-    report: dict[str, Any] = read_json(report_path(arm.augmented))
+    report: dict[str, Any] = read_record(report_path(arm.augmented))
     if "kept" not in report:  # the process was killed while it wrote the data
         return None
     made_with, now = report.get("settings", {}), json.loads(json.dumps(asdict(settings)))

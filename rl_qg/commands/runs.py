@@ -16,7 +16,6 @@ from rl_qg.data.reading import raw_records, source_names
 from rl_qg.data.splits import Splits, answer_spans, choosing_passages, load_splits, with_additional_spans
 from rl_qg.generation.propose_answers import method, propose_answers, report_line
 from rl_qg.miniatures.in_settings import answers_with_miniature, with_miniatures
-from rl_qg.runtime.files import read_json
 from rl_qg.runtime.processes import from_main, processes
 from rl_qg.runtime.run_folder import (
     CODE,
@@ -25,6 +24,7 @@ from rl_qg.runtime.run_folder import (
     check_continuation,
     check_run_folder,
     claim_run_folder,
+    read_run_record,
     run_record,
     update_run_record,
     write_run_record,
@@ -165,7 +165,7 @@ def open_run(settings: Settings, *, reader: bool = True) -> OpenRun:
     relevant = asdict(settings)
     del relevant["training"]["stop_after"]  # the run that goes on is the same one
     begun = (folder / FILE).exists()
-    stored = read_json(folder / FILE).get(CHOICE) if begun else None  # before the record is written anew
+    stored = read_run_record(folder).get(CHOICE)  # before the record is written anew
     code = code_files({"reward": settings.reward, "held_out": settings.held_out})
 
     def read(data: DataSettings) -> Splits:

@@ -28,7 +28,7 @@ from rl_qg.data.streaming import Examples
 from rl_qg.generation.generator import Candidate, CandidateGenerator
 from rl_qg.generation.loading import weights_hash
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import read_json
+from rl_qg.runtime.files import read_record
 from rl_qg.runtime.processes import OutOfMemoryRetry, from_main
 from rl_qg.runtime.resumable_lines import (
     NO_SOURCES,
@@ -150,7 +150,7 @@ def generate(
         position = work.position(examples)
         noted = {name: value for name, value in made_by.items() if value is not None}
         record, name = Path(model_path).parent / TRAINED, Path(model_path).name
-        trained = read_json(record) if record.exists() else {}
+        trained = read_record(record) if record.exists() else {}
         reward = trained.get("reward") if trained.get("model") == name else None  # that the model was trained with
         about = {"reward": reward, "data": data, "sources": dict(sources)}
         lines.write_note({"model_path": model_path, **noted, **about})

@@ -148,6 +148,7 @@ def load_seq2seq(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         model.generation_config.decoder_start_token_id = config.decoder_start_token_id or tokenizer.cls_token_id
         model.generation_config.pad_token_id = tokenizer.pad_token_id
         model.generation_config.eos_token_id = tokenizer.sep_token_id
+    _check_token_ids(path, model)
     return model, tokenizer
 
 
@@ -205,6 +206,30 @@ def _weights(
         )
         check_weights(model, tokenizer, grows=True)  # `add_highlight` adds rows
     return model
+
+
+def token_ids(config: Any) -> dict[str, Any]:
+    """The special tokens of a configuration, by field: an id, or a list of ids."""
+    return {
+        name: value
+        for name, value in config.to_dict().items()
+        if name.endswith("_token_id") and (type(value) is int or (isinstance(value, list) and value))
+    }
+
+
+def _check_token_ids(path: str, model: PreTrainedModel) -> None:
+    """Raise `InputError` where a special token is none of the vocabulary. Causal models may name others: their prompts
+    and ends have the tokens of the tokenizer.
+    """
+    rows = (model.get_output_embeddings() or model.get_input_embeddings()).weight.shape[0]
+    for config in (model.config, model.generation_config):
+        for name, value in token_ids(config).items():
+            for number in value if isinstance(value, list) else [value]:
+                if not 0 <= number < rows:
+                    raise InputError(
+                        f"model.path={path}: its configuration has {name}={number}, and its vocabulary {rows} tokens; "
+                        "correct config.json and generation_config.json"
+                    )
 
 
 def _only_fills_masks(config: PreTrainedConfig) -> bool:

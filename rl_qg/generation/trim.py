@@ -34,7 +34,7 @@ from rl_qg.data.passages import Passages, has_answers
 from rl_qg.data.reading import report_line as data_line
 from rl_qg.data.reading import source_names
 from rl_qg.data.streaming import ExampleStream, stream_examples
-from rl_qg.generation.loading import load_generator
+from rl_qg.generation.loading import load_generator, token_ids
 from rl_qg.generation.prompts import INPUTS, Prompt, add_highlight, as_input, highlight
 from rl_qg.generation.tasks import PREFIXES
 from rl_qg.runtime.bars import ProgressBar
@@ -245,16 +245,8 @@ def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, data: Json, kept: list[i
 
 
 def ids_in_configs(model: PreTrainedModel) -> set[int]:
-    values = [value for config in (model.config, model.generation_config) for value in _token_ids(config).values()]
+    values = [value for config in (model.config, model.generation_config) for value in token_ids(config).values()]
     return {number for value in values for number in (value if isinstance(value, list) else [value])}
-
-
-def _token_ids(config: Any) -> Json:
-    return {
-        name: value
-        for name, value in config.to_dict().items()
-        if name.endswith("_token_id") and (type(value) is int or (isinstance(value, list) and value))
-    }
 
 
 def trim_model(model: PreTrainedModel, kept: list[int]) -> None:
@@ -276,7 +268,7 @@ def trim_model(model: PreTrainedModel, kept: list[int]) -> None:
     model.resize_token_embeddings(len(kept), mean_resizing=False)
     new = {number: place for place, number in enumerate(kept)}
     for config in (model.config, model.generation_config):
-        for name, value in _token_ids(config).items():
+        for name, value in token_ids(config).items():
             setattr(config, name, [new[number] for number in value] if isinstance(value, list) else new[value])
 
 

@@ -13,7 +13,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.readers.reader import encode, load_tokenizer
 from rl_qg.readers.train_reader import SCORES, with_unanswerable
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import read_json, write_json
+from rl_qg.runtime.files import read_record, write_json
 from rl_qg.settings import QASettings
 from rl_qg.stats.intervals import PassageDraws, paired_interval
 
@@ -49,8 +49,8 @@ def compare_readers(folders: Mapping[str, Path], output: Path) -> dict[str, Any]
     """
     if len(folders) < 2:
         raise InputError(f"{output}: a comparison needs two readers, got {len(folders)}")
-    metrics = {name: read_json(folder / "qa_metrics.json") for name, folder in folders.items()}
-    tables = {name: read_json(folder / "question_scores.json") for name, folder in folders.items()}
+    metrics = {name: read_record(folder / "qa_metrics.json") for name, folder in folders.items()}
+    tables = {name: read_record(folder / "question_scores.json") for name, folder in folders.items()}
     first, *_, last = folders
     for name in list(folders)[1:]:
         hashes = (metrics[side]["data"]["validation"] for side in (first, name))

@@ -25,9 +25,9 @@ from transformers import (
 from rewards.frozen import TOKEN_HEAD, token_classifier
 from rewards.pretrained import check_tokenizer, check_weights
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import read_json, write_json
+from rl_qg.runtime.files import read_record, write_json
 from rl_qg.runtime.processes import from_main, load_unsharded, loading
-from rl_qg.runtime.trainer_base import Resumable, resume_training
+from rl_qg.runtime.trainer_base import Resumable, checkpoints, resume_training
 from rl_qg.settings import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 
 GOOD_ENCODERS = "give an encoder such as distilbert, bert or roberta"
@@ -91,12 +91,12 @@ class FineTuning:
             trainer.accelerator.wait_for_everyone()
         if PartialState().is_main_process:
             delete_checkpoints(self.output_dir)
-        evaluated: dict[str, Any] = read_json(path)
+        evaluated: dict[str, Any] = read_record(path)
         return evaluated
 
 
 def delete_checkpoints(folder: Path) -> None:
-    for checkpoint in folder.glob("checkpoint-*"):
+    for checkpoint in checkpoints(folder):
         shutil.rmtree(checkpoint)
 
 

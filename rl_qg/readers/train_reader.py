@@ -41,7 +41,7 @@ from rl_qg.readers.reader import (
     score_predictions,
 )
 from rl_qg.runtime.errors import InputError, NothingLearned, Terminated
-from rl_qg.runtime.files import read_json, write_json
+from rl_qg.runtime.files import read_record, write_json
 from rl_qg.runtime.processes import available_cores, worker_pool
 from rl_qg.runtime.trainer_base import resume_training
 from rl_qg.settings import QASettings, ReaderTrials
@@ -221,7 +221,7 @@ def train_reader(
     holds readers trained with other settings, or with other data that the caller has not accepted.
     """
     train_readers({output_dir: train}, validation, settings=settings, **machine)
-    return read_json(output_dir / "qa_metrics.json")
+    return read_record(output_dir / "qa_metrics.json")
 
 
 def train_readers(
@@ -309,7 +309,7 @@ def _refuse_other_run(folder: Path, inputs: Mapping[str, Any], accept_changed_da
     path = folder / "inputs.json"
     if not path.exists():
         return
-    earlier = {"head": HEADS[0], **read_json(path)}  # there was no choice in earlier versions
+    earlier = {"head": HEADS[0], **read_record(path)}  # there was no choice in earlier versions
     differing = [key for key in inputs if earlier.get(key) != inputs[key]]
     if (folder / "qa_metrics.json").exists():
         differing = [key for key in differing if key != "processes"]  # it is complete: the number no longer matters
@@ -394,8 +394,8 @@ def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:
 
 def _summarise(job: _Job) -> None:
     seeds = job.settings.seeds
-    metrics = {seed: read_json(job.folder(seed) / "qa_metrics.json") for seed in seeds}
-    tables = [read_json(job.folder(seed) / "question_scores.json") for seed in seeds]
+    metrics = {seed: read_record(job.folder(seed) / "qa_metrics.json") for seed in seeds}
+    tables = [read_record(job.folder(seed) / "question_scores.json") for seed in seeds]
     passages = {example.id: passage_hash(example.context) for example in job.validation}
     questions: dict[str, dict[str, Any]] = {
         key: {name: float(np.mean([table[key][name] for table in tables])) for name in SCORES} for key in tables[0]
@@ -423,7 +423,7 @@ def _summarise(job: _Job) -> None:
         "data": job.data,
         "features": metrics[seeds[0]]["features"],
     }
-    write_json(job.output_dir / "predictions.json", read_json(job.folder(seeds[0]) / "predictions.json"))
+    write_json(job.output_dir / "predictions.json", read_record(job.folder(seeds[0]) / "predictions.json"))
     write_json(job.output_dir / "question_scores.json", questions)
     write_json(job.output_dir / "qa_metrics.json", summary)
 
@@ -500,7 +500,7 @@ def train_on_synthetic(
     train_reader(synthetic, gold, settings=chosen, output_dir=folder / "reader", **machine)
     if not keep_weights:
         _delete_weights(folder / "reader")
-    tables = [read_json(folder / "reader" / f"seed-{seed}" / "question_scores.json") for seed in settings.seeds]
+    tables = [read_record(folder / "reader" / f"seed-{seed}" / "question_scores.json") for seed in settings.seeds]
     scores = {
         score: np.array([[100.0 * table[example.id][score] for example in gold] for table in tables])
         for score in SCORES

@@ -38,7 +38,7 @@ from rl_qg.readers.sentences import (
     set_aside,
 )
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import read_json, write_json
+from rl_qg.runtime.files import read_record, write_json
 from rl_qg.runtime.trainer_base import Resumable
 from rl_qg.settings import TrainSentencesSettings
 from rl_qg.stats.intervals import PassageDraws
@@ -86,7 +86,7 @@ def train_sentences(train: Sequence[QAExample], validation: Sequence[QAExample],
         classifier = SentenceClassifier.from_pretrained(output_dir, device=trainer.args.device, key="output_dir")
         if settings.threshold == "tuned":
             columns = [table.T for table in _predicted(classifier, data().development)]
-            config = read_json(output_dir / "config.json")
+            config = read_record(output_dir / "config.json")
             config[OPTIONS]["thresholds"] = [best_threshold(*pair) for pair in zip(*columns, strict=True)]
             write_json(output_dir / "config.json", config)
             classifier.thresholds = tuple(config[OPTIONS]["thresholds"])

@@ -32,7 +32,7 @@ from rl_qg.reports.run_files import (
 )
 from rl_qg.reports.views import equal_conditions, reader_label, sentence, unlabelled_use
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_json
+from rl_qg.runtime.files import atomic_writer, read_record
 from rl_qg.scoring.held_out import SeriesChange, rises
 from rl_qg.settings import SCSTSettings
 
@@ -241,18 +241,21 @@ marked = {whole}[:start] + f"{HIGHLIGHT} {{{part}}} {HIGHLIGHT}" + {whole}[start
 
 def _code(run: ReportedRun, folder: Path, task: str) -> dict[str, str]:
     """What differs between generators in the lines of Python that ask a question about a marked answer."""
-    prompt, seq2seq = read_json(folder / "prompt.json"), read_json(folder / "config.json").get("is_encoder_decoder")
+    prompt, seq2seq = (
+        read_record(folder / "prompt.json"),
+        read_record(folder / "config.json").get("is_encoder_decoder"),
+    )
     prefix = PREFIXES["questions"] if task == "multitask" else prompt["prefix"]
     before, after = (json.dumps(text, ensure_ascii=False) if text else "" for text in (prefix, prompt["separator"]))
     # Greedy decoding, whatever the checkpoint's own generation settings are.
     path = folder / "generation_config.json"
-    shipped = read_json(path) if path.exists() else {}
+    shipped = read_record(path) if path.exists() else {}
     plain = {"num_beams": 1, "do_sample": False, **NO_RULES}
     marked = marked_code(prompt.get("input", WHOLE))
     if (published := format_of(prompt.get("format", ""))) and published.before:
         marked = f"{marked.splitlines()[0]}\nmarked = {published.before!r}.format(answer) + passage"
     changed = {key: value for key, value in plain.items() if shipped.get(key) not in (None, value)}
-    if "src_lang" in read_json(folder / "tokenizer_config.json"):
+    if "src_lang" in read_record(folder / "tokenizer_config.json"):
         changed.pop("forced_bos_token_id", None)  # the language code
     rules = {"max_new_tokens": run.settings["scst"]["max_new_tokens"], **changed}
     return {

@@ -11,7 +11,7 @@ import yaml
 
 from rl_qg.pages.plots import ReportedMean
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import packaged_yaml, read_json, read_json_lines, read_yaml
+from rl_qg.runtime.files import packaged_yaml, read_json_lines, read_record, read_yaml
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.scoring.held_out import DIRECTION, FEWEST, SeriesChange, divergences, diverges, rises
 
@@ -227,10 +227,7 @@ def is_number(value: object) -> bool:
 
 
 def _json_object(path: Path) -> JsonObject:
-    value = read_json(path) if path.exists() else {}
-    if not isinstance(value, Mapping):
-        raise JsonObject(path, {}).error((), "a JSON object", value)
-    return JsonObject(path, value)
+    return JsonObject(path, read_record(path) if path.exists() else {})
 
 
 def _config(path: Path) -> str:

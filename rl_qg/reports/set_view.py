@@ -11,14 +11,14 @@ from typing import Any
 from rl_qg.pages.results import Rows, estimate_text, page_environment
 from rl_qg.reports.run_files import TABLES
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_json, writing
+from rl_qg.runtime.files import atomic_writer, read_record, writing
 
 TITLE = "rl-qg evaluate, sets"
 COLUMNS = {(metric, part): column for metric, part, column in TABLES["sets"]}
 
 
 def write_set_page(folder: Path, output: Path) -> None:
-    record, pairs = read_json(folder / "evaluate.json"), read_json(folder / "set_pairs.json")
+    record, pairs = read_record(folder / "evaluate.json"), read_record(folder / "set_pairs.json")
     try:
         page = {
             **{key: pairs[key] for key in ("metric", "signature", "of")},

@@ -108,6 +108,14 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}: unusable JSON: {error}") from None
 
 
+def read_record(path: Path) -> dict[str, Any]:
+    """Read a JSON object that a command has written; raise `InputError` also where the file holds another value."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: expected a JSON object, got {type(value).__name__}; restore the file, or delete it")
+    return value
+
+
 def parse_yaml(text: str, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:
     """The value of a YAML text; `YAMLError` also for a date that there is not, and for a list that contains itself."""
     try:

@@ -18,7 +18,7 @@ from accelerate.utils import gather_object
 
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import check_unchanged, read_json, write_json, writing
+from rl_qg.runtime.files import check_unchanged, read_record, write_json, writing
 from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.run_folder import RETIRED
 
@@ -129,7 +129,7 @@ class ResumableLines:
     def read_note(self) -> dict[str, Any]:
         """The note; empty where there is none."""
         if self.note is not None:
-            return read_json(self.note) if self.note.exists() else {}
+            return read_record(self.note) if self.note.exists() else {}
         first = next(self._stored(), None)
         try:
             note = json.loads(first.text) if first and first.text.endswith(b"\n") else {}

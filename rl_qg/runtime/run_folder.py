@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, check_unchanged, read_json, read_yaml, write_json, writing
+from rl_qg.runtime.files import atomic_writer, check_unchanged, read_record, read_yaml, write_json, writing
 
 log = logging.getLogger(__name__)
 FILE = "run.json"
@@ -66,6 +66,20 @@ def run_record(
     return {**record, **(extra or {})}
 
 
+_FORM = {"hardware": dict, "arithmetic": dict, "data": dict, "reward_code": dict, "earlier": list}
+
+
+def read_run_record(folder: Path) -> dict[str, Any]:
+    """What `run.json` says; empty where there is none."""
+    if not (path := folder / FILE).exists():
+        return {}
+    record = read_record(path)
+    for name, form in _FORM.items():
+        if not isinstance(record.get(name, form()), form):
+            raise InputError(f"{path}: field {name!r} is not as the run wrote it; restore the file, or delete it")
+    return record
+
+
 def write_run_record(folder: Path, record: Mapping[str, Any]) -> Path:
     """Write `run.json`; the record of an interrupted run is kept in short form under `earlier`.
 
@@ -73,8 +87,7 @@ def write_run_record(folder: Path, record: Mapping[str, Any]) -> Path:
     """
     path = folder / FILE
     earlier = []
-    if path.exists():
-        last = read_json(path)
+    if last := read_run_record(folder):
         now, begun = record.get("arithmetic", {}), last.get("arithmetic", {})
         changed = [f"{name} {begun[name]}, now {now[name]}" for name in begun.keys() & now if begun[name] != now[name]]
         if changed:
@@ -87,16 +100,14 @@ def write_run_record(folder: Path, record: Mapping[str, Any]) -> Path:
 
 
 def update_run_record(folder: Path, fields: Mapping[str, Any]) -> None:
-    write_json(folder / FILE, {**read_json(folder / FILE), **fields})
+    write_json(folder / FILE, {**read_run_record(folder), **fields})
 
 
 def check_continuation(folder: Path, hashes: Mapping[str, str], *, accept: bool, trained: bool) -> None:
     """Raise `InputError` where the data or the rewards' code of a continued run have changed since its start, unless
     `accept`, or, until it is `trained`, the number of processes, with which updates and schedules would differ.
     """
-    if not (folder / FILE).exists():
-        return
-    record = read_json(folder / FILE)
+    record = read_run_record(folder)
     begun, size = record.get("hardware", {}).get("world_size"), int(os.environ.get("WORLD_SIZE", "1"))
     if begun not in (None, size) and not trained:
         raise InputError(

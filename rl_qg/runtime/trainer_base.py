@@ -64,7 +64,7 @@ def fault_of(folder: Path) -> str | None:
 
 def last_checkpoint(folder: Path) -> str | None:
     """The newest complete checkpoint in `folder`; a warning names the fault of each newer one."""
-    for checkpoint in _newest_first(folder):
+    for checkpoint in checkpoints(folder):
         if not (checkpoint / MANIFEST).exists():
             log.warning("%s: is not complete (it has no %s) and is ignored", checkpoint, MANIFEST)
             continue
@@ -80,16 +80,17 @@ def delete_all_but(folder: Path, limit: int, *, best: Path | None) -> None:
     """Delete checkpoints, the oldest first, until `limit` complete ones are left; `best` is always kept. Incomplete
     ones that are older than the newest complete one are deleted too.
     """
-    complete = [path for path in _newest_first(folder) if (path / MANIFEST).exists() and fault_of(path) is None]
+    complete = [path for path in checkpoints(folder) if (path / MANIFEST).exists() and fault_of(path) is None]
     kept = {path.name for path in complete[:limit]} | ({best.name} if best is not None else set())
-    for checkpoint in _newest_first(folder):
+    for checkpoint in checkpoints(folder):
         if complete and checkpoint.name not in kept and _step(checkpoint) < _step(complete[0]):
             # The manifest first: a kill in between must not leave a partial checkpoint marked as complete.
             (checkpoint / MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(checkpoint, ignore_errors=True)
 
 
-def _newest_first(folder: Path) -> list[Path]:
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, the newest first; a file of such a name is somebody else's."""
     folders = (path for path in folder.glob("checkpoint-*") if NAME.fullmatch(path.name) and path.is_dir())
     return sorted(folders, key=_step, reverse=True)
 
@@ -253,7 +254,7 @@ class Resumable(Trainer):
         weights leads to wider optima and better generalization", 2018); return their steps. Weights must not be
         sharded.
         """
-        folders = [path for path in _newest_first(Path(self.args.output_dir)) if fault_of(path) is None][:count]
+        folders = [path for path in checkpoints(Path(self.args.output_dir)) if fault_of(path) is None][:count]
         means: dict[str, Tensor] = {}
         for folder in folders:
             for name, value in load_file(folder / SAFE_WEIGHTS_NAME).items():

@@ -27,7 +27,7 @@ from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.pages.results import NONE, Page, Table, as_text, estimate_text, write_results
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import packaged_yaml, read_json, write_json
+from rl_qg.runtime.files import packaged_yaml, read_record, write_json
 from rl_qg.runtime.processes import OutOfMemoryRetry
 from rl_qg.scoring.reward_scorer import Reward, RewardScorer, finite_or_none, score_or_refuse, signature_of
 from rl_qg.scoring.wrong_questions import ANSWER_KINDS, KINDS, wrong_questions
@@ -386,7 +386,7 @@ def check_reward(
     asked = [example for example in validation if example.question]
     if not count or not asked or "references" in getattr(reward, "needs", ()):
         return
-    known = read_json(output) if output.exists() else {}
+    known = read_record(output) if output.exists() else {}
     if known.get("reward") == signature_of(reward) and (sampler is None or "sampled" in known):
         return
     try:

@@ -23,7 +23,7 @@ from typing import Any
 
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_json, write_json
+from rl_qg.runtime.files import atomic_writer, read_record, write_json
 from rl_qg.settings import Settings
 from rl_qg.studies.job_files import key_of
 
@@ -114,7 +114,7 @@ def is_done(job: Job) -> bool:
 
 
 def seconds_of(job: Job) -> float:
-    seconds: float = read_json(job.folder / "job.json")["seconds"]
+    seconds: float = read_record(job.folder / "job.json")["seconds"]
     return seconds
 
 
@@ -144,7 +144,8 @@ def count_jobs(jobs: Sequence[Job], kinds: Sequence[str]) -> str:
 
 def delete_checkpoints(job: Job) -> None:
     for checkpoint in [*job.results.rglob("checkpoint-*")]:
-        shutil.rmtree(checkpoint)
+        if checkpoint.is_dir():
+            shutil.rmtree(checkpoint)
 
 
 @dataclass
@@ -162,7 +163,7 @@ def job_outcomes(jobs: Sequence[Job]) -> JobOutcomes:
         if is_done(job):
             outcomes.done.append(job.name)
         elif (job.folder / FAILED).exists():
-            outcomes.failed[job.name] = read_json(job.folder / FAILED)["fault"]
+            outcomes.failed[job.name] = read_record(job.folder / FAILED)["fault"]
         elif not {*outcomes.failed, *outcomes.skipped}.isdisjoint(job.needs):
             outcomes.skipped.append(job.name)
     return outcomes
@@ -332,6 +333,6 @@ def _still_there(submitit: Any, note: Path, kind: str) -> Any:
     """The job of the cluster that an earlier search submitted and that has not ended; else None."""
     if kind != "slurm" or not note.exists():
         return None
-    earlier = read_json(note)
+    earlier = read_record(note)
     job = submitit.SlurmJob(folder=earlier["folder"], job_id=earlier["job"])
     return None if job.done(force_check=True) else job

@@ -22,7 +22,7 @@ from typing import Any
 from rl_qg.data.formats import existing_file, is_hub_name
 from rl_qg.pages.results import NONE, Page, Table, as_csv, estimate_text, write_page
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, file_hash, read_json, write_json
+from rl_qg.runtime.files import atomic_writer, file_hash, read_json, read_record, write_json
 from rl_qg.runtime.run_folder import MEASURES, git_state, hardware, package_versions, stop_folder
 from rl_qg.scoring.held_out import measure_signatures
 from rl_qg.settings import Settings
@@ -248,7 +248,7 @@ class SearchRuns:
 
     def weights(self, trial: Trial) -> str | None:
         path = self.chain(trial)[0].folder / WEIGHTS
-        return str(read_json(path)["weights"]) if path.exists() else None
+        return str(read_record(path)["weights"]) if path.exists() else None
 
     def tidy(self, halving: Halving, kept: Sequence[int]) -> None:
         """Delete checkpoints of the configurations that are not `kept`, and the weights of every measured model but
@@ -408,7 +408,7 @@ def _run_record(runs: SearchRuns, trial: Trial, value: float) -> dict[str, Any]:
         "seed": trial.seed,
         "epochs": trial.epochs,
         "value": value,
-        "measures": read_json(path)["measures"] if path.exists() else {},
+        "measures": read_record(path)["measures"] if path.exists() else {},
         "weights": runs.weights(trial),
         "commands": [job.line() for job in chain],
         "seconds": [seconds_of(job) for job in chain if is_done(job)],

@@ -24,7 +24,7 @@ from rl_qg.generation.answer_rules import rule_spans
 from rl_qg.pages.results import as_csv
 from rl_qg.reports.run_files import SCORES, read_metrics
 from rl_qg.reports.study_view import FILE, NO_GENERATOR, study_markdown, tables, write_curves
-from rl_qg.runtime.files import atomic_writer, read_json, read_json_lines, write_json
+from rl_qg.runtime.files import atomic_writer, read_json_lines, read_record, write_json
 from rl_qg.runtime.run_folder import TRAINED, git_state, hardware, package_versions
 from rl_qg.stats.intervals import PERCENT, Bounds, Interval, PassageDraws, add_holm, difference_p, seed_interval
 from rl_qg.studies.jobs import is_done, seconds_of
@@ -55,7 +55,7 @@ class CellGroup:
     def reports(self) -> list[dict[str, Any]]:
         """Those of the filters; none of the reader on gold questions alone."""
         jobs = [cell.augment for cell in self.cells]
-        return [read_json(job.results / "augmented.report.json") for job in jobs if job is not None]
+        return [read_record(job.results / "augmented.report.json") for job in jobs if job is not None]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class StudyResults:
     def _percent(self, group: CellGroup, score: str, seeds: Sequence[int]) -> np.ndarray:
         for cell in group.cells:
             if cell.reader.name not in self._scores:
-                table = read_json(cell.reader.results / "question_scores.json")
+                table = read_record(cell.reader.results / "question_scores.json")
                 self._scores[cell.reader.name] = {
                     name: 100 * np.array([table[key][name] for key in self.ids], dtype=np.float64) for name in SCORES
                 }
@@ -332,7 +332,7 @@ def _mean(values: Iterable[float]) -> float:
 def _signature_of(run: Path | None) -> str | None:
     """The signature of the reward that a generator learned from; None for cross-entropy and where no file says."""
     path = None if run is None else run / TRAINED
-    return read_json(path).get("reward") if path is not None and path.exists() else None
+    return read_record(path).get("reward") if path is not None and path.exists() else None
 
 
 def write_study_output(

@@ -17,7 +17,7 @@ from rl_qg.data.formats import existing_file
 from rl_qg.data.passages import Passages, passage_keys
 from rl_qg.pages.results import NONE, as_csv, as_markdown
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, file_hash, locked, read_json, write_json
+from rl_qg.runtime.files import atomic_writer, file_hash, locked, read_record, write_json
 from rl_qg.runtime.run_folder import git_state, hardware, package_versions
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.yaml_files import as_overrides, listed_values
@@ -258,7 +258,7 @@ def write_transfer(transfer: Transfer, plan: TransferPlan, outcomes: JobOutcomes
     interval; of several seeds, the mean with their standard deviation.
     """
     done = [cell for cell in plan.cells if cell.jobs and is_done(cell.jobs[-1])]
-    results = {cell.name: read_json(cell.jobs[-1].results / "evaluate.json") for cell in done}
+    results = {cell.name: read_record(cell.jobs[-1].results / "evaluate.json") for cell in done}
     rows = [_row(cell, outcomes, results.get(cell.name)) for cell in plan.cells]
     seconds = sum(seconds_of(job) for job in plan.jobs if is_done(job))
     record = {

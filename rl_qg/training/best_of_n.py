@@ -28,7 +28,7 @@ from rl_qg.data.splits import Splits, answer_spans
 from rl_qg.generation.loading import load_seq2seq
 from rl_qg.generation.prompts import PROMPT_FILE, add_highlight, default_prefix
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import read_json, read_json_lines, write_json
+from rl_qg.runtime.files import read_json_lines, read_record, write_json
 from rl_qg.runtime.processes import from_main, processes
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import Settings
@@ -117,7 +117,7 @@ def _cross_entropy_stage(settings: Settings, splits: Splits, reward: Reward, hel
             write_json(done, {"step": trainer.state.global_step})
         trainer.accelerator.wait_for_everyone()
         trainer.accelerator.free_memory()
-    step: int = from_main(state, lambda: read_json(done))["step"]
+    step: int = from_main(state, lambda: read_record(done))["step"]
     return step
 
 

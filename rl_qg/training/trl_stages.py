@@ -26,7 +26,7 @@ from rl_qg.generation.loading import check_lora, load_causal, lora_config
 from rl_qg.generation.prompts import HIGHLIGHT, CausalPromptEncoder, add_highlight, default_separator
 from rl_qg.reports.model_card import check_repository
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import read_json, write_json
+from rl_qg.runtime.files import read_record, write_json
 from rl_qg.runtime.trainer_base import resume_training
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import Settings
@@ -193,7 +193,7 @@ class CausalStage:
     def run(self) -> int:
         """Train, unless the stage is complete; return the step of the run with which the stage ends."""
         if self.done.exists():
-            return read_json(self.done)["step"]
+            return read_record(self.done)["step"]
         trainer = self._trainer()
         both = self.settings.stages == "both"
         resume_training(trainer, f"train ({self.name}, {self.settings.algorithm})" if both else f"train ({self.name})")

@@ -2,11 +2,12 @@
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rl_qg.commands.cli import run_command
+from rl_qg.commands.cli import main, run_command
 from rl_qg.runtime.errors import InputError
 from tests.processes import ROOT, command_line, rl_qg, start
 
@@ -199,6 +200,31 @@ def test_a_message_is_one_line_whatever_it_names(home: dict[str, str], tmp_path:
         line = done.stderr.removesuffix("\n")
         assert done.returncode == 2 and line.isprintable() and len(line) < 2100, line
         assert line.startswith(f"rl-qg answers: error: {name[:1].encode('unicode_escape').decode()}"), line
+
+
+@pytest.mark.parametrize(
+    ("work", "path"),
+    [
+        (lambda folder: (folder / "file").mkdir(exist_ok=True), "file"),
+        (lambda folder: (folder / "file" / "x").write_text(""), "file/x"),
+        (lambda folder: (folder / "folder").write_text(""), "folder"),
+        (lambda folder: (folder / "loop").read_text(), "loop"),
+        (lambda folder: (folder / ("x" * 300)).read_text(), "x" * 300),
+    ],
+)
+def test_a_path_that_cannot_be_what_a_command_needs_is_named(
+    work: Callable[[Path], object], path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """Wherever it is met, such as a file where the next checkpoint belongs."""
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    monkeypatch.setattr("rl_qg.commands.cli.run_command", lambda *_: work(tmp_path))
+    monkeypatch.setattr("sys.argv", ["rl-qg"])
+    with pytest.raises(SystemExit) as end:
+        main(["train"])
+    line = capsys.readouterr().err.removesuffix("\n")
+    assert end.value.code == 2 and line.startswith(f"rl-qg train: error: {tmp_path / path}: ") and line.isprintable()
 
 
 def test_help_needs_no_models(home: dict[str, str]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rl_qg.readers.fine_tuning import delete_checkpoints
 from rl_qg.runtime import trainer_base as checkpoints
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.trainer_base import MANIFEST, delete_all_but, last_checkpoint, mark_complete
@@ -68,6 +69,9 @@ def test_a_file_with_the_name_of_a_checkpoint_is_left_alone(tmp_path: Path) -> N
     delete_all_but(tmp_path, 1, best=None)
     assert names(tmp_path) == ["checkpoint-7", "checkpoint-8"]
     (tmp_path / "checkpoint-9").write_text("mine")
+    delete_checkpoints(tmp_path.parent / tmp_path.name)
+    assert names(tmp_path) == ["checkpoint-7", "checkpoint-9"]
+    checkpoint(tmp_path, 8)
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-8")
 
 

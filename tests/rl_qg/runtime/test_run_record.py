@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 from datetime import datetime
 from importlib import metadata
@@ -12,6 +13,7 @@ import torch
 from rewards.arithmetic import arithmetic
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.run_folder import check_continuation, git_state, run_record, write_run_record
+from tests.properties.mutations import kinds, mutate
 
 
 def record(**changes):
@@ -151,6 +153,20 @@ def test_changed_data_are_refused_unless_accepted(tmp_path, caplog):
         check_continuation(tmp_path, {"train.json": "cd" * 32}, accept=False, trained=False)
     check_continuation(tmp_path, {"train.json": "cd" * 32}, accept=True, trained=False)
     assert "has changed" in caplog.text
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_an_edited_record_is_continued_or_named(tmp_path, seed):
+    path, draw = write_run_record(tmp_path, record()), random.Random(seed)
+    write_run_record(tmp_path, record())  # with an earlier one
+    mutate(path, draw.choice(kinds(path.name)), draw.random())
+    if seed == 0:
+        path.write_text("[1]")
+    try:
+        check_continuation(tmp_path, {}, accept=False, trained=False)
+        write_run_record(tmp_path, record())
+    except InputError as error:
+        assert str(path) in str(error) or "was begun with" in str(error)
 
 
 def test_another_number_of_processes_is_refused_until_the_run_is_trained(tmp_path, monkeypatch):
