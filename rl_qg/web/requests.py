@@ -33,7 +33,6 @@ SECURITY = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-MOST_READ = 64_000_000
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -44,29 +43,21 @@ class BodyTooLongError(Exception):
 async def whole_body(scope: Scope, receive: Receive, longest: int, seconds: float) -> bytes | None:
     """The whole body of a request, or None when the client has left before its end. Raises `BodyTooLongError` where it
     has more than `longest` bytes, whatever its header says, and `TimeoutError` after `seconds`.
-
-    Up to `MOST_READ` bytes more are read and forgotten: most clients read no answer before they have sent all.
     """
-    headers = Headers(scope=scope)
-    length = headers.get("content-length", "0")
-    is_long = not length.isdecimal() or int(length[:20]) > longest
-    if is_long and "expect" in headers:  # this client waits for the answer before it sends the body
+    length = Headers(scope=scope).get("content-length", "0")
+    if not length.isdecimal() or int(length[:20]) > longest:
         raise BodyTooLongError
-    parts, size = bytearray(), 0
+    body = bytearray()
     async with asyncio.timeout(seconds):
-        while size < longest + MOST_READ:
+        while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
-            body = message.get("body", b"")
-            size += len(body)
-            is_long = is_long or size > longest
-            parts += b"" if is_long else body
+            body += message.get("body", b"")
+            if len(body) > longest:
+                raise BodyTooLongError
             if not message.get("more_body", False):
-                break
-    if is_long:
-        raise BodyTooLongError
-    return bytes(parts)
+                return bytes(body)
 
 
 def once(body: bytes, receive: Receive) -> Receive:

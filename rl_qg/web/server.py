@@ -8,12 +8,14 @@ import resource
 import socket
 import struct
 import sys
+import time
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Literal
 
 import uvicorn
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rl_qg.runtime.errors import InputError
@@ -92,19 +94,19 @@ def most_connections() -> int:
 
 class LimitedConnection(H11Protocol):
     """A connection whose headers have to arrive in `HEADER_SECONDS`. Where more than `most_connections` are open, one
-    without a request under way is closed, the oldest first, else the new one.
+    that waits for its client is closed, the one first whose last answer is the longest ago.
     """
 
     _timer: asyncio.TimerHandle | None = None
-    _begun = 0.0
+    _begun = 0.0  # when it was opened, or had its last answer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._begun = self.loop.time()
         self._await_headers()
         if len(self.connections) > most_connections():
-            others = [one for one in self.connections if isinstance(one, LimitedConnection) and one.is_idle]
-            closed = min(others, key=lambda one: one._begun, default=self)
+            others = [one for one in self.connections if isinstance(one, LimitedConnection) and one.waits_for_client]
+            closed = min(others, key=lambda one: one._begun)  # there is one: this
             self.connections.discard(closed)  # now: several may come before it is told
             closed.transport.abort()
 
@@ -112,9 +114,18 @@ class LimitedConnection(H11Protocol):
         super().data_received(data)
         self._await_headers()
 
+    def on_response_complete(self) -> None:
+        self._begun = self.loop.time()
+        super().on_response_complete()
+
     @property
     def is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete  # no request is under way
+
+    @property
+    def waits_for_client(self) -> bool:
+        """For a request, for the rest of its body, or until an answer is read."""
+        return self.is_idle or self.cycle.more_body or self.flow.write_paused
 
     def _await_headers(self) -> None:
         if self._timer is not None and not self.is_idle:
@@ -139,6 +150,40 @@ def of_one_length(application: ASGIApp) -> ASGIApp:
     return checked
 
 
+MOST_READ = 64_000_000
+REST_SECONDS, PAUSE_SECONDS = 20.0, 2.0  # for the rest of a body in all, and without any of it
+
+
+def after_bodies(application: ASGIApp) -> ASGIApp:
+    """An application that answers when the body has arrived: most clients read no answer before they have sent all,
+    and one that is sent earlier is lost when the connection closes.
+
+    Of what the application has not read, up to `MOST_READ` bytes are read and forgotten while they arrive.
+    """
+
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        names, rest = {name for name, _ in scope.get("headers", ())}, MOST_READ
+        if b"expect" in names or not names & {b"content-length", b"transfer-encoding"}:
+            rest = 0  # there is no body, or its client waits for the answer before it sends one
+
+        async def received() -> Message:
+            nonlocal rest
+            message = await receive()
+            rest = max(0, rest - len(message.get("body", b""))) if message.get("more_body", False) else 0
+            return message
+
+        async def sent(message: Message) -> None:
+            end = time.monotonic() + REST_SECONDS
+            with suppress(TimeoutError):
+                while message["type"] == "http.response.start" and rest and (left := end - time.monotonic()) > 0:
+                    await asyncio.wait_for(received(), min(left, PAUSE_SECONDS))
+            await send(message)
+
+        await application(scope, received, sent)
+
+    return answered
+
+
 class OrderlyServer(uvicorn.Server):
     """Uvicorn that ends with exit code 0 on SIGTERM or Ctrl-C: what is under way is answered, nothing new begun."""
 
@@ -160,7 +205,7 @@ def configuration(
         handler.setFormatter(JsonLines())
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it logs starts, stops and each connection
     return uvicorn.Config(
-        of_one_length(application),
+        after_bodies(of_one_length(application)),
         lifespan=lifespan,
         http=LimitedConnection,
         backlog=max(4, most_connections() // 4),  # so many are accepted at once

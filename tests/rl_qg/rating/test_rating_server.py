@@ -6,6 +6,8 @@ import signal
 import socket
 import threading
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import httpx
 import pytest
@@ -157,3 +159,12 @@ def test_requests_under_way_are_answered_when_it_ends(tmp_path: Path) -> None:
     found = store.ratings_of("a00001", "r0001")[1, "understandability"]
     store.close()
     assert saved > 0 and found in (saved, saved + 1)
+
+
+@pytest.mark.slow
+def test_a_client_that_sends_all_before_it_reads_gets_the_refusal(tmp_path: Path) -> None:
+    with served_study(tmp_path, page_plan(protocol(practice=()))) as server:
+        for host, status in (("a.example", 421), ("localhost", 413)):
+            with pytest.raises(HTTPError) as refused:
+                urlopen(Request(f"{server.address}/begin", b" " * 5_000_000, {"Host": host}), timeout=60)
+            assert refused.value.code == status and b"<html" in refused.value.read()

@@ -25,6 +25,7 @@ from rl_qg.serving.server import run_server
 from rl_qg.serving.service import AskingService
 from rl_qg.settings import ServeSettings
 from rl_qg.web import server
+from rl_qg.web.requests import APIKeys
 from rl_qg.web.server import begin_no_connections, listen
 from tests.processes import Forked, start
 from tests.rl_qg.serving.clients import TEXT, is_problem, run, until
@@ -49,10 +50,28 @@ def free_port() -> int:
 
 
 def serve_few(port: int, seconds: float, options: dict[str, float]) -> None:
-    """The same where 256 files may be open, and headers have to arrive in a second."""
+    """The same where 256 files may be open, and headers have ten minutes to arrive."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    with patch.object(server, "HEADER_SECONDS", 600.0):
+        serve_fake(port, seconds, options)
+
+
+def serve_hasty(port: int, seconds: float, options: dict[str, float]) -> None:
+    """The same where headers have to arrive in a second."""
     with patch.object(server, "HEADER_SECONDS", 1.0):
         serve_fake(port, seconds, options)
+
+
+KEY = "a-key-of-this-server"
+
+
+def serve_known(port: int, seconds: float, options: dict[str, float]) -> None:
+    """The same for those who have a key and name this machine."""
+    settings = ServeSettings(port=port, **options)  # type: ignore[arg-type]
+    service = AskingService(lambda: FakeModel(seconds), settings)
+    application = create_app(service, keys=APIKeys([KEY]), hosts=frozenset({"127.0.0.1"}))
+    run_server(application, service, settings, listen("127.0.0.1", port))
+    sys.exit(0)
 
 
 @contextmanager
@@ -199,23 +218,45 @@ def test_ten_megabytes_are_refused_by_a_real_server_with_and_without_their_lengt
         assert httpx.get(f"{address}/healthz").status_code == 200
 
 
-def test_a_client_that_sends_all_before_it_reads_gets_the_413() -> None:
-    with fake_server(0.0) as (address, _):
+def status_of(address: str, path: str = "/v1/pairs", size: int = 5_000_000, **headers: str) -> int:
+    """The status that urllib gets, which sends all of a body before it reads."""
+    sent = Request(address + path, b" " * size, {"Content-Type": "application/json", **headers})
+    with pytest.raises(HTTPError) as refused:
+        urlopen(sent, timeout=60)
+    assert refused.value.read()
+    return int(refused.value.code)
+
+
+def test_a_client_that_sends_all_before_it_reads_gets_every_early_answer() -> None:
+    known = {"X-API-Key": KEY}
+    with fake_server(0.0, serve_known, rate=0.001, burst=4) as (address, _):
         for size in (1_500_000, 5_000_000, 50_000_000):
-            sent = Request(f"{address}/v1/pairs", b" " * size, {"Content-Type": "application/json"})
-            with pytest.raises(HTTPError) as refused:
-                urlopen(sent, timeout=60)
-            assert refused.value.code == 413 and b"1000000 bytes" in refused.value.read()
+            assert status_of(address, size=size, **known) == 413
+        assert status_of(address, "/nowhere", **known) == 413
+        assert status_of(address, **known) == 429
+        assert status_of(address) == 401
+        assert status_of(address, Host="a.example") == 421
+
+
+def test_a_body_that_does_not_arrive_holds_up_no_early_answer() -> None:
+    with fake_server(0.0, serve_known, body_seconds=600) as (address, _), ExitStack() as stack:
+        host = ("127.0.0.1", int(address.rpartition(":")[2]))
+        connection = stack.enter_context(socket.create_connection(host, timeout=60))
+        connection.sendall(HALF_BODY)
+        assert b" 421 " in connection.recv(4096)
 
 
 HALF = b"POST /v1/pairs HTTP/1.1\r\nHost: a\r\nX-"
+HALF_BODY = b"POST /v1/pairs HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{"
 
 
-def test_half_open_requests_keep_nobody_out() -> None:
-    with fake_server(0.0, serve_few) as (address, _), ExitStack() as stack:
+@pytest.mark.parametrize("sent", [HALF, HALF_BODY], ids=["headers", "body"])
+def test_half_open_requests_keep_nobody_out(sent: bytes) -> None:
+    """No deadline helps: all of them are ten minutes."""
+    with fake_server(0.0, serve_few, body_seconds=600) as (address, _), ExitStack() as stack:
         host = ("127.0.0.1", int(address.rpartition(":")[2]))
         for _ in range(400):
-            stack.enter_context(socket.create_connection(host, timeout=60)).sendall(HALF)
+            stack.enter_context(socket.create_connection(host, timeout=60)).sendall(sent)
         for _ in range(3):
             assert httpx.get(f"{address}/healthz", timeout=60).status_code == 200
         open_now = metric(address, "process_open_fds")
@@ -223,7 +264,7 @@ def test_half_open_requests_keep_nobody_out() -> None:
 
 
 def test_slow_headers_are_given_up_at_first_and_on_a_connection_that_was_used() -> None:
-    with fake_server(0.0, serve_few) as (address, _):
+    with fake_server(0.0, serve_hasty) as (address, _):
         host = ("127.0.0.1", int(address.rpartition(":")[2]))
         for before in (b"", b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"):
             with socket.create_connection(host, timeout=60) as slow:
