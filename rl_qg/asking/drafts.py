@@ -45,8 +45,9 @@ MARGIN = 10  # tokens that are left free: for special tokens, and because a text
 
 
 IS_AWAITED: ContextVar[Callable[[], bool]] = ContextVar("is_awaited", default=lambda: True)
-"""Asked before each text and each batch: whether somebody still waits for the result. A server sets it."""
+"""Asked before each passage and each batch: whether somebody still waits for the result. A server sets it."""
 Propose = Callable[[Sequence[str]], list[list[Span]]]
+AT_ONCE = 32  # pairs that are read back or ranked before somebody is asked whether that is awaited
 PER_PASSAGE = 20  # answers that a model proposes in a passage, at most
 LEAST_BY_RULES = SCORES["chunk"] + SEVERAL  # score of answers by rules: two thirds of the others read were bad
 MIN_PROBABILITY = 0.1  # of the extractor, as in the settings of `rl-qg answers`
@@ -168,11 +169,13 @@ class AnswerProposals:
         propose = self._by_way.get(way, _by_rules)
         if propose is not _by_rules:  # a model takes time: of a very long text read passages at even distances
             passages = evenly(passages, number)
-        spans = [
-            AnswerSpan(passage.text[span.start : span.end], passage.start + span.start, span.kind, span.score)
-            for passage in passages
-            for span in propose([passage.text])[0]
-        ]
+        spans = []
+        for passage in passages:
+            check_awaited()
+            spans += [
+                AnswerSpan(passage.text[span.start : span.end], passage.start + span.start, span.kind, span.score)
+                for span in propose([passage.text])[0]
+            ]
         ordered = sorted(spans, key=lambda span: (-span.score, span.start))
         return [span for span, _, _ in spread(text, ordered, lambda span: (span.start, span.end))][:number]
 
@@ -260,6 +263,7 @@ class Draft:
             return
         longest = generator.encoder.prompt.max_target_length
         for passage in evenly(self.passages, self._proposed):
+            check_awaited()
             (written,) = generate_pairs(generator, [passage.text], max_new_tokens=longest)  # alone: as in QuestionRows
             self.dropped.update(written.dropped)
             spans = [AnswerSpan(one.answer, passage.start + one.answer_start, "generated") for one in written]
@@ -270,19 +274,31 @@ class Draft:
     def read_back(self, reader: AnswerReader | None) -> None:
         if reader is None or not self.pairs:
             return
-        contexts = [self.passage_of(pair.span).text for pair in self.pairs]
-        answers = reader([pair.question for pair in self.pairs], contexts)
+        answers = [
+            text
+            for part in self._parts()
+            for text in reader([pair.question for pair in part], [self.passage_of(pair.span).text for pair in part])
+        ]
         self.pairs = [
             replace(pair, round_trip=f1(text, pair.span.text)) for pair, text in zip(self.pairs, answers, strict=True)
         ]
+
+    def _parts(self) -> Iterator[list[ProposedPair]]:
+        """The pairs, some at once, as long as somebody waits."""
+        for first in range(0, len(self.pairs), AT_ONCE):
+            check_awaited()
+            yield self.pairs[first : first + AT_ONCE]
 
     def rank(self, reranker: Reranker | None) -> None:
         """Let a reward order the pairs; each text alone, so that its rewards do not depend on the others."""
         if reranker is None or not self.pairs:
             return
-        examples = [self._example(pair.span) for pair in self.pairs]
         reranker.reset()
-        values = reranker.scores(examples, [pair.question for pair in self.pairs])
+        values = [
+            value
+            for part in self._parts()
+            for value in reranker.scores([self._example(one.span) for one in part], [one.question for one in part])
+        ]
         self.dropped[NO_REWARD] += sum(not math.isfinite(value) for value in values)
         self.pairs = [
             pair.rewarded(reranker.name, value, reranker.sign) for pair, value in zip(self.pairs, values, strict=True)

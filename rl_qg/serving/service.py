@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from rl_qg.asking.drafts import IS_AWAITED, NobodyWaitsError
+from rl_qg.asking.drafts import IS_AWAITED, NobodyWaitsError, check_awaited
 from rl_qg.asking.models import check_text
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
 from rl_qg.asking.selection import WeighedSpan
@@ -422,6 +422,7 @@ class AskingService:
 
     def _run(self, kind: tuple[Any, ...], payloads: Sequence[Any]) -> list[Any]:
         """One result for each payload, in as few calls of the model as fit into memory."""
+        check_awaited()
         model = self._model
         assert model is not None
         calls: dict[str, Callable[[Sequence[Any]], Sequence[Any]]] = {

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rl_qg.rating.study import database
 from rl_qg.rating.study.database import deadline, open_database
 from rl_qg.rating.study.records import StoreFailed
 from rl_qg.rating.study.store import Store, open_store
@@ -38,15 +39,20 @@ def test_a_transaction_that_fails_keeps_nothing(study_url: str) -> None:
     database.close()
 
 
-def test_whoever_waits_for_another_writer_is_told_at_the_deadline(study_url: str, store: Store) -> None:
+def test_whoever_waits_for_another_writer_is_told_at_the_deadline(
+    study_url: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a deadline they would wait for an hour."""
+    monkeypatch.setattr(database, "WAIT_S", 3600.0)
+
     def told_at_the_deadline() -> None:
         with deadline(0.1), pytest.raises(StoreFailed, match="others hold the database for too long"):
             store.pause()
 
-    with open_store(study_url)._database.write():
-        told_at_the_deadline()
-    with store._database.write(), ThreadPoolExecutor(1) as threads:
-        threads.submit(told_at_the_deadline).result(60)  # by its own process too
+    with ThreadPoolExecutor(1) as threads:
+        for writer in (open_store(study_url), store):  # of another process, and of its own
+            with writer._database.write():
+                threads.submit(told_at_the_deadline).result(60)
     assert not store.is_paused()
 
 

@@ -5,14 +5,21 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
 import httpx
 import pytest
 
-from rl_qg.asking.drafts import IS_AWAITED, NobodyWaitsError, QuestionRows, check_awaited
-from rl_qg.asking.pairs import AskRequest, QAPairs
+from rl_qg.asking import drafts
+from rl_qg.asking.documents import TextPassage
+from rl_qg.asking.drafts import IS_AWAITED, AnswerProposals, Draft, NobodyWaitsError, QuestionRows, check_awaited
+from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
+from rl_qg.asking.selection import ProposedPair
+from rl_qg.generation.generate import Reranker
 from rl_qg.runtime.errors import LocalError
 from rl_qg.serving import service as service_module
 from rl_qg.serving.application import create_app
@@ -342,14 +349,67 @@ def test_work_ends_when_nobody_waits_for_it_any_more() -> None:
     run(test)
 
 
+@contextmanager
+def awaited_until(condition: Callable[[], bool]) -> Iterator[None]:
+    """Nobody waits any more once the condition holds; what is made in the block has to learn of it."""
+    token = IS_AWAITED.set(lambda: not condition())
+    try:
+        with pytest.raises(NobodyWaitsError):
+            yield
+    finally:
+        IS_AWAITED.reset(token)
+
+
 def test_a_generator_makes_no_batch_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = QuestionRows(SimpleNamespace(), 1)  # type: ignore[arg-type]
     monkeypatch.setattr(rows, "_batches", lambda _: iter([[0], [1]]))
     made: list[int] = []
-    token = IS_AWAITED.set(lambda: not made)
-    try:
-        with pytest.raises(NobodyWaitsError):
-            rows._decoded([SimpleNamespace(seed=None, example=0)] * 2, lambda _: lambda batch: made.append(1) or [0])  # type: ignore
-    finally:
-        IS_AWAITED.reset(token)
+    with awaited_until(lambda: bool(made)):
+        rows._decoded([SimpleNamespace(seed=None, example=0)] * 2, lambda _: lambda batch: made.append(1) or [0])  # type: ignore
     assert made == [1]
+
+
+def test_no_answers_are_proposed_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    draft = Draft(0, AskRequest(LONG), [TextPassage(LONG[:99], 0), TextPassage(LONG[99:], 99)], "pipeline")
+    with awaited_until(lambda: True):
+        draft.propose(lambda *_: asked.append("all"))  # type: ignore[arg-type]
+    assert not asked
+    monkeypatch.setattr(drafts, "_by_rules", lambda contexts: asked.append(contexts[0]) or [[]])
+    with awaited_until(lambda: bool(asked)):
+        draft.propose(AnswerProposals(SimpleNamespace()))  # type: ignore[arg-type]
+    whole = Draft(0, AskRequest(LONG), draft.passages, "end2end")
+    monkeypatch.setattr(drafts, "generate_pairs", lambda _, contexts, **__: asked.append(contexts[0]) or [QAPairs()])
+    with awaited_until(lambda: len(asked) == 2):
+        whole.add_whole_pairs(MagicMock())
+    assert asked == [LONG[:99]] * 2
+
+
+@pytest.mark.parametrize("step", ["read_back", "rank"])
+def test_no_pairs_are_read_back_or_ranked_that_nobody_waits_for(step: str) -> None:
+    """Two thousand pairs of one text are more than one part."""
+    done: list[int] = []
+
+    def read(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
+        assert len(first) == len(second)
+        done.append(len(first))
+        return ["" if step == "read_back" else 0.5 for _ in first]
+
+    draft = Draft(0, AskRequest(TEXT), [TextPassage(TEXT, 0)], "pipeline")
+    draft.pairs = [ProposedPair(f"Who {number}?", AnswerSpan("Ada", 0), -1.0, 5) for number in range(2000)]
+    used = read if step == "read_back" else Reranker("m", read)
+    with awaited_until(lambda: len(done) == 2):
+        getattr(draft, step)(used)
+    assert len(done) == 2 and sum(done) < 100
+    getattr(draft, step)(used)
+    assert sum(done[2:]) == 2000 and len(draft.pairs) == 2000
+
+
+@pytest.mark.parametrize("kind", ["pairs", "answers", "score", "explain"])
+def test_no_model_is_called_for_what_nobody_waits_for(kind: str) -> None:
+    service = AskingService(FakeModel)
+    service._model = SimpleNamespace()  # type: ignore[assignment]  # has no method to call
+    for method in ("ask_many", "answers", "score", "explain"):
+        setattr(service._model, method, lambda *_, **__: pytest.fail("called"))
+    with awaited_until(lambda: True):
+        service._run((kind, None, "en"), [(TEXT,)])
