@@ -17,7 +17,9 @@ from rl_qg.commands.compose import compose
 from rl_qg.miniatures.in_settings import pretraining_text
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import locked
+from rl_qg.settings import Settings
 from rl_qg.settings.yaml_files import CONFIGS
+from rl_qg.studies.jobs import Compose
 from rl_qg.studies.run_study import run_study
 from rl_qg.studies.search import run_search
 from rl_qg.studies.search_space import read_search
@@ -25,6 +27,18 @@ from rl_qg.studies.transfer import run_transfer
 
 log = logging.getLogger(__name__)
 FLAGS = {"--dry-run": "dry_run", "--allow-imports": "allow_imports"}
+
+
+def _composed_of(file: str) -> Compose:
+    """`compose` for the jobs of a file, which its messages name."""
+
+    def composed(command: str, arguments: Sequence[str]) -> Settings:
+        try:
+            return compose(command, arguments)
+        except InputError as error:
+            raise InputError(f"{file}: {error}") from None
+
+    return composed
 
 
 def _run_file(arguments: Sequence[str], run: Callable[..., Any], needed: str, flags: Mapping[str, str] = FLAGS) -> Any:
@@ -45,7 +59,7 @@ def search(arguments: Sequence[str]) -> None:
     def run(file: str, overrides: Sequence[str], *, dry_run: bool, allow_imports: bool) -> None:
         read = read_search(file, overrides, shipped_searches(), allow_imports=allow_imports)
         with locked([("output_dir", read.output_dir)]):
-            run_search(read, compose, dry_run=dry_run)
+            run_search(read, _composed_of(file), dry_run=dry_run)
 
     names = ", ".join(shipped_searches())
     _run_file(arguments, run, f"search file first, or one of {names}; such as rl-qg search search.yaml")
@@ -53,7 +67,7 @@ def search(arguments: Sequence[str]) -> None:
 
 def study(arguments: Sequence[str]) -> None:
     def run(file: str, overrides: Sequence[str], **flags: bool) -> Path:
-        return run_study(Path(file), overrides, compose, pretraining_text, **flags)
+        return run_study(Path(file), overrides, _composed_of(file), pretraining_text, **flags)
 
     needed = "study file first, such as rl-qg study experiments/augmentation/study.yaml"
     log.info("done: see %s", _run_file(arguments, run, needed, FLAGS | {"--tables": "tables_only"}))
@@ -63,7 +77,7 @@ def transfer(arguments: Sequence[str]) -> None:
     """Generators trained on some data and tested on others."""
 
     def run(file: str, overrides: Sequence[str], *, dry_run: bool, allow_imports: bool) -> None:
-        run_transfer(Path(file), overrides, compose, dry_run=dry_run, allow_imports=allow_imports)
+        run_transfer(Path(file), overrides, _composed_of(file), dry_run=dry_run, allow_imports=allow_imports)
 
     _run_file(arguments, run, "transfer file first, such as rl-qg bench transfer transfer.yaml")
 

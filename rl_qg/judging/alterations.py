@@ -213,7 +213,9 @@ def alter_questions(
         for text, how in paraphrases[number]:
             questions.append(AlteredQuestion(number, PARAPHRASE, replace(row, question=text), {"rule": how}))
     if not counts[PARAPHRASE]["made"] or not any(counts[kind]["made"] for kind in settings.kinds):
-        raise InputError(f"{len(rows)} questions: not one paraphrase, or none made wrong; nothing to compare")
+        raise InputError(
+            f"input: of {len(rows)} questions there is no paraphrase, or none could be made wrong; nothing to compare"
+        )
     drawn, sizes = _drawn(questions, settings)
     return drawn, {"questions": len(rows), **sizes, **counts, **made_by, "paraphrases": source}
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -116,13 +117,20 @@ def read_record(path: Path) -> dict[str, Any]:
     return value
 
 
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in JSON
+
+
 def parse_yaml(text: str, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:
-    """The value of a YAML text; `YAMLError` also for a date that there is not, and for a list that contains itself."""
+    """The value of a YAML text; `YAMLError` also for a date that there is not, a list that contains itself, and a NUL,
+    which no path and no library takes.
+    """
     try:
         value = yaml.load(text, loader)
-        json.dumps(value, default=str)
+        written = json.dumps(value, default=str)
     except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         raise yaml.YAMLError(str(error)) from None
+    if _NUL.search(written):
+        raise yaml.YAMLError("a value has the character NUL; take it out")
     return value
 
 

@@ -32,7 +32,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import load_unsharded, processes
 from rl_qg.scoring.placement import loading_where, place_reward
 from rl_qg.scoring.reward_scorer import Reward, code_files, reranker_of
-from rl_qg.settings import Settings
+from rl_qg.settings import REWARD_MODELS, Settings
 from rl_qg.settings.yaml_files import choices, file_options
 from rl_qg.text.languages import OTHER
 
@@ -48,9 +48,10 @@ def load_reward(options: Mapping[str, Any], state: PartialState, placement: str 
         with loading_where(placement, state.device):
             metric: Reward = rewards.load(target, **arguments)
     except UnreachableModel as error:
+        model = next((name for name, usual in REWARD_MODELS.items() if repr(usual) in str(error)), "bert")
         raise InputError(
-            f"{error}; offline, name a local folder (such as reward_models.bert=FOLDER), or add preset=quickstart, "
-            "which needs no Hub"
+            f"reward {target}: {error}; offline, name a local folder (such as reward_models.{model}=FOLDER), or add "
+            "preset=quickstart, which needs no Hub"
         ) from None
     except TypeError as error:
         fault = re.sub(r"^\S+\(\) got an unexpected keyword argument", "it has no option", str(error))

@@ -358,5 +358,6 @@ def _studies(folder: Path) -> None:
     (folder / "list.yaml").write_text("- 1\n")
     (folder / "unknown_key.yaml").write_text("generator: bart\n")
     (folder / "key_twice.yaml").write_text("preset: smoke\npreset: paper\n")
+    (folder / "nul.yaml").write_text('output_dir: "a\\0b"\n')
     (folder / "imports.yaml").write_text("generators:\n  mine:\n    reward._target_: somebody.elses.Reward\n")
     (folder / "latin1.yaml").write_bytes("name: Où\n".encode("latin-1"))

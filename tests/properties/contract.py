@@ -172,7 +172,8 @@ def message_faults(draw: Draw, lines: list[str]) -> Iterator[str]:
 def _names(draw: Draw) -> set[str]:
     """What a message can name: the words in keys, values and names of files."""
     given = [*draw.words, *([draw.change[0]] if draw.change else [])]
-    return {part for word in given for part in re.split(r"\W+", word) if len(part) > 2}
+    keys = {word.partition("=")[0] for word in draw.words if "=" in word}
+    return keys | {part for word in given for part in re.split(r"\W+", word) if len(part) > 2}
 
 
 def output_faults(draw: Draw, folder: Path, out: str) -> Iterator[str]:

@@ -122,7 +122,8 @@ def utc(seconds: float | None) -> str | None:
 def _check_folder(folder: Path, store: Store) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output={folder}: is a file; name a folder")
-    if (folder / RATINGS).exists() and read_json(folder / PLAN) != json.loads(json.dumps(dict(store.plan.settings))):
+    stored = read_json(folder / PLAN) if (folder / PLAN).is_file() else None
+    if (folder / RATINGS).exists() and stored != json.loads(json.dumps(dict(store.plan.settings))):
         raise InputError(f"output={folder}: has the ratings of another study; name another folder")
 
 
