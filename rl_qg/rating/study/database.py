@@ -86,6 +86,7 @@ class Database(ABC):
     def __init__(self) -> None:
         self._idle: list[Any] = []
         self._places = threading.BoundedSemaphore(CONNECTIONS)
+        self._place_apart = threading.BoundedSemaphore(1)
         self._writer = threading.BoundedSemaphore(1)  # fairer than the database's waiting, and without a connection
 
     @abstractmethod
@@ -99,10 +100,17 @@ class Database(ABC):
         """What the application is told of an error of the database; None: a mistake of ours, raised as it is."""
 
     @abstractmethod
-    def scrub(self) -> None:
-        """Remove what deleted rows have left in files, as far as the database can. Raises `InputError` where somebody
-        who reads the database keeps it from doing so.
+    def scrub(self, tables: Sequence[str]) -> None:
+        """Remove what deleted rows of these tables have left in files, as far as the database can. Raises `InputError`
+        where somebody who reads the database keeps it from doing so.
         """
+
+    def _kept(self, where: str) -> InputError:
+        """That somebody reads what was deleted."""
+        return InputError(
+            f"study={self.place}: was deleted, but {where} still holds it, since another process reads the database; "
+            "end what reads it (an export), then run the same command again"
+        )
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
@@ -114,9 +122,11 @@ class Database(ABC):
             yield transaction
 
     @contextmanager
-    def read(self) -> Iterator[Transaction]:
-        """A transaction that sees the data as they are now, whatever is written meanwhile."""
-        with self._transaction(False, _end_of_wait()) as transaction:
+    def read(self, *, apart: bool = False) -> Iterator[Transaction]:
+        """A transaction that sees the data as they are now, whatever is written meanwhile. It waits as `write` does;
+        `apart`: for none of the connections that others share.
+        """
+        with self._transaction(False, _end_of_wait(), self._place_apart if apart else None) as transaction:
             yield transaction
 
     @contextmanager
@@ -132,8 +142,10 @@ class Database(ABC):
         return StoreFailed(errno.EBUSY, "others hold the database for too long; nothing was saved", self.place)
 
     @contextmanager
-    def _transaction(self, writing: bool, until: float) -> Iterator[Transaction]:
-        with self._connection(until) as connection:
+    def _transaction(
+        self, writing: bool, until: float, places: threading.Semaphore | None = None
+    ) -> Iterator[Transaction]:
+        with self._connection(until, places) as connection:
             transaction = self._begin(connection, writing, until)
             try:
                 yield transaction
@@ -143,8 +155,8 @@ class Database(ABC):
             connection.commit()
 
     @contextmanager
-    def _connection(self, until: float) -> Iterator[Any]:
-        with self._held(self._places, until):
+    def _connection(self, until: float, places: threading.Semaphore | None = None) -> Iterator[Any]:
+        with self._held(places or self._places, until):
             connection = None
             try:
                 with suppress(IndexError):
@@ -239,17 +251,14 @@ class SQLiteDatabase(Database):
             return StoreFailed(errno.EIO, str(error), self.place)
         return None
 
-    def scrub(self) -> None:
+    def scrub(self, tables: Sequence[str]) -> None:
         """Empty the write-ahead log, which holds old pages; deleted rows of the file itself are overwritten."""
         until = _end_of_wait()
         with self._held(self._writer, until), self._connection(until) as connection:
             connection.execute(f"PRAGMA busy_timeout={1000 * _seconds_to(until):.0f}")
             busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:  # somebody has read for longer than the connection waits
-            raise InputError(
-                f"study={self.place}: was deleted, but {self.place}-wal still holds it, since another process reads "
-                "the database; end what reads it (an export), then run the same command again"
-            )
+            raise self._kept(f"{self.place}-wal")
 
 
 class _PostgreSQLTransaction(Transaction):
@@ -293,29 +302,48 @@ class PostgreSQLDatabase(Database):
         return self._errors.connect(self._url, autocommit=True, connect_timeout=seconds)
 
     def _begin(self, connection: Any, writing: bool, until: float) -> Transaction:
+        connection.execute("BEGIN" if writing else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        wait = max(1, round(1000 * _seconds_to(until)))  # 0 would be for ever
+        limit = wait if _UNTIL.get() < float("inf") else 0  # an export may take its time
+        connection.execute(f"SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = {limit}")
         if writing:
-            connection.execute("BEGIN")
-            wait = max(1, round(1000 * _seconds_to(until)))  # 0 would be for ever
-            connection.execute(f"SET LOCAL lock_timeout = {wait}")
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (ADVISORY_LOCK,))
-        else:
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         return _PostgreSQLTransaction(connection)
 
     def _failure(self, error: Exception) -> StoreFailed | None:
         errors = self._errors.errors
         if isinstance(error, errors.DiskFull):
             return StoreFailed(errno.ENOSPC, "the server's disk is full; nothing was saved", self.place)
-        if isinstance(error, errors.LockNotAvailable):
+        if isinstance(error, (errors.LockNotAvailable, errors.QueryCanceled)):
             return self._busy()
         if isinstance(error, (self._errors.OperationalError, self._errors.InterfaceError)):
             return StoreFailed(errno.EIO, f"the server does not answer ({str(error).strip()[:100]})", self.place)
         return None
 
-    def scrub(self) -> None:
-        """Vacuum: deleted rows become free space."""
-        with self._connection(_end_of_wait()) as connection:
-            connection.execute("VACUUM")
+    def scrub(self, tables: Sequence[str]) -> None:
+        """Write the tables anew, since a plain vacuum leaves in their pages what rows held, once no transaction can
+        see it any more. What the server keeps besides (its write-ahead log, backups) is not in reach.
+        """
+        until = _end_of_wait()
+        with self._connection(until) as connection:
+            readers = connection.execute(_OTHERS).fetchall()
+            while readers and _seconds_to(until):
+                time.sleep(0.05)
+                still = connection.execute(_OTHERS).fetchall()
+                readers = [one for one in readers if one in still]
+            if readers:
+                raise self._kept("the database")
+            try:
+                connection.execute(f"SET lock_timeout = {max(1, round(1000 * _seconds_to(until)))}")
+                for table in tables:
+                    connection.execute(f"VACUUM FULL {table}")
+            except self._errors.errors.LockNotAvailable:
+                raise self._kept("the database") from None
+
+
+_OTHERS = """SELECT virtualtransaction FROM pg_locks JOIN pg_stat_activity USING (pid)
+ WHERE locktype = 'virtualxid' AND granted AND datname = current_database() AND pid <> pg_backend_pid()"""
+"""Transactions under way: each holds a lock of its own number, which every user may see."""
 
 
 def _make_file(path: Path) -> None:

@@ -14,6 +14,8 @@ from rl_qg.runtime.errors import InputError
 
 SESSION_S = 14 * DAY
 LONGEST_IDENTITY = 200
+# What `forget` deletes from.
+PERSONAL = tuple("rater identity invite session event code feedback assignment shown rating".split())
 
 
 class RaterTables(StudyTables):
@@ -149,7 +151,7 @@ class RaterTables(StudyTables):
             number, _ = self._rater(sql, rater)
             forgotten = _forget(sql, number, ratings)
             self._note(sql, "forgot", detail=f"{rater} {by}".strip())
-        self._database.scrub()
+        self._database.scrub(PERSONAL)
         return forgotten
 
     def forget_all(self, ratings: bool = False, by: str = "") -> Counter[str]:
@@ -160,7 +162,7 @@ class RaterTables(StudyTables):
                 total.update(_forget(sql, number, ratings))
             sql.run("DELETE FROM invite")
             self._note(sql, "forgot", detail=f"all raters {by}".strip())
-        self._database.scrub()
+        self._database.scrub(PERSONAL)
         return total
 
     def identities(self) -> list[dict[str, Any]]:

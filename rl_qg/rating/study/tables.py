@@ -54,6 +54,11 @@ class StudyTables:
     def now(self) -> float:
         return self._clock()
 
+    def check(self) -> None:
+        """Raises `StoreFailed` where the database does not answer, however many wait for its connections."""
+        with self._database.read(apart=True) as sql:
+            sql.row("SELECT id FROM study")
+
     def close(self) -> None:
         self._database.close()
 

@@ -1,6 +1,9 @@
 """Plans and stores for tests: small tasks of made-up questions."""
 
 import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 from rl_qg.rating.plan_files import PLAN, Hit, Item, StudyPlan, TaskPassage, plan_texts
 from rl_qg.rating.protocol import CHOICE, Control, Criterion, Protocol, TaskRecipe
@@ -96,3 +99,20 @@ def rate_all(store: Store, assignment_id: str, rater: str) -> None:
     """Rate every item of an assignment alike."""
     for item in store.assignment(assignment_id, rater).hit.items:
         store.save(assignment_id, rater, item.position, VALUES)
+
+
+@contextmanager
+def locked(store: Store, url: str) -> Iterator[None]:
+    """A study that another program keeps from being read."""
+    if "://" in url:
+        import psycopg
+
+        with psycopg.connect(url) as other:
+            other.execute("LOCK TABLE study, rater, assignment IN ACCESS EXCLUSIVE MODE")
+            yield
+        return
+    store._database.close()  # connections that are open and idle would keep the other one out
+    with closing(sqlite3.connect(url, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode=EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        yield

@@ -8,6 +8,7 @@ import re
 import sqlite3
 import zipfile
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from itertools import product
 from pathlib import Path
@@ -30,7 +31,7 @@ from rl_qg.rating.study.store import Store, open_store
 from rl_qg.runtime.errors import InputError
 from rl_qg.web.requests import JsonLines
 from tests.rl_qg.rating.page_studies import ADMIN_TOKEN, RaterClient, page_plan, protocol, settings_of, study
-from tests.rl_qg.rating.studies import Clock
+from tests.rl_qg.rating.studies import Clock, locked
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'{{ 7*7 }} javascript:alert(3) Who?"
 FORMS = ("/consent", "/instructions", "/practice/1", "/task/a00001/1", "/task/a00001/feedback")
@@ -493,12 +494,19 @@ def test_a_locked_database_is_said_to_all_at_once_and_health_answers_meanwhile(
     assert RaterClient(store, application=application).post("/begin").path == "/consent"
 
 
-def test_health_is_503_where_the_database_does_not_answer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(visits, "HEALTH_S", 0.1)  # those of other requests are 20 seconds
-    guest = RaterClient(store)
-    assert guest.get("/healthz").status == 200
+def test_health_is_503_where_the_database_does_not_answer(study_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its own time: other requests would wait for an hour."""
+    monkeypatch.setattr(database, "WAIT_S", 3600.0)
+    monkeypatch.setattr(visits, "HEALTH_S", 0.1)
+    with closing(open_store(study_url, page_plan(protocol(practice=())))) as store, ThreadPoolExecutor(1) as threads:
+        guest = RaterClient(store)
+        with locked(store, study_url):
+            assert threads.submit(guest.get, "/healthz").result(60).status == 503
+        assert guest.get("/healthz").status == 200
+
+
+def test_health_waits_for_no_connection_that_others_hold(store: Store) -> None:
     with ExitStack() as held:
         for _ in range(database.CONNECTIONS):
             held.enter_context(store._database.read())
-        assert guest.get("/healthz").status == 503
-    assert guest.get("/healthz").status == 200
+        assert RaterClient(store).get("/healthz").status == 200

@@ -13,7 +13,7 @@ from rl_qg.rating.study.database import deadline, open_database
 from rl_qg.rating.study.records import StoreFailed
 from rl_qg.rating.study.store import Store, open_store
 from rl_qg.runtime.errors import InputError
-from tests.rl_qg.rating.studies import Clock, small_plan
+from tests.rl_qg.rating.studies import Clock, locked, small_plan
 
 
 @pytest.fixture
@@ -54,6 +54,21 @@ def test_whoever_waits_for_another_writer_is_told_at_the_deadline(
             with writer._database.write():
                 threads.submit(told_at_the_deadline).result(60)
     assert not store.is_paused()
+
+
+def test_whoever_reads_what_is_locked_is_told_at_the_deadline(
+    study_url: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "WAIT_S", 3600.0)
+
+    def told_at_the_deadline() -> None:
+        for read in (store.progress, store.raters, store.check):
+            with deadline(0.1), pytest.raises(StoreFailed, match="others hold the database for too long"):
+                read()
+
+    with ThreadPoolExecutor(1) as threads, locked(store, study_url):
+        threads.submit(told_at_the_deadline).result(60)
+    assert store.progress()["tasks"] == 3
 
 
 def test_another_plan_in_the_same_database_is_refused(study_url: str, store: Store) -> None:
