@@ -6,8 +6,10 @@ paper's size needs less than one write a second. Reading transactions see one st
 """
 
 import errno
+import logging
 import os
 import sqlite3
+import stat
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -22,6 +24,7 @@ from urllib.parse import urlsplit
 from rl_qg.rating.study.records import StoreFailed
 from rl_qg.runtime.errors import InputError
 
+log = logging.getLogger(__name__)
 CONNECTIONS = 8  # of one process
 WAIT_S = 20.0  # for another writer, and for a connection
 ADVISORY_LOCK = 4_807_526_976  # any number that every process of a study agrees on
@@ -221,6 +224,7 @@ class SQLiteDatabase(Database):
         elif not path.is_file():
             what = "is a folder" if path.is_dir() else "there is no such file"
             raise InputError(f"study={path}: {what}; name the database of `rl-qg rate serve`")
+        _close_to_others(path)
         try:
             self._idle.append(self._connect(_end_of_wait()))
         except sqlite3.Error as error:
@@ -230,7 +234,7 @@ class SQLiteDatabase(Database):
         wait = _seconds_to(until)
         connection = sqlite3.connect(self._path, timeout=wait, isolation_level=None, check_same_thread=False)
         _write_ahead(connection, until)
-        for pragma in ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
+        for pragma in ("synchronous=FULL", "foreign_keys=ON", "secure_delete=ON", "temp_store=MEMORY"):
             connection.execute(f"PRAGMA {pragma}")
         return connection
 
@@ -252,7 +256,9 @@ class SQLiteDatabase(Database):
         return None
 
     def scrub(self, tables: Sequence[str]) -> None:
-        """Empty the write-ahead log, which holds old pages; deleted rows of the file itself are overwritten."""
+        """Write the file anew, since pages that were divided keep parts of rows (secure_delete does not reach them),
+        and empty the write-ahead log, which holds old pages.
+        """
         until = _end_of_wait()
         with self._held(self._writer, until), self._connection(until) as connection:
             connection.execute(f"PRAGMA busy_timeout={1000 * _seconds_to(until):.0f}")
@@ -354,6 +360,20 @@ def _make_file(path: Path) -> None:
             os.close(os.open(path, os.O_CREAT, 0o600))
     except OSError as error:
         raise InputError(f"study={path}: cannot be made ({error.strerror}); name a file in another folder") from None
+
+
+def _close_to_others(path: Path) -> None:
+    """Let nobody but its owner read a file that was there already, and what SQLite has put beside it."""
+    for part in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        try:
+            if part.exists() and stat.S_IMODE(part.stat().st_mode) & 0o077:
+                part.chmod(0o600)
+                log.warning("study=%s: others could read it (it holds who raters are); now its owner alone can", part)
+        except OSError as error:
+            raise InputError(
+                f"study={part}: others can read it, and that cannot be changed ({error.strerror}); as its owner run "
+                f"chmod 600 {part}"
+            ) from None
 
 
 def open_database(url: str, create: bool) -> Database:

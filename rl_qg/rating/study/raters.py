@@ -4,16 +4,18 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
-from rl_qg.rating.study.database import Transaction
-from rl_qg.rating.study.records import OTHER_BROWSER, SUBMITTED, SURPLUS, Session, Suspicious
+from rl_qg.rating.study.database import Transaction, deadline
+from rl_qg.rating.study.records import OTHER_BROWSER, SUBMITTED, SURPLUS, Session, StoreFailed, Suspicious
 from rl_qg.rating.study.tables import DAY, RATER, StudyTables, rater_name, record_of_rater, storable
 from rl_qg.runtime.errors import InputError
 
-SESSION_S = 14 * DAY
+SESSION_S, SESSIONS = 14 * DAY, 20  # how long one is valid, and how many of a rater are kept, the newest
 LONGEST_IDENTITY = 200
+SCRUB_S = 1.0  # that others wait while what a rater deleted is removed from the disk
 # What `forget` deletes from.
 PERSONAL = tuple("rater identity invite session event code feedback assignment shown rating".split())
 
@@ -80,13 +82,15 @@ class RaterTables(StudyTables):
         token, now = secrets.token_urlsafe(32), self._clock()
         with self._database.write() as sql:
             number, _ = self._rater(sql, rater)
-            sql.run("DELETE FROM session WHERE expires <= ?", now)
             if only and self._has_session(sql, number):
                 raise Suspicious(OTHER_BROWSER, rater)
             sql.run(
                 "INSERT INTO session (token_hash, rater, created, expires) VALUES (?, ?, ?, ?)",
                 *(_sha(token), number, now, now + SESSION_S),
             )
+            # Not those that are over: a clock that jumps ahead would end all, also when it is set right again.
+            kept = "SELECT token_hash FROM session WHERE rater = ? ORDER BY created DESC, token_hash LIMIT ?"
+            sql.run(f"DELETE FROM session WHERE rater = ? AND token_hash NOT IN ({kept})", number, number, SESSIONS)
         return token
 
     def _has_session(self, sql: Transaction, number: int) -> bool:
@@ -111,16 +115,21 @@ class RaterTables(StudyTables):
 
     def decline(self, rater: str) -> None:
         """The rater does not agree, or takes the agreement back: a task that was not submitted is free again, and
-        what was rated in it is deleted.
+        what was rated in it is deleted. Of a remark nothing stays on the disk, unless somebody reads the database.
         """
         unfinished = "SELECT id FROM assignment WHERE rater = ? AND state IN ('open', 'expired')"
         with self._database.write() as sql:
             number, _ = self._rater(sql, rater)
             sql.run("UPDATE rater SET declined = 1 WHERE id = ?", number)
-            for table in ("rating", "shown", "feedback"):
-                sql.run(f"DELETE FROM {table} WHERE assignment IN ({unfinished})", number)
+            deleted = {
+                table: sql.run(f"DELETE FROM {table} WHERE assignment IN ({unfinished})", number)
+                for table in ("rating", "shown", "feedback")
+            }
             sql.run(f"UPDATE assignment SET state = 'returned' WHERE id IN ({unfinished})", number)
             self._note(sql, "declined", number)
+        if deleted["feedback"]:
+            with suppress(InputError, StoreFailed), deadline(SCRUB_S):
+                self._database.scrub(("feedback",))
 
     def set_practice(self, rater: str, values: Any, passed: bool | None) -> None:
         """What the rater said of the practice questions (anything that JSON can hold), and whether it passes; None:

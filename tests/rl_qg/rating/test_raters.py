@@ -1,7 +1,10 @@
 """Raters: tokens, identities apart from everything else, and what is left when one is forgotten."""
 
 import hashlib
+import re
+from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
@@ -9,6 +12,7 @@ import pytest
 
 from rl_qg.commands.cli import run_command
 from rl_qg.rating.study import database
+from rl_qg.rating.study import raters as module
 from rl_qg.rating.study.records import NotAllowed
 from rl_qg.rating.study.store import Store, open_store
 from rl_qg.runtime.errors import InputError
@@ -91,8 +95,21 @@ def test_sessions_end_and_expire(store: Store, clock: Clock) -> None:
         assert store.session(token) is None
     with pytest.raises(NotAllowed):
         store.new_session("r0099")
-    store.new_session(rater)
-    assert store.forget(rater)["sessions"] == 1  # those that have expired are not kept
+    newest = [store.new_session(rater) for _ in range(25)]
+    assert [store.session(token) is not None for token in newest].count(True) == 20
+    assert store.forget(rater)["sessions"] == 20
+
+
+def test_a_clock_that_jumps_ahead_and_back_signs_nobody_out(store: Store, clock: Clock) -> None:
+    raters = [store.new_rater() for _ in range(3)]
+    tokens = [store.new_session(rater) for rater in raters]
+    clock.now += 20 * DAY
+    assert not any(map(store.session, tokens))
+    store.new_session(raters[0])
+    store.new_session(store.new_rater())
+    clock.now -= 20 * DAY
+    sessions = [store.session(token) for token in tokens]
+    assert [session and session.rater for session in sessions] == raters
 
 
 def test_an_invitation_is_one_rater(store: Store) -> None:
@@ -170,6 +187,62 @@ def test_nothing_of_a_forgotten_identity_is_left_on_disk(study_url: str, store: 
     store.forget(rater)
     assert not any(name.encode() in on_disk(study_url) for name in names)
     assert store.rater(kept).state == "consented" and store.progress()["ratings"] == 12
+
+
+def test_nothing_of_a_remark_is_left_on_disk_whatever_else_was_written(file: Path) -> None:
+    """Also where pages of the file were divided and joined."""
+    store, drawn = open_store(str(file), small_plan(tasks=40, raters=1)), Random(3)
+    claimed = [store.claim(consenting_rater(store)) for _ in range(30)]
+    for _ in range(3):
+        for number, one in enumerate(claimed):
+            assert one is not None
+            text = f"REMARK{number:03d} " + "y" * drawn.choice([5, 60, 300, 900, 1500, 5000])
+            store.add_feedback(one.id, one.rater, text)
+    for one in claimed[::2]:
+        store.forget(one.rater)  # type: ignore[union-attr]
+    left = {int(number) for number in re.findall(rb"REMARK(\d{3})", bytes_of(file))}
+    assert left == {*range(1, 30, 2)}
+
+
+def test_a_remark_is_deleted_when_its_rater_declines_also_while_somebody_reads(
+    study_url: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SCRUB_S", 0.1)
+    for reads in (False, True):
+        rater, name = consenting_rater(store), uuid4().hex
+        claimed = store.claim(rater)
+        assert claimed is not None
+        store.add_feedback(claimed.id, rater, name)
+        with ExitStack() as reading:
+            if reads:
+                assert reading.enter_context(store._database.read()).rows("SELECT id FROM hit")
+            store.decline(rater)
+            assert (name.encode() in on_disk(study_url)) == reads, "if somebody reads, until somebody is forgotten"
+        assert store.rater(rater).declined
+        store.forget(rater)
+        assert name.encode() not in on_disk(study_url)
+
+
+def test_a_file_that_others_could_read_is_closed_to_them(
+    file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_store(str(file), small_plan()).close()
+    for plan in (small_plan(), None):  # as it is served, and by other commands
+        file.chmod(0o644)
+        store = open_store(str(file), plan)
+        store.new_rater()
+        parts = [*file.parent.glob(f"{file.name}*")]
+        assert len(parts) == 3 and not any(part.stat().st_mode & 0o077 for part in parts)
+        assert "study.db: others could read it" in caplog.text
+        store.close()
+    file.chmod(0o640)
+
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "chmod", refused)  # of another user
+    with pytest.raises(InputError, match=r"cannot be changed \(Operation not permitted\); as its owner run chmod 600"):
+        open_store(str(file))
 
 
 def test_a_code_that_the_panel_knows_is_forgotten_too(file: Path) -> None:
