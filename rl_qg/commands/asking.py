@@ -32,7 +32,7 @@ def ask(settings: Settings) -> None:
     options = settings.ask
     output = required(options.output, "output", "sets.jsonl" if options.strategy else "pairs.jsonl")
     format_of(output.name, options.format)
-    sources = source_names(options.input)
+    sources = source_names(options.input, "input")
     if not sources:
         raise InputError("input has no value; give documents, such as rl-qg ask text.txt output=pairs.jsonl")
     check_writable(output)

@@ -95,7 +95,9 @@ def robustness(settings: Settings) -> None:
     metrics = _metrics(settings, options.metrics, optional=bool(options.supervised))
     classifiers = {}
     if options.supervised:
-        named = [{"_target_": one} if isinstance(one, str) else one for one in options.supervised]
+        named = [options.supervised] if isinstance(options.supervised, str) else options.supervised
+        if isinstance(named, list):
+            named = [{"_target_": one} if isinstance(one, str) else one for one in named]
         for label, given in metric_options(named, {}, key="supervised").items():
             classifiers[label] = _built("supervised", given, settings)
     by = options.paraphraser

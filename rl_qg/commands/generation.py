@@ -36,9 +36,9 @@ def answers(settings: Settings) -> None:
     options = answers_with_miniature(settings)
     output = json_lines(options.output, "answers.jsonl")
     state = processes(settings.training.use_cpu)
-    excluded = passage_keys(source_names(options.exclude), options.passages)
+    excluded = passage_keys(source_names(options.exclude, "exclude"), options.passages)
     report = propose_answers(
-        Passages(source_names(options.input), options.passages, excluded),
+        Passages(source_names(options.input, "input"), options.passages, excluded),
         output,
         settings=options,
         state=state,
@@ -97,7 +97,7 @@ def augment(settings: Settings) -> None:
     output = required(options.output, "output", "augmented.json")
     check_filters(settings)
     check_writable(output)
-    check_inputs(output, [questions, *source_names(options.gold)])
+    check_inputs(output, [questions, *source_names(options.gold, "gold")])
     state = processes(settings.training.use_cpu or not needs_models(settings))
     gold: Examples = []
     if options.gold:

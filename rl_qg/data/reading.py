@@ -119,9 +119,12 @@ def read_examples(
     return QAData(examples=examples, report={"role": role, "sources": names, **checker.report()}, hashes=hashes)
 
 
-def source_names(sources: Any) -> list[str]:
+def source_names(sources: Any, key: str = "files") -> list[str]:
+    """The names in a setting that holds one or a list of them; `InputError` names its `key` where it is a mapping."""
     if not sources:
         return []
+    if isinstance(sources, Mapping):
+        raise InputError(f"{key}={dict(sources)!r:.60}: is neither a file nor a list of files")
     several = isinstance(sources, Iterable) and not isinstance(sources, str | Path)
     return [str(source) for source in (sources if several else [sources])]
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from rewards.signature import format_signature
 from rl_qg.data.examples import QAExample, examples_hash, passage_hash, report_limit
-from rl_qg.data.reading import QAData, read_examples
+from rl_qg.data.reading import QAData, read_examples, source_names
 from rl_qg.data.splits import take
 from rl_qg.evaluation.predictions import NOTES, Rows, test_table, with_better
 from rl_qg.miniatures.in_settings import with_encoder
@@ -222,8 +222,8 @@ def _correlation_lines(rows: Rows) -> list[dict[str, str]]:
 def evaluate_by_readers(settings: Settings, output: Path) -> None:
     options = settings.qa_evaluate
     named, earlier = named_files(options.questions), options.evaluations
-    sources = [earlier] if isinstance(earlier, str) else earlier or ()
-    metrics = metric_values([Path(str(path)).expanduser() for path in sources], list(named))
+    sources = source_names(earlier, "evaluations")
+    metrics = metric_values([Path(path).expanduser() for path in sources], list(named))
     if not options.data:
         raise InputError("data has no value; give human questions, such as data=dev.json")
     data = read_examples(options.data, role="validation")

@@ -12,7 +12,7 @@ from rl_qg.rating.planning.plan import write_plan
 from rl_qg.rating.planning.questions import HUMAN
 from rl_qg.rating.protocol import Protocol
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_json
+from rl_qg.runtime.files import atomic_writer, read_json, writing
 from rl_qg.settings.web import RateDemoSettings, RatePlanSettings, RateServeSettings
 
 PACKAGED = Path(__file__).with_name("demo_questions.json")
@@ -29,7 +29,7 @@ def run_demo(settings: RateDemoSettings, protocol: Protocol) -> None:
     if questions.exists() and questions.read_text(encoding="utf-8") != lines:
         raise InputError(f"output={folder}: holds a study of other questions; choose another folder")
     if not (plan / "plan.json").exists():
-        with atomic_writer(questions) as file:
+        with writing(folder, other="folder"), atomic_writer(questions) as file:
             file.write(lines)
         planned = RatePlanSettings(questions=str(questions), output=str(plan), study="demo", pay_per_hour=0.0)
         write_plan(planned, protocol)

@@ -135,6 +135,8 @@ def read_plan(folder: Path) -> StudyPlan:
     if not isinstance(settings, dict) or settings.get("format") != FORMAT:
         raise InputError(f"{path}: not a plan of format {FORMAT}; make it again with rl-qg rate plan")
     _check_fields(str(path), settings, _PLAN)
+    if not is_unicode(json.dumps(settings, ensure_ascii=False)):
+        raise InputError(f"{path}: a text is no valid Unicode (a lone surrogate); make the plan again")
     hits = tuple(Hit.from_dict(f"{lines}: line {number}", record) for number, record in read_json_lines(lines))
     if file_hash(lines) != settings["hits_sha256"]:
         raise InputError(f"{lines}: is not the file that {PLAN} was written with; make the plan again")

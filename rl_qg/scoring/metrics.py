@@ -114,7 +114,8 @@ def metric_options(entries: Any, models: Mapping[str, str], *, key: str = "metri
     entries = _listed(entries)
     if not isinstance(entries, list) or not entries:
         fault = f"is {entries!r}" if entries else "has no value"
-        raise InputError(f"{key} {fault}; name some, such as metrics=[bleu4,rouge_l,qrelscore]")
+        such = ", such as metrics=[bleu4,rouge_l,qrelscore]" if key == "metrics" else " in a list"
+        raise InputError(f"{key} {fault}; name some{such}")
     by_label: dict[str, dict[str, Any]] = {}
     for index, entry in enumerate(entries):
         label, options = _entry(entry, f"{key}[{index}]", models)

@@ -176,6 +176,10 @@ def test_a_folder_without_a_plan(files: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "plan" / HITS).write_text(lines.replace("h0002", "h0009"))
     with pytest.raises(InputError, match=r"is not the file that plan.json was written with"):
         read_plan(tmp_path / "plan")
+    settings = json.loads((tmp_path / "plan" / PLAN).read_text())
+    (tmp_path / "plan" / PLAN).write_text(json.dumps({**settings, "note": "\ud800"}))
+    with pytest.raises(InputError, match="no valid Unicode"):
+        read_plan(tmp_path / "plan")
     (tmp_path / "plan" / PLAN).write_text('{"format": 2}')
     with pytest.raises(InputError, match="not a plan of format 1"):
         read_plan(tmp_path / "plan")
