@@ -262,6 +262,7 @@ class SQLiteDatabase(Database):
         until = _end_of_wait()
         with self._held(self._writer, until), self._connection(until) as connection:
             connection.execute(f"PRAGMA busy_timeout={1000 * _seconds_to(until):.0f}")
+            connection.execute("VACUUM")
             busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:  # somebody has read for longer than the connection waits
             raise self._kept(f"{self.place}-wal")
