@@ -21,12 +21,12 @@ def serve(settings: Settings) -> None:
     from rl_qg.serving.gate import hosts_of
     from rl_qg.serving.server import run_server
     from rl_qg.serving.service import AskingService
-    from rl_qg.web.requests import LOOPBACK, read_keys
+    from rl_qg.web.requests import local_names, read_keys
     from rl_qg.web.server import address_of, listen
 
     options = settings.serve
     keys = read_keys(options.api_keys)
-    if options.host not in LOOPBACK and not keys:
+    if not local_names(options.host) and not keys:
         log.warning("host=%s: others can reach this server, and it asks for no key; set api_keys=FILE", options.host)
     rerank_options(options.rerank, settings, "serve.rerank")
     path = chosen_generator(options.model.path)

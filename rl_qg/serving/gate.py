@@ -36,7 +36,7 @@ class Gate:
         self, app: ASGIApp, settings: ServeSettings, keys: web.APIKeys, hosts: frozenset[str] | None = None
     ) -> None:
         self._app, self._settings, self._keys, self._hosts = app, settings, keys, hosts
-        self._buckets = web.TokenBuckets(settings.rate, settings.burst)
+        self._buckets, self._attempts = web.TokenBuckets(settings.rate, settings.burst), web.attempts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,12 +69,24 @@ class Gate:
         is_open = scope["method"] in ("GET", "HEAD") and (path in OPEN or path.startswith(OPEN_FOLDER))
         if not self._keys or is_open:
             return f"address {web.network_of(scope)}"
-        number = self._keys.number_of(given_key(Headers(scope=scope)))
+        number = self._number_of(scope, given_key(Headers(scope=scope)))
         if number is None:
             asked = {"WWW-Authenticate": 'Bearer realm="rl-qg"'}
             raise ProblemError(401, "this server asks for a key; send it as Authorization: Bearer KEY", headers=asked)
         scope.setdefault("state", {})["key"] = number
         return f"key {number}"
+
+    def _number_of(self, scope: Scope, given: str) -> int | None:
+        """The number of a key, None for an unknown one. An address that has given too many of these waits whatever it
+        gives next, since the answer would say whether that is known.
+        """
+        address = web.network_of(scope)
+        if given and (wait := self._attempts.wait(address, take=False)):
+            raise _too_often("too many unknown keys", wait)
+        number = self._keys.number_of(given)
+        if given and number is None:
+            self._attempts.wait(address)
+        return number
 
     async def _form(self, scope: Scope, receive: Receive) -> bytes | None:
         """The body of a form whose key is that of its field `key`. Without a known key it is handed on without
@@ -83,7 +95,7 @@ class Gate:
         """
         whole = await self._body(scope, receive)
         if whole is not None:
-            number = self._keys.number_of(await _key_field(scope, whole, receive))
+            number = self._number_of(scope, await _key_field(scope, whole, receive))
             if number is not None:
                 scope["state"]["key"] = number
             self._check_rate(scope, f"address {web.network_of(scope)}" if number is None else f"key {number}")
@@ -94,9 +106,7 @@ class Gate:
         if path in UNLIMITED or (path.startswith(OPEN_FOLDER) and scope["method"] == "GET"):
             return  # a page takes ten files to show
         if wait := self._buckets.wait(client):
-            seconds = math.ceil(wait)
-            detail = f"more than {self._settings.rate:g} requests a second; ask again in {seconds} s"
-            raise ProblemError(429, detail, headers={"Retry-After": str(seconds)})
+            raise _too_often(f"more than {self._settings.rate:g} requests a second", wait)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """The whole body, or None when the client has left before its end."""
@@ -111,12 +121,18 @@ class Gate:
             raise ProblemError(400, detail, headers={"Connection": "close"}) from None
 
 
+def _too_often(what: str, wait: float) -> ProblemError:
+    """The problem 429; `wait` in seconds."""
+    seconds = math.ceil(wait)
+    return ProblemError(429, f"{what}; ask again in {seconds} s", headers={"Retry-After": str(seconds)})
+
+
 def hosts_of(settings: ServeSettings) -> frozenset[str] | None:
     """The names in the header `Host` that a server answers: where it listens on this machine alone, and neither
     `origins` nor `trusted_proxies` say that others come, those of this machine; else None, for all.
     """
-    is_local = settings.host in web.LOOPBACK and not settings.origins and not settings.trusted_proxies
-    return web.LOOPBACK if is_local else None
+    names = web.local_names(settings.host)
+    return names if names and not settings.origins and not settings.trusted_proxies else None
 
 
 def is_form(scope: Scope) -> bool:

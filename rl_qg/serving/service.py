@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+import re
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
@@ -241,15 +242,21 @@ class AskingService:
 
     @property
     def name(self) -> str:
-        """Of the model, for clients: `settings.name`, else that of its folder; "" before it is loaded."""
+        """Of the model, for clients: `settings.name`, else that of its folder ("model" for the root of all); "" before
+        it is loaded.
+        """
         if self._model is None or self.settings.name:
             return self.settings.name if self._model else ""
         folder = Path(self._model.name).expanduser()
-        return folder.resolve().name if folder.is_dir() else self._model.name
+        return folder.resolve().name or "model" if folder.is_dir() else self._model.name
 
     def _public(self, text: str) -> str:
         """A text for clients, which do not learn where the model lies on this machine."""
-        return text.replace(self._model.name, self.name) if self._model and self._model.name else text
+        given = self._model.name if self._model else ""
+        if any(map(str.isalnum, given)):
+            return text.replace(given, self.name)
+        alone = rf"(?<![^\s=]){re.escape(given)}(?![^\s:])"  # such as `.`, which ends sentences too
+        return re.sub(alone, lambda _: self.name, text) if given else text
 
     @property
     def warning(self) -> str:

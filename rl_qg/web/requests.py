@@ -13,6 +13,7 @@ from hashlib import sha256
 from importlib import resources
 from ipaddress import ip_address, ip_network
 from pathlib import Path
+from socket import getaddrinfo
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -91,6 +92,18 @@ def is_of_own_page(headers: Headers) -> bool:
     if site is not None:
         return site in ("same-origin", "none")
     return origin is None or urlsplit(origin).netloc == headers.get("host")
+
+
+def local_names(host: str) -> frozenset[str]:
+    """The names by which a server that listens on `host` is asked where that is of this machine alone: `LOOPBACK`, the
+    name and its address. Empty where others reach it.
+    """
+    try:
+        found = [ip_address(str(place[4][0]).partition("%")[0]) for place in getaddrinfo(host, None)]
+    except (OSError, UnicodeError):  # `listen` says so
+        return frozenset()
+    is_local = all((getattr(one, "ipv4_mapped", None) or one).is_loopback for one in found)
+    return LOOPBACK | {host.lower(), *map(str, found)} if is_local else frozenset()
 
 
 def is_answered(scope: Scope, hosts: frozenset[str]) -> bool:
@@ -242,18 +255,26 @@ class TokenBuckets:
         self._rate, self._burst, self._clock = rate, float(burst), clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, and when; longest unused first
 
-    def wait(self, client: str) -> float:
-        """Take a token: 0, or where there is none the seconds until there will be one."""
+    def wait(self, client: str, *, take: bool = True) -> float:
+        """Take a token, or only look: 0, or where there is none the seconds until there will be one."""
         if not self._rate:
             return 0.0
         now = self._clock()
         tokens, then = self._buckets.pop(client, (self._burst, now))
         tokens = min(self._burst, tokens + (now - then) * self._rate)
-        left = tokens - 1 if tokens >= 1 else tokens
+        left = tokens - 1 if take and tokens >= 1 else tokens
         self._buckets[client] = (left, now)
         while len(self._buckets) > MOST_BUCKETS:
             self._buckets.popitem(last=False)
         return 0.0 if tokens >= 1 else (1 - tokens) / self._rate
+
+
+ATTEMPTS, ATTEMPT_S = 5, 10.0  # to give a secret that may come at once, and the seconds until another one may
+
+
+def attempts() -> TokenBuckets:
+    """Of the secrets that each address may try, whatever other limits are."""
+    return TokenBuckets(1 / ATTEMPT_S, ATTEMPTS)
 
 
 MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}

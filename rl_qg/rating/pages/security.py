@@ -25,7 +25,6 @@ from rl_qg.web import requests as web
 log = logging.getLogger(__name__)
 LONGEST_BODY = 64 * 1024  # bytes
 LONGEST_WAIT = 20.0  # seconds, for a body
-ATTEMPTS, ATTEMPT_S = 5, 10.0  # to sign in that may come at once, and the seconds until another one may
 ADMIN_S = 8 * 3600  # of the owner's session
 LONGEST_PATH = 1000  # characters; Python reads no number of more than 4300 digits
 UNLIMITED = ("/files/", "/healthz")  # of the rates; a page takes four files to show
@@ -128,7 +127,7 @@ class AdminSessions:
     def __init__(self, token: str, clock: Callable[[], float] = time.time, seconds: int = ADMIN_S) -> None:
         self._key = sha256(b"rl-qg rating admin\n" + token.encode()).digest()
         self._hash, self._clock, self.seconds = sha256(token.encode()).digest(), clock, seconds
-        self.attempts = web.TokenBuckets(1 / ATTEMPT_S, ATTEMPTS)
+        self.attempts = web.attempts()
 
     def opens(self, given: str) -> bool:
         """Whether this is the token; takes the same time for all that are wrong."""
@@ -178,7 +177,8 @@ def hosts_of(settings: RateServeSettings) -> frozenset[str] | None:
     """The names in the header `Host` that are answered: those of this machine where the server listens on it alone
     and behind no proxy, and that of public_url; None: all.
     """
-    if settings.host not in web.LOOPBACK or settings.trusted_proxies:
+    names = web.local_names(settings.host)
+    if not names or settings.trusted_proxies:
         return None
     public = web.name_in(urlsplit(settings.public_url).netloc) if settings.public_url else ""
-    return web.LOOPBACK | ({public} if public else set())
+    return names | ({public} if public else set())

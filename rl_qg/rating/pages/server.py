@@ -24,7 +24,7 @@ from rl_qg.rating.plan_files import read_plan
 from rl_qg.rating.study.store import Store, opened_store
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.web import RateServeSettings
-from rl_qg.web.requests import LOOPBACK, check_secret, read_secrets
+from rl_qg.web.requests import check_secret, local_names, read_secrets
 from rl_qg.web.server import OrderlyServer, address_of, configuration, listen
 
 
@@ -112,7 +112,7 @@ def _print_addresses(store: Store, settings: RateServeSettings, bound: socket.so
     lines.append(f"owner: {address}/admin" + (f" token {token}" if token else ""))
     print("\n".join(lines), flush=True)
     is_encrypted = settings.public_url.startswith("https://")
-    if settings.host not in LOOPBACK and not is_encrypted:
+    if not local_names(settings.host) and not is_encrypted:
         where = "put a proxy with HTTPS before it, and set public_url"
         log.warning("host=%s: raters come without encryption; %s", settings.host, where)
     if is_encrypted and not settings.trusted_proxies:

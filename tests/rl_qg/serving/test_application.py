@@ -15,6 +15,7 @@ from rl_qg.serving.application import create_app
 from rl_qg.serving.gate import hosts_of
 from rl_qg.serving.service import AskingService
 from rl_qg.settings import ServeSettings
+from rl_qg.web import requests as web
 from tests.rl_qg.serving.clients import TEXT, events, is_problem, run, serving, until
 from tests.rl_qg.serving.fake_model import FakeModel, on_the_wire, pairs_of
 
@@ -215,6 +216,9 @@ def test_an_answer_does_not_depend_on_its_company() -> None:
         ({"host": "0.0.0.0"}, 200),
         ({"origins": ["https://a.b"]}, 200),
         ({"trusted_proxies": "10.0.0.1"}, 200),
+        ({"host": "127.0.0.2"}, 421),
+        ({"host": "127.1"}, 421),
+        ({"host": "::ffff:127.0.0.1"}, 421),
     ],
 )
 def test_a_server_of_this_machine_answers_to_its_names_alone(settings: dict[str, Any], status: int) -> None:
@@ -233,6 +237,15 @@ def test_a_server_of_this_machine_answers_to_its_names_alone(settings: dict[str,
         await asyncio.to_thread(service.close, 30)
 
     run(test)
+
+
+def test_a_server_of_this_machine_answers_to_the_name_on_which_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {"127.0.0.2", "localhost"} <= (hosts_of(ServeSettings(host="127.0.0.2")) or set())
+    found = [(2, 1, 6, "", ("127.0.1.1", 0))]  # what Debian says of a machine's own name
+    monkeypatch.setattr(web, "getaddrinfo", lambda *_: found)
+    assert {"machine", "127.0.1.1"} <= (hosts_of(ServeSettings(host="Machine")) or set())
+    found.append((2, 1, 6, "", ("192.0.2.7", 0)))
+    assert hosts_of(ServeSettings(host="machine")) is None
 
 
 def test_a_form_whose_client_leaves_is_taken_out_of_the_queue() -> None:
@@ -311,5 +324,25 @@ def test_clients_do_not_learn_where_the_model_lies(name: str, shown: str, tmp_pa
             assert not any("secret" in answer.text for answer in answers)
             assert all(shown in answer.text for answer in answers)
             assert service.warning == f"{shown} knows little"
+
+    run(test)
+
+
+@pytest.mark.parametrize(("given", "shown"), [(".", "best"), ("..", "secret"), ("./", "best"), ("/", "model")])
+def test_a_folder_that_is_given_without_a_name_has_one_for_clients(
+    given: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret" / "best").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "secret" / "best")
+    model = FakeModel()
+    model.name, model.warning = given, f"{given} knows little. It says yes/no..."
+    model.refused = f"model.path={given}: this text is refused."
+
+    async def test() -> None:
+        async with serving(model) as (client, service):
+            assert (await client.get("/v1/models")).json()["models"][0]["name"] == shown
+            assert service.warning == f"{shown} knows little. It says yes/no..."
+            refused = await client.post("/v1/pairs", json={"text": "refuse"})
+            assert is_problem(refused, 422)["detail"] == f"model.path={shown}: this text is refused."
 
     run(test)

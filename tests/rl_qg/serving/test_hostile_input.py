@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_qg.web import requests as web
 from rl_qg.web.requests import JsonLines
 from tests.rl_qg.serving.clients import TEXT, is_problem, run, serving, until
 from tests.rl_qg.serving.fake_model import FakeModel
@@ -141,7 +142,9 @@ def test_a_body_that_arrives_too_slowly_is_given_up() -> None:
     run(test)
 
 
-def test_keys_are_asked_for_wherever_the_model_or_the_metrics_are() -> None:
+def test_keys_are_asked_for_wherever_the_model_or_the_metrics_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "ATTEMPTS", 100)
+
     async def test() -> None:
         async with serving(keys=[KEY, OTHER]) as (client, _):
             for headers in (
@@ -164,6 +167,30 @@ def test_keys_are_asked_for_wherever_the_model_or_the_metrics_are() -> None:
                 assert (await client.post("/v1/pairs", json={"text": TEXT}, headers=headers)).status_code == 200
             for path in ("/healthz", "/readyz", "/openapi.json"):
                 assert (await client.get(path)).status_code == 200
+
+    run(test)
+
+
+def test_wrong_keys_are_slowed_whatever_the_rates_are() -> None:
+    async def test() -> None:
+        async with serving(keys=[KEY]) as (client, _):
+
+            async def ask(key: str) -> int:
+                found = await client.post("/v1/pairs", json={"text": TEXT}, headers={"X-API-Key": key} if key else {})
+                assert found.status_code != 429 or 1 <= int(found.headers["retry-after"]) <= 10
+                return found.status_code
+
+            assert [await ask(key) for key in (KEY, "") for _ in range(9)] == [200] * 9 + [401] * 9
+            assert [await ask(f"{KEY}{number}") for number in range(7)] == [401] * 5 + [429] * 2
+            assert await ask(KEY) == 429, "else the answer would tell which key is known"
+            form = await client.post("/", data={"text": TEXT, "key": f"{KEY}9"})
+            assert form.status_code == 429 and await ask("") == 401
+            assert (await client.get("/healthz")).status_code == 200
+            elsewhere = httpx.ASGITransport(client._transport.app, client=("192.0.2.9", 1))  # type: ignore[attr-defined]
+            async with httpx.AsyncClient(transport=elsewhere, base_url="http://server") as other:
+                for number in range(6):  # of a form too
+                    form = await other.post("/", data={"text": TEXT, "key": f"{KEY}{number}"})
+                    assert form.status_code == (401 if number < 5 else 429)
 
     run(test)
 

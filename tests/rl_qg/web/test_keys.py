@@ -91,6 +91,11 @@ def test_the_wait_is_the_time_until_a_token() -> None:
     assert buckets.wait("a") == 0
 
 
+def test_who_looks_at_a_bucket_takes_nothing_out_of_it() -> None:
+    buckets = TokenBuckets(0.5, 1, lambda: 0.0)
+    assert [buckets.wait("a", take=take) for take in (False, False, True, False, True)] == [0, 0, 0, 2, 2]
+
+
 def test_buckets_do_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_BUCKETS", 10)
     buckets = TokenBuckets(1.0, 1, lambda: 0.0)
