@@ -310,7 +310,7 @@ def _pdf(content: bytes, source: str) -> str:
         reader = pypdf.PdfReader(BytesIO(content))
         if reader.is_encrypted and not reader.decrypt(""):
             raise InputError(f"{source}: the PDF is encrypted; save it without a password")
-        pages = [page.extract_text() for page in reader.pages]
+        pages = _page_texts(reader.pages, source)
     except InputError:
         raise
     except Exception as error:  # pypdf raises errors of many types for broken files
@@ -324,6 +324,28 @@ def _pdf(content: bytes, source: str) -> str:
     # A paragraph may go on on the next page, and a hyphen divides words at the end of a line.
     lines = re.sub(r"(?<=[^\W\d_])-\n(?=[a-zß-ÿ])", "\0\n", "\n".join(texts).replace("\0", ""))
     return _unwrapped(lines).replace("\0 ", "")
+
+
+MOST_PDF_BYTES, MOST_PDF_STEPS = 30_000_000, 4_000_000  # of what draws all pages: read in a minute or so
+
+
+def _page_texts(pages: Sequence[Any], source: str) -> list[str]:
+    """The text of each page of a PDF; refuses one whose pages share large or nested drawings, which may take hours."""
+    size, steps, texts = 0, 0, []
+
+    def step(*_: Any) -> None:
+        nonlocal steps
+        steps += 1
+        if size > MOST_PDF_BYTES or steps > MOST_PDF_STEPS:
+            raise InputError(f"{source}: its pages take too long to be drawn; give its text as a .txt file")
+
+    for page in pages:
+        content = page.get_contents()
+        size += len(content.get_data()) if content is not None else 0
+        step()
+        texts.append(page.extract_text(visitor_operand_before=step))
+        step()  # pypdf passes over what is raised within a nested drawing
+    return texts
 
 
 def _library(module: str, package: str) -> Any:

@@ -248,3 +248,40 @@ def test_elements_that_are_nested_without_end_are_one_line(tmp_path: Path) -> No
     assert read(tmp_path, "a.html", "<div>" * 500 + "Ada." + "</div>" * 500) == "Ada."
     with pytest.raises(InputError, match=r"a\.html: its elements are nested too deeply to be read; give its text as"):
         read(tmp_path, "a.html", "<div>" * 5000 + "Ada.")
+
+
+@pytest.mark.parametrize("kind", ["shared", "nested"])
+def test_a_pdf_whose_pages_take_hours_is_refused_in_one_line(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred pages that share one content, and drawings that draw each other 10 ** 9 times."""
+    monkeypatch.setattr(documents, "MOST_PDF_BYTES", 1_000_000 if kind == "shared" else 10**12)
+    monkeypatch.setattr(documents, "MOST_PDF_STEPS", 1000)
+    shared, nested = b"BT /F1 9 Tf (Ada.) Tj ET" + b" " * 100_000, b"/X Do " * 10
+    pages, levels = (100, 0) if kind == "shared" else (1, 9)
+    form = (
+        b"<</Type/XObject/Subtype/Form/BBox[0 0 9 9]/Resources<</Font<</F1 3 0 R>>/XObject<</X %d 0 R>>>>/Length %d>>"
+    )
+    contents = [nested] * levels + [shared]
+    first = 4 + pages
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Count %d/Kids[%s]>>" % (pages, b" ".join(b"%d 0 R" % (4 + at) for at in range(pages))),
+        b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
+        *[
+            b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]/Contents %d 0 R"
+            b"/Resources<</Font<</F1 3 0 R>>/XObject<</X %d 0 R>>>>>>" % (first, first + 1)
+        ]
+        * pages,
+        *[
+            form % (first + at + 1, len(content)) + b"stream\n" + content + b"\nendstream"
+            for at, content in enumerate(contents)
+        ],
+    ]
+    body = b"%PDF-1.4\n" + b"".join(b"%d 0 obj\n%s\nendobj\n" % pair for pair in enumerate(objects, 1))
+    end = b"trailer<</Size %d/Root 1 0 R>>\nstartxref\n0\n%%%%EOF" % (len(objects) + 1)
+    (tmp_path / "a.pdf").write_bytes(body + end)
+    with pytest.raises(
+        InputError, match=r"a\.pdf: its pages take too long to be drawn; give its text as a \.txt file"
+    ):
+        read_document(str(tmp_path / "a.pdf"))
