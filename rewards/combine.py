@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.contract import COLUMN, WITHOUT_NEEDS, WrongReward, check_reward, check_row_by_row, scored
+from rewards.contract import COLUMN, LARGEST, WITHOUT_NEEDS, WrongReward, check_reward, check_row_by_row, scored
 from rewards.errors import MetricInputError, is_finite
 from rewards.loading import load_for
 
@@ -96,7 +96,12 @@ class Combined(Metric):
             parts[label] = raw
             parts |= {f"{label}/{name}": list(values) for name, values in result.parts.items()}
             contributions.append(self.contribution(label, part.values(raw)))
-        return MetricResult(reduce(type(self).operation, contributions).tolist(), parts)
+        total = reduce(type(self).operation, contributions)
+        finite = torch.tensor([parts[label] for label in self.parts], dtype=total.dtype).isfinite().all(0)
+        if (beyond := finite & ~(total.abs() <= LARGEST)).any():
+            value = total[beyond][0].item()
+            raise MetricInputError(f"{self.name}: finite scores of its parts make {value}; lower a weight or a scale")
+        return MetricResult(total.tolist(), parts)
 
     def _bounds(self) -> tuple[float, float]:
         """Combine the bounds of the parts; infinite where nothing is known."""

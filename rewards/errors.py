@@ -69,7 +69,10 @@ def flag(metric: str, option: str, value: object) -> bool:
 def path_of(metric: str, option: str, value: object) -> Path:
     if not isinstance(value, str | Path) or not str(value):
         raise MetricInputError(f"{metric}: {option} {value!r:.40} is no path of a file")
-    return Path(value).expanduser()
+    path = Path(value).expanduser()
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise MetricInputError(f"{metric}: {option}={value} is a pipe or device; write what it gives into a file")
+    return path
 
 
 def batch_of(metric: str, size: object) -> int:

@@ -1,6 +1,7 @@
 """The table of metrics, and loading one by its name."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -129,7 +130,12 @@ def load_for(where: str, name: str, options: Mapping[str, Any]) -> Any:
         return load(name, **options)
     except (MetricInputError, TypeError) as error:
         kind = UnreachableModel if isinstance(error, UnreachableModel) else MetricInputError
-        raise kind(f"{where}: {error}") from error
+        raise kind(f"{where}: {option_fault(error)}") from error
+
+
+def option_fault(error: Exception) -> str:
+    """What Python says of an argument that a class does not have, in the words of a user."""
+    return re.sub(r"^\S+\(\) got an unexpected keyword argument", "it has no option", str(error))
 
 
 def has_models(name: str, /) -> bool:

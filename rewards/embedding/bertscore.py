@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rewards.base import Inputs, Metric, MetricResult, best_of_rows
 from rewards.embedding.token_embeddings import Embedded, TextEncoder, WordWeights, needs_of
-from rewards.errors import MetricInputError, batch_of, number, packaged
+from rewards.errors import MetricInputError, batch_of, number, packaged, path_of
 from rewards.frozen import FrozenModel, batches_by_length
 
 PARTS = ("precision", "recall", "f")
@@ -163,7 +163,7 @@ def _baseline(rescale: float | str | Path | None, layer: int) -> Tensor | None:
         values = [number("bertscore", "rescale", rescale)] * 3
     else:
         try:
-            with Path(rescale).expanduser().open(encoding="utf-8", newline="") as file:
+            with path_of("bertscore", "rescale", rescale).open(encoding="utf-8", newline="") as file:
                 rows = {int(row["LAYER"]): row for row in csv.DictReader(file)}
             values = [float(rows[layer][part]) for part in "PRF"]
         except (OSError, ValueError, KeyError, TypeError) as error:

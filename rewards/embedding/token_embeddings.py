@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rewards.base import Pair
-from rewards.errors import MetricInputError, one_of
+from rewards.errors import MetricInputError, one_of, path_of
 from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
 
 NUMBERS_AT_ONCE = 1 << 26  # in embeddings (256 MiB in float32); a text needed later is encoded again
@@ -153,7 +153,7 @@ class WordWeights:
             return
         if isinstance(source, str | Path):
             try:
-                text = Path(source).expanduser().read_text(encoding="utf-8")
+                text = path_of(name, "idf", source).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise MetricInputError(
                     f"{name}: idf={str(source)!r} cannot be read ({error}); give a text file with one per line"

@@ -147,8 +147,11 @@ log = logging.getLogger(__name__)
 def write_bench_data(settings: BenchSettings, folder: Path) -> dict[str, Any]:
     """Write all files to a folder and return what `statistics.json` holds."""
     sources = _sources(settings)
-    _check_folder(folder, sources, asdict(settings))
+    noted = _check_folder(folder, sources, asdict(settings))
     parts, record = bench_splits(settings)
+    for source, value in record["sha256"].items():
+        if noted.get(source, value) != value:
+            raise InputError(f"{source}: has changed since the splits in {folder} were made; name another output_dir")
     with writing(folder, "output_dir", "folder"):
         write_json(folder / STATISTICS, {OWN: False})  # from now on the files are ours, also after a kill
         for name in ROLES:
@@ -246,8 +249,10 @@ def _write_split(folder: Path, name: str, examples: list[QAExample]) -> None:
             stream.write(json.dumps(unified_row(example), ensure_ascii=False) + "\n")
 
 
-def _check_folder(folder: Path, sources: dict[Role, Any], settings: dict[str, Any]) -> None:
-    """Raise `InputError` where files of somebody else, other splits, or the input would be written over."""
+def _check_folder(folder: Path, sources: dict[Role, Any], settings: dict[str, Any]) -> dict[str, str]:
+    """Raise `InputError` where files of somebody else, other splits, or the input would be written over; return the
+    hashes of what the splits in the folder were made of.
+    """
     names = [STATISTICS, "statistics.md", *(f"{role}.{ending}" for role in ROLES for ending in ("json", "jsonl"))]
     outputs = {(folder / name).resolve() for name in names}
     for source in (name for group in sources.values() for name in source_names(group)):
@@ -262,3 +267,5 @@ def _check_folder(folder: Path, sources: dict[Role, Any], settings: dict[str, An
     if changed := [key for key, value in record.get("settings", {}).items() if settings.get(key) != value]:
         keys = ", ".join(changed)
         raise InputError(f"output_dir={folder}: holds splits of other settings ({keys}); name another folder")
+    noted: dict[str, str] = record.get("sha256", {})
+    return noted

@@ -7,7 +7,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from errno import EACCES, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EROFS
+from errno import EACCES, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EROFS, ESPIPE
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -40,6 +40,7 @@ PATH_FAULTS = {  # what is wrong with a path of the user, wherever it was found
     EISDIR: "is a folder where a file belongs; move it, or name another folder",
     ELOOP: "is a loop of links; name another path",
     EACCES: "may not be read or written; change its permissions, or name another path",
+    ESPIPE: "is a pipe or device; write what it gives into a file",
     EROFS: "is on a file system that cannot be written; name another path",
 }
 

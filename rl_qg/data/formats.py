@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import regular
 
 # The kinds of files: their names, here and for people, and their readers (`READERS`, at the end).
 KINDS = ".json, .jsonl, .csv, .tsv (all also .gz) or .parquet"
@@ -141,7 +142,7 @@ def json_line_rows(path: Path) -> Iterator[tuple[str, int, Any]]:
 
 def open_binary(path: Path) -> BinaryIO | gzip.GzipFile:
     try:
-        return gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
+        return gzip.open(regular(path)) if path.suffix.lower() == ".gz" else regular(path).open("rb")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
 
@@ -150,6 +151,8 @@ def complete_lines(stream: BinaryIO | gzip.GzipFile, path: Path) -> Iterator[byt
     """Yield every line; raise `InputError` where the file is truncated or damaged, or a line has no end."""
     lines = iter(partial(stream.readline, LONGEST_LINE + 1), b"")
     for number, line in enumerate(_undamaged(lines, path), 1):
+        if number == 1 and not line.endswith(b"\n") and b"\r" in line.rstrip(b"\r"):  # the whole file is one line
+            raise InputError(f"{path}: its lines end in CR alone; save it with LF")
         if len(line) > LONGEST_LINE:
             raise InputError(
                 f"{path}: line {number} is longer than {LONGEST_LINE:,} bytes, more than any record; check what the "

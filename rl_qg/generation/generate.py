@@ -124,6 +124,9 @@ def generate(
     the candidates, each of which then has its `reward` in the file; None: their probability does. `language` and
     `format` are as for `CandidateGenerator`.
     """
+    for name in ("num_beams",) if settings.do_sample else ("num_samples", "top_p", "temperature"):
+        if (value := getattr(settings, name)) != getattr(GenerateSettings, name) and state.is_main_process:
+            log.warning("generate.%s=%s has no effect with do_sample=%s", name, value, str(settings.do_sample).lower())
     examples = ByLength(examples)
     count = settings.candidates
     written = count if settings.keep is None else settings.keep

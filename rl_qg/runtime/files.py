@@ -20,9 +20,16 @@ from rl_qg.runtime.errors import InputError
 log = logging.getLogger(__name__)
 
 
+def regular(path: Path) -> Path:
+    """The same path of a file or folder; `OSError` for a pipe or device, whose end might never come."""
+    if not (path.is_file() or path.is_dir()) and path.exists():
+        raise OSError(errno.ESPIPE, "it is a pipe or device; write what it gives into a file", str(path))
+    return path
+
+
 def file_hash(path: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as stream:
+    with regular(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -90,6 +97,7 @@ def write_json(path: Path, value: Any) -> None:
 def _readable(path: Path) -> Iterator[None]:
     """Turn what goes wrong with a text file that is read within the block into an `InputError`."""
     try:
+        regular(path)
         yield
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
@@ -137,7 +145,7 @@ def parse_yaml(text: str, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> An
 def read_yaml(path: Path) -> dict[str, Any]:
     """The keys of a YAML file; `InputError` where it is not readable or holds none."""
     try:
-        content = parse_yaml(path.read_text(encoding="utf-8"))
+        content = parse_yaml(regular(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"{path}: not readable as YAML: {str(error).splitlines()[0]}; write it again") from None
     if not isinstance(content, dict):

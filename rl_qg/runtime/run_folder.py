@@ -202,6 +202,10 @@ RETIRED: dict[str, Any] = {
 ADDED: dict[str, Any] = {"ce.average": 1, "reward.titles": False}
 
 
+# What settings of one command alone have; those that train a generator have the sections of the others too.
+OF_COMMANDS = ("stages", "train_answers", "train_kpqa", "train_sentences", "qa")
+
+
 def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collection[str] = ()) -> bool:
     """Return whether `folder` holds a run with these settings that can be continued; raise `InputError` for other
     settings, or files that do not belong to a run. Writes nothing.
@@ -221,7 +225,8 @@ def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collecti
             f"output_dir={folder}: not empty and not a run folder; name another, or empty it if you need none of it"
         )
     earlier = read_yaml(folder / CONFIG)
-    if ("stages" in earlier) != ("stages" in settings):  # of the commands that train a generator
+    made_by = (next((name for name in OF_COMMANDS if name in each), None) for each in (earlier, settings))
+    if len({*made_by}) > 1:
         raise InputError(f"output_dir={folder}: holds what another command has made; name another folder")
     now = json.loads(json.dumps(dict(settings)))
     changed = [

@@ -33,6 +33,7 @@ from rl_qg.runtime.files import is_disk_full, write_json
 from rl_qg.runtime.processes import TIMEOUT, from_main
 
 MANIFEST = "complete.json"  # of a checkpoint: written last, lists every file with its size
+MOST_UPDATES = 2**31 - 1  # more than any run makes
 NAME = re.compile(r"checkpoint-\d+")
 log = logging.getLogger(__name__)
 
@@ -267,10 +268,15 @@ class Resumable(Trainer):
         return steps
 
     def check_learned(self) -> None:
-        """Raise `NothingLearned` where most updates were skipped, or weights are not finite. Every process must call
-        this.
+        """Raise `NothingLearned` where most updates were skipped, or weights or the last validation loss (that of the
+        best model, where it is kept) are not finite. Every process must call this.
         """
         skipped, steps, fault = self.finite_updates.skipped, self.state.global_step, ""
+        losses = [line["eval_loss"] for line in self.state.log_history if "eval_loss" in line]
+        if losses and self.args.load_best_model_at_end:
+            losses.append(min(filter(math.isfinite, losses), default=math.nan))
+        if losses and not math.isfinite(losses[-1]):
+            fault = f"the validation loss is not finite after {steps} updates"
         if 2 * skipped > steps:
             fault = f"{skipped} of {steps} updates were skipped, as their gradient was not finite"
         with self.whole_model() as model:
@@ -298,8 +304,11 @@ class Resumable(Trainer):
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         """As in the library, which would make one more update when it resumes from the last one within an epoch, or
-        where a callback says at the start that training stops.
+        where a callback says at the start that training stops; and which would begin what no run can end.
         """
+        if self.state.max_steps > MOST_UPDATES:
+            fault = f"{self.state.max_steps:,} updates are planned, of at most {MOST_UPDATES:,}"
+            raise InputError(f"{self.args.output_dir}: {fault}; lower the number of epochs")
         if self.state.global_step >= self.state.max_steps or self.control.should_training_stop:
             self.control.should_training_stop = True
             return

@@ -21,7 +21,7 @@ import rewards
 from rewards.base import MetricResult
 from rewards.contract import check_row_by_row
 from rewards.errors import UnreachableModel
-from rewards.loading import SET_REWARDS, has_models
+from rewards.loading import SET_REWARDS, has_models, option_fault
 from rewards.overlap.base import OverlapMetric
 from rewards.overlap.meteor import Meteor
 from rewards.words import tokenizer_for
@@ -54,10 +54,8 @@ def load_reward(options: Mapping[str, Any], state: PartialState, placement: str 
             "preset=quickstart, which needs no Hub"
         ) from None
     except TypeError as error:
-        fault = re.sub(r"^\S+\(\) got an unexpected keyword argument", "it has no option", str(error))
-        raise InputError(
-            f"reward {target}: {fault}; docs/explanation/metrics.md names the options of each metric"
-        ) from None
+        page = "docs/explanation/metrics.md names the options of each metric"
+        raise InputError(f"reward {target}: {option_fault(error)}; {page}") from None
     place_reward(metric, placement, state.device)
     return metric
 

@@ -26,7 +26,6 @@ from accelerate import PartialState
 
 from rewards.contract import COLUMN, check_row_by_row
 from rl_qg.data.examples import passage_hash
-from rl_qg.data.formats import is_unicode
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.data.reading import REPORTED_IDS
 from rl_qg.runtime.bars import ProgressBar
@@ -303,7 +302,7 @@ def _line_start(row: TableRow) -> str:
 
 def _json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)  # Parquet files may hold dates
-    return text if is_unicode(text) else json.dumps(value, default=str)
+    return text.encode(errors="replace").decode()  # an unpaired surrogate is no JSON of strict readers
 
 
 def _plain(value: Any) -> Any:

@@ -158,6 +158,9 @@ class Settings(Section):
             yield f"model.task={self.model.task}: ask.granularity={self.ask.granularity} is one of model.task=sets"
         if self.model.input != "paragraph_answer" and self.task not in ("questions", "multitask"):
             yield f"model.input={self.model.input}: is for model.task=questions or multitask, not {self.task}"
+        if (last := self.ce if self.stages == "ce" else self.scst).epochs == 0:
+            name, instead = ("ce", "") if last is self.ce else ("scst", ", or give stages=ce")
+            yield f"{name}.epochs=0 leaves stages={self.stages} without an update in its last stage: raise it{instead}"
         if not self.output_dir.strip():
             yield "output_dir has no value; name a folder"
 

@@ -40,7 +40,7 @@ class AnswersSettings(Section):
 
     def conflicts(self) -> Iterator[str]:
         needed = ("extractor", "extractor"), ("min_probability", "extractor"), ("spacy_model", "spacy")
-        for name, method in (*needed, ("generator", "generator")):
+        for name, method in (*needed, ("generator", "generator"), ("language", "rules")):
             if self.method != method and (value := getattr(self, name)) != getattr(type(self), name):
                 yield f"{name}={value} has no effect with method={self.method}: add method={method}"
 

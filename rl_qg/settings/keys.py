@@ -43,13 +43,16 @@ NOT_NEGATIVE = Limits(0)
 FINITE = Limits(-inf)
 FRACTION = Limits(0, 1)
 SHARE = Limits(0, 1, above=True)
+PASSES = Limits(0, LARGEST)  # over the data
+ABOVE_NO_PASS = Limits(0, LARGEST, above=True)
 RATE = Limits(1e-12)  # of learning: smaller steps move no weight
 SEED = Limits(0, 2**32 - 1)  # what NumPy takes
 
 
 def fault_of_updates(number: int) -> str:
     """A fault for a number of updates that is neither positive nor -1."""
-    return "" if number >= 1 or number == -1 else f"{number} must be at least 1, or -1 for as many as epochs say"
+    fault = number != -1 and COUNT(number)
+    return f"{fault}, or -1 for as many as epochs say" if fault else ""
 
 
 _CHECKS: dict[Any, Check] = {}  # by field; not in its metadata, which HfArgumentParser hands on to argparse as it is

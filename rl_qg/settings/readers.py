@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_qg.settings.keys import (
+    ABOVE_NO_PASS,
     COUNT,
     FRACTION,
     NOT_NEGATIVE,
@@ -30,7 +31,7 @@ class QASettings(Section):
         "softmax sigmoid",
         "softmax: one distribution over the positions for each end of an answer; sigmoid: a decision at each position",
     )
-    epochs: float = key(2.0, "passes over the data", POSITIVE)
+    epochs: float = key(2.0, "passes over the data", ABOVE_NO_PASS)
     max_steps: int = key(-1, "updates; overrides epochs when positive", fault_of_updates)
     learning_rate: float = key(3e-5, "peak of the schedule", RATE)
     warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises", FRACTION)
@@ -70,7 +71,7 @@ class TrainAnswersSettings(Section):
     """The model that proposes answers: any checkpoint that `AutoModelForTokenClassification` loads."""
 
     model: QAModelSettings = key(QAModelSettings(), "the encoder")
-    epochs: float = key(3.0, "passes over the data", POSITIVE)
+    epochs: float = key(3.0, "passes over the data", ABOVE_NO_PASS)
     max_steps: int = key(-1, "updates; overrides epochs when positive", fault_of_updates)
     learning_rate: float = key(5e-5, "peak of the schedule", RATE)
     warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises", FRACTION)
@@ -101,7 +102,7 @@ class TrainKPQASettings(Section):
     development: float = key(
         0.1, "without data.validation: fraction of the training passages that are set aside as validation data", SHARE
     )
-    epochs: float = key(5.0, "passes over the data", POSITIVE)
+    epochs: float = key(5.0, "passes over the data", ABOVE_NO_PASS)
     max_steps: int = key(-1, "updates; overrides epochs when positive", fault_of_updates)
     learning_rate: float = key(5e-5, "peak of the schedule", RATE)
     warmup_fraction: float = key(0.0, "fraction of the training in which the learning rate rises", FRACTION)
@@ -135,7 +136,7 @@ class TrainSentencesSettings(Section):
         "validation data do",
         Limits(0, 0.9),
     )
-    epochs: float = key(30.0, "at most so many passes over the data", POSITIVE)
+    epochs: float = key(30.0, "at most so many passes over the data", ABOVE_NO_PASS)
     patience: int = key(2, "stop after so many epochs that have not lowered the held-out loss", COUNT)
     max_steps: int = key(-1, "updates; overrides epochs when positive", fault_of_updates)
     learning_rate: float = key(2e-5, "of RAdam, constant", RATE)
@@ -175,8 +176,9 @@ class ReaderTrials(Section):
             yield f"lowest_rate={self.lowest_rate} is above highest_rate={self.highest_rate}"
         for name in ("epochs", "batch_sizes"):
             values = getattr(self, name)
-            if not values or min(values) < 1:
+            if not values:
                 yield f"{name}={values}: give numbers of at least 1, such as {name}=[1,2]"
+            yield from (f"{name}={fault}" for value in values if (fault := COUNT(value)))
 
 
 @dataclass

@@ -10,6 +10,7 @@ from rl_qg.settings.keys import (
     FRACTION,
     MISSING,
     NOT_NEGATIVE,
+    PASSES,
     POSITIVE,
     RATE,
     SEED,
@@ -202,7 +203,7 @@ class TrainingSettings(Section):
 class CESettings(Section):
     """The cross-entropy stage."""
 
-    epochs: float = key(4.0, "passes over the data", NOT_NEGATIVE)
+    epochs: float = key(4.0, "passes over the data", PASSES)
     learning_rate: float = key(5e-5, "peak of the schedule", RATE)
     warmup_fraction: float = key(0.05, "fraction of the stage in which the learning rate rises", FRACTION)
     label_smoothing: float = key(0.0, "0: none", Limits(0, 0.99))
@@ -318,7 +319,7 @@ class SelfCriticalOptions(Section):
 class RewardStage(Section):
     """Length and learning rate of the stage that learns from the reward."""
 
-    epochs: float = key(2.0, "passes over the data", NOT_NEGATIVE)
+    epochs: float = key(2.0, "passes over the data", PASSES)
     learning_rate: float = key(1e-5, "peak of the schedule, which starts anew at this stage", RATE)
     warmup_fraction: float = key(0.05, "fraction of the stage in which the learning rate rises", FRACTION)
 

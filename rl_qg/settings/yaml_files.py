@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import parse_yaml
+from rl_qg.runtime.files import parse_yaml, regular
 
 _PACKAGE = Path(__file__).parents[1]
 _PACKAGED = _PACKAGE / "configs"  # in an installed wheel
@@ -124,7 +124,7 @@ PLAIN_TERMS |= {"AnyNode": "a single value", "is not Optional": "may not be null
 def read_content(path: Path, kind: str, *, keys: str, page: str, allow_imports: bool) -> dict[str, Any]:
     """The keys of a file of this `kind`, such as "study"; messages name some `keys` and the `page` about them."""
     try:
-        content = _read_yaml(path.read_text(encoding="utf-8"), str(path))
+        content = _read_yaml(regular(path).read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); give a {kind} file") from None
     except UnicodeDecodeError as error:

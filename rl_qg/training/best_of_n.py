@@ -94,8 +94,6 @@ def check_best_of_n(settings: Settings) -> None:
         raise InputError(
             f"algorithm={ALGORITHM}: samples by temperature and top_p alone; leave {named} at its default"
         )
-    if not settings.scst.epochs:
-        raise InputError(f"scst.epochs=0: algorithm={ALGORITHM} would learn from no pick; give more, or stages=ce")
     if settings.training.stop_after is not None and settings.stages != "ce":
         raise InputError(
             f"training.stop_after={settings.training.stop_after:g}: algorithm={ALGORITHM} trains its stages one after "

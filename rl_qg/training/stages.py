@@ -178,6 +178,7 @@ def use_best_model(trainer: SelfCriticalTrainer, final: Path, *, after: int, fir
 
 
 def check_training(settings: Settings) -> None:
+    settings.check()
     config.check_tracker(settings.training.report_to)
     _arguments(settings)
     check_lora(settings.peft)  # after the arguments, which activate DeepSpeed in the library

@@ -12,6 +12,7 @@ An update is read from top to bottom: `compute_loss`, `self_critical_loss`, then
 accumulation, processes, checkpoints and resume are those of the library.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -161,10 +162,17 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
 
     def row_schedule(self) -> RowSchedule:
         """The rows of every update. Without a schedule the library reads the examples in its own order."""
-        args, rows = self.args, self.gold_examples + len(self.unlabelled)
+        args, share = self.args, self.unlabelled_share
         size = self._train_batch_size * args.gradient_accumulation_steps * self.accelerator.num_processes
-        if size > rows:
-            raise InputError(f"training.batch_size: an update takes {size} examples, and there are {rows}; lower it")
+        pools = {  # what an update takes of each at most, and what there is: no example twice
+            "examples with a question": (size - (0 if args.ce_epochs else int(size * share)), self.gold_examples),
+            "passages without questions": (math.ceil(size * share) if args.scst_epochs else 0, len(self.unlabelled)),
+        }
+        for what, (taken, there) in pools.items():
+            if taken > there:
+                raise InputError(
+                    f"training.batch_size: an update takes {taken} {what}, and there are {there}; lower it"
+                )
         return RowSchedule(
             gold=self.gold_examples,
             unlabelled=len(self.unlabelled),
@@ -210,6 +218,10 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
     ) -> torch.optim.lr_scheduler.LRScheduler:
         if self.lr_scheduler is None:  # type: ignore[has-type]
             args, boundary = self.args, self.boundary_of(num_training_steps)
+            updates = {"ce": (args.ce_epochs, boundary), "scst": (args.scst_epochs, num_training_steps - boundary)}
+            for stage, (epochs, own) in updates.items():
+                if epochs and not own:
+                    raise InputError(f"{stage}.epochs={epochs:g}: is none of {num_training_steps} updates; give more")
             self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
                 optimizer or self.optimizer,
                 lambda step: objectives.learning_rate_factor(

@@ -108,6 +108,8 @@ def test_the_argument_parser_of_transformers_reads_the_trainers_options(tmp_path
         ("qa", {"learning_rate": 1e-300}, "qa.learning_rate=1e-300 must be at least 1e-12"),
         ("ce", {"label_smoothing": 1.0}, "ce.label_smoothing=1.0 is not in [0, 0.99]"),
         ("scst", {"reward_scale": -1.0}, "scst.reward_scale=-1.0 must be above 0"),
+        ("ce", {"epochs": 1e300}, "ce.epochs=1e+300 is not in [0, 2147483647]"),
+        ("scst", {"epochs": 0.0}, "scst.epochs=0 leaves stages=both without an update in its last stage: raise it, or"),
         ("ce", {"epochs": math.nan}, "ce.epochs=nan is not a finite number"),
         ("training", {"save_steps": -1}, "training.save_steps=-1 must be at least 1"),
         ("model", {"max_source_length": 1}, "model.max_source_length=1 must be at least 16"),
@@ -123,6 +125,22 @@ def test_a_value_out_of_range_is_named_with_its_section(section: str, values: di
         settings.check()
     assert str(error.value).startswith(f"settings: {message}")
     assert ";" not in str(error.value)
+
+
+def test_cross_entropy_alone_has_updates() -> None:
+    with pytest.raises(InputError, match=r"^settings: ce\.epochs=0 leaves stages=ce without an update .*: raise it$"):
+        Settings(stages="ce", ce=replace(Settings().ce, epochs=0)).check()
+
+
+def test_no_count_is_above_what_a_run_could_reach() -> None:
+    """Numbers of passes and of updates, whose product is the length of a training."""
+    sections = [value for value in vars(Settings()).values() if isinstance(value, Section)]
+    for section in (*sections, Settings().qa_evaluate.trials):
+        for name in ("epochs", "max_steps", "batch_sizes") if hasattr(section, "epochs") else ():
+            if hasattr(section, name):
+                huge = 10**300 if name == "max_steps" else 1e300
+                changed = replace(section, **{name: [10**300] if isinstance(getattr(section, name), list) else huge})
+                assert any(fault.startswith(f"{name}=") for fault in changed.faults()), (section, name)
 
 
 # Any value is valid, or the section checks it together with another key.

@@ -115,6 +115,40 @@ def test_a_run_in_which_no_gradient_is_finite_ends_with_an_error(tmp_path: Path)
         subject.train()
 
 
+class Spoil(TrainerCallback):
+    """Makes one weight NaN when training has ended, or the loss of one evaluation."""
+
+    def __init__(self, step: int | None = None) -> None:
+        self.step = step
+
+    def on_train_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self.step is None:
+            next(kwargs["model"].parameters()).data[0] = torch.nan
+
+    def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if state.global_step == self.step:
+            state.log_history[-1]["eval_loss"] = float("nan")
+
+
+def test_weights_that_are_not_finite_are_no_model(tmp_path: Path) -> None:
+    subject = trainer(tmp_path, scst_epochs=0, eval_dataset=None)
+    subject.add_callback(Spoil())
+    with pytest.raises(NothingLearned, match="weights of the model are not finite after 2 updates; no model is saved"):
+        subject.train()
+
+
+@pytest.mark.parametrize(("step", "best", "refused"), [(1, False, False), (4, False, True), (4, True, False)])
+def test_a_model_without_a_finite_validation_loss_is_none(
+    tmp_path: Path, step: int, best: bool, refused: bool
+) -> None:
+    """The last loss counts, or that of the best model."""
+    subject = trainer(tmp_path, ce_epochs=2, scst_epochs=0, eval_strategy="steps", eval_steps=1)
+    subject.args.load_best_model_at_end = best
+    subject.add_callback(Spoil(step))
+    with pytest.raises(NothingLearned, match=r"loss is not finite after 4 updates") if refused else nullcontext():
+        subject.train()
+
+
 @pytest.mark.parametrize(("backoff", "skipped"), [(0.5, 8), (1e-30, 1)])
 def test_updates_that_a_gradient_scaler_skips_count_too(tmp_path: Path, backoff: float, skipped: int) -> None:
     """The scaler of fp16, on a CPU, from a scale at which every gradient is infinite."""

@@ -1,6 +1,7 @@
 """Passages without questions: which rows each update takes, and what they add to the loss."""
 
 import math
+import re
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -110,10 +111,34 @@ def test_the_share(share: float | None, gold: int, unlabelled: int, expected: Fr
     assert exact_share(share, gold, unlabelled) == expected
 
 
+@pytest.mark.parametrize("share", [None, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("ce_epochs", [0, 1])
+def test_an_update_has_no_row_twice_or_is_refused(tmp_path: Path, share: float | None, ce_epochs: int) -> None:
+    """An epoch is one pass: a batch above a pool would read it several times in one update."""
+    options = {"train_dataset": data(8), "unlabelled": without_questions(7), "unlabelled_share": share}
+    sizes = set()
+    for size in range(1, 20):
+        subject = {"per_device_train_batch_size": size, "ce_epochs": ce_epochs, "scst_epochs": 3, **options}
+        try:
+            rows = [*trainer(tmp_path, **subject).row_schedule()]
+        except InputError as error:
+            taken, there = map(int, re.findall(r"takes (\d+) .* there are (\d+)", str(error))[0])
+            assert taken > there and there in (7, 8)
+        else:
+            assert rows and all(set(update) <= {*range(15)} for update in rows)
+            sizes.add(size)
+            if ce_epochs:
+                assert all(len({*update}) == size for update in rows[: 8 // size])
+    bound = 8 if ce_epochs else 15  # the pools are 8 and 7
+    shares = (8 / (1 - share), 7 / share) if share else (15, 15)
+    assert max(sizes) == min(bound, *map(int, shares)) and sizes == {*range(1, max(sizes) + 1)}
+
+
 def test_an_update_of_more_rows_than_there_are_is_refused(tmp_path: Path) -> None:
-    options = {"train_dataset": data(8), "unlabelled": without_questions(7)}
+    options = {"train_dataset": data(8), "unlabelled": without_questions(7), "ce_epochs": 0}
     assert trainer(tmp_path, per_device_train_batch_size=15, **options).row_schedule().update_size == 15
-    with pytest.raises(InputError, match=r"batch_size: an update takes 16 examples, and there are 15; lower it"):
+    fault = r"batch_size: an update takes 9 examples with a question, and there are 8; lower it"
+    with pytest.raises(InputError, match=fault):
         trainer(tmp_path, per_device_train_batch_size=16, **options)
 
 

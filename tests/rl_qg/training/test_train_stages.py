@@ -86,8 +86,8 @@ def test_adapters_multiply_both_rates(tmp_path: Path, start: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"baseline": "best"}, r"settings: baseline=best is not one of greedy"),
-        ({"top_p": 0.0, "patience": 0}, r"patience=0 must be at least 1; top_p=0.0 is not in"),
+        ({"baseline": "best"}, r"settings: scst.baseline=best is not one of greedy"),
+        ({"top_p": 0.0, "patience": 0}, r"scst.patience=0 must be at least 1; scst.top_p=0.0 is not in"),
         ({"stop_on": "bleu5"}, r"scst.stop_on: bleu5 is not a measure .* bleu4"),
         ({"stop_on": "held_out"}, r"scst.stop_on=held_out: .*held_out=bartscore"),
     ],

@@ -170,6 +170,21 @@ def test_a_self_critical_stage_without_a_reward_is_refused(tmp_path: Path) -> No
         trainer(tmp_path, ce_epochs=0, scst_epochs=0)
 
 
+@pytest.mark.parametrize(
+    ("epochs", "fault"),
+    [
+        ({"ce_epochs": 1, "scst_epochs": 1e-9}, r"scst\.epochs=1e-09: is none of 3 updates"),
+        ({"ce_epochs": 1e-9, "scst_epochs": 1}, r"ce\.epochs=1e-09: is none of 3 updates"),
+        ({"ce_epochs": 2e9, "scst_epochs": 2e9}, r"8,000,000,000 updates are planned, of at most 2,147,483,647"),
+    ],
+)
+def test_a_stage_without_updates_and_one_without_end_are_refused(
+    tmp_path: Path, epochs: dict[str, float], fault: str
+) -> None:
+    with pytest.raises(InputError, match=fault):
+        trainer(tmp_path, **epochs).train()
+
+
 def test_a_reward_of_the_wrong_length_is_refused(tmp_path: Path) -> None:
     class Short(WordReward):
         def score(self, questions, contexts, *, answers=None, references=None) -> Any:
