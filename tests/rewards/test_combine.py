@@ -283,7 +283,7 @@ def test_bounds_where_little_is_known():
         ({"a": {"metric": 3}}, "part 'a': reward builtins.int: has no method score"),
         ({"a": {"metric": "fractions.Fraction"}}, "part 'a': reward fractions.Fraction: has no method score"),
         ({"a": {}}, "part 'a': unknown metric 'a'; known are qrelscore"),
-        ({"a": table(colum=1)}, "part 'a': .*unexpected keyword argument 'colum'"),
+        ({"a": table(colum=1)}, "part 'a': it has no option 'colum'"),
         ({"a": {"metric": Table(), "column": 1}}, "part 'a': column cannot be set on a metric that is built"),
         ({"a": {"metric": "qascore", "variant": "new"}}, "part 'a': qascore: variant 'new' does not exist"),
         ({"a": table(weight="much")}, "part 'a': weight is 'much'; give a finite number"),

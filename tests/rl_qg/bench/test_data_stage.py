@@ -199,6 +199,10 @@ def test_files_of_somebody_else_and_the_input_are_not_written_over(tmp_path: Pat
             write_bench_data(BenchSettings(data=data, **changed), tmp_path / "new")
     write_bench_data(BenchSettings(data=data), tmp_path / "new")  # its own files are written anew
     assert (tmp_path / "new" / "test.json").read_bytes() == first
+    squad(tmp_path / "train.json", *[1] * 21, prefix="changed")
+    with pytest.raises(InputError, match=r"train\.json: has changed since the splits in .*new were made"):
+        write_bench_data(BenchSettings(data=data), tmp_path / "new")
+    assert (tmp_path / "new" / "test.json").read_bytes() == first
     (tmp_path / "new" / "statistics.json").write_text('{"bench_data": false}')  # of a call that was killed
     write_bench_data(BenchSettings(data=data, test_share=0.0), tmp_path / "new")
     assert not (tmp_path / "new" / "test.json").exists() and (tmp_path / "new" / "validation.json").exists()

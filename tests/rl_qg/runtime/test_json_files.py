@@ -1,9 +1,12 @@
 """JSON files are written as a whole, and JSON lines are cut back to whole records."""
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rl_qg.data.formats import text_lines
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import (
     append_json_line,
@@ -131,3 +134,33 @@ def test_a_line_without_a_step_is_named(tmp_path: Path, line: str) -> None:
     (path := tmp_path / "metrics.jsonl").write_text(f'{{"step": 1}}\n{line}\n')
     with pytest.raises(InputError, match=r"metrics\.jsonl: line 2: is no object with a step; delete the line"):
         cut_json_lines(path, 2)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        read_json,
+        read_yaml,
+        lambda path: [*read_json_lines(path)],
+        lambda path: [*text_lines(path)],
+        lambda path: read_content(path, "study", keys="x", page="y", allow_imports=False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_pipe_is_refused_before_it_is_read(tmp_path: Path, read: Any, kind: str) -> None:
+    path = Path("/dev/zero")
+    if kind == "pipe":
+        os.mkfifo(path := tmp_path / "pipe")
+        writer = os.open(path, os.O_RDWR)  # so that opening it would not wait, and reading would
+        os.write(writer, b"{}\n")
+    with pytest.raises(InputError, match="pipe or device"):
+        read(path)
+
+
+def test_lines_that_end_in_cr_alone_are_refused(tmp_path: Path) -> None:
+    for name, text in {"a.tsv": "a\tb\r1\t2\r", "a.jsonl": '{"a": 1}\r{"a": 2}', "a.txt": "one\rtwo\r"}.items():
+        (path := tmp_path / name).write_bytes(text.encode())
+        with pytest.raises(InputError, match=rf"{name}: its lines end in CR alone; save it with LF"):
+            [*text_lines(path)]
+        path.write_bytes(text.replace("\r", "\r\n").encode())
+        assert len([*text_lines(path)]) == 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.run_folder import check_run_folder, claim_run_folder
+from rl_qg.runtime.run_folder import OF_COMMANDS, check_run_folder, claim_run_folder
 from rl_qg.settings import Settings
 
 
@@ -101,3 +101,12 @@ def test_options_of_rewards_that_are_gone_or_new(tmp_path: Path, earlier: Any, n
             check_run_folder(tmp_path, now)
     else:
         assert check_run_folder(tmp_path, now)
+
+
+@pytest.mark.parametrize("first", OF_COMMANDS)
+@pytest.mark.parametrize("second", OF_COMMANDS)
+def test_a_folder_of_another_command_is_said_to_be_one(tmp_path: Path, first: str, second: str) -> None:
+    claim_run_folder(tmp_path, {"data": {}, first: {"a": 1}})
+    (tmp_path / "result").touch()
+    with pytest.raises(InputError, match="other settings" if first == second else "what another command has made"):
+        check_run_folder(tmp_path, {"data": {}, second: {"a": 2}})
