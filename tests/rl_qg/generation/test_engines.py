@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from rl_qg.generation import generator as generator_module
+from rl_qg.generation.decoding import within_positions
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.prompts import Prompt
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 from rl_qg.settings import GenerateSettings
 from tests.rl_qg.generation.test_generation_stage import BEAMS, SAMPLES, WORDS, data, run
-from tests.tiny_models import tiny_bart, tiny_t5, word_tokenizer
+from tests.tiny_models import tiny_bart, tiny_pair, tiny_t5, word_tokenizer
 
 
 @pytest.fixture(scope="module", params=[tiny_bart, tiny_t5])
@@ -70,6 +71,15 @@ def test_texts_end_where_the_decoder_has_no_more_positions(
     assert {candidate.tokens for group in found for candidate in group} == {positions}
     prompt = Prompt(max_source_length=16, max_target_length=positions + 9)
     assert prompt.fitting(model).max_target_length == positions
+
+
+@pytest.mark.parametrize(("reads", "writes"), [(64, 20), (20, 64)])
+def test_each_half_of_a_pair_has_its_own_limit(reads: int, writes: int) -> None:
+    pair = tiny_pair(30)
+    pair.config.encoder.max_position_embeddings, pair.config.decoder.max_position_embeddings = reads, writes
+    fitted = Prompt(max_source_length=99, max_target_length=99).fitting(pair)
+    assert (fitted.max_source_length, fitted.max_target_length) == (reads, writes)
+    assert within_positions(pair, 99) == writes
 
 
 def test_the_note_names_only_an_engine_that_is_not_the_default(model: str, tmp_path: Path) -> None:
