@@ -23,12 +23,12 @@ import torch
 
 from rl_qg.asking.documents import TextPassage, cut_text, with_full_stops
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
-from rl_qg.asking.selection import NO_REWARD, ProposedPair, select, select_for_answers, spread, usable
+from rl_qg.asking.selection import NO_REWARD, ProposedPair, select, select_for_answers, spread, support, usable
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.formats import is_unicode
 from rl_qg.data.layouts import first_place
 from rl_qg.generation.answer_rules import SCORES, SEVERAL, rule_spans
-from rl_qg.generation.end_to_end import generate_pairs
+from rl_qg.generation.end_to_end import GeneratedPair, generate_pairs
 from rl_qg.generation.generate import Reranker
 from rl_qg.generation.generator import LENGTH_STEP, Candidate, CandidateGenerator
 from rl_qg.generation.prompts import HIGHLIGHT
@@ -254,7 +254,8 @@ class Draft:
         for span, row in self._rows:
             group = next(candidates)
             self.dropped[CUT] += not group
-            found = [ProposedPair(one.question, span, one.logprob, one.tokens) for one in group]
+            place = row.example.answers[0].start
+            found = [self._pair(one, span, row.example.context, place) for one in group]
             distinct = list({pair.question: pair for pair in reversed(found)}.values())[::-1]
             self.pairs += distinct if given else usable(distinct, row.example.context, self.dropped)
 
@@ -268,8 +269,13 @@ class Draft:
             self.dropped.update(written.dropped)
             spans = [AnswerSpan(one.answer, passage.start + one.answer_start, "generated") for one in written]
             parts = zip(written, spans, strict=True)
-            found = [ProposedPair(one.question, span, one.logprob, one.tokens) for one, span in parts]
+            found = [self._pair(one, span, passage.text, one.answer_start) for one, span in parts]
             self.pairs += usable(found, passage.text, self.dropped)
+
+    def _pair(self, one: Candidate | GeneratedPair, span: AnswerSpan, context: str, place: int) -> ProposedPair:
+        """A pair about the answer at this place of its context."""
+        supported = support(one.question, context, place) if self.request.language == "en" else None
+        return ProposedPair(one.question, span, one.logprob, one.tokens, support=supported)
 
     def read_back(self, reader: AnswerReader | None) -> None:
         if reader is None or not self.pairs:

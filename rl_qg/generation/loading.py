@@ -219,13 +219,13 @@ def token_ids(config: Any) -> dict[str, Any]:
 
 def _check_token_ids(path: str, model: PreTrainedModel) -> None:
     """Raise `InputError` where a special token is none of the vocabulary. Causal models may name others: their prompts
-    and ends have the tokens of the tokenizer.
+    and ends have the tokens of the tokenizer. The token of a prefix model that marks answers may be added later.
     """
     rows = (model.get_output_embeddings() or model.get_input_embeddings()).weight.shape[0]
     for config in (model.config, model.generation_config):
         for name, value in token_ids(config).items():
             for number in value if isinstance(value, list) else [value]:
-                if not 0 <= number < rows:
+                if not 0 <= number < rows and name != "highlight_token_id":
                     raise InputError(
                         f"model.path={path}: its configuration has {name}={number}, and its vocabulary {rows} tokens; "
                         "correct config.json and generation_config.json"

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from rl_qg.runtime.files import packaged_yaml
+from rl_qg.text.words import normalised_words
 
 _WORDS: dict[str, str] = packaged_yaml(__file__, "english.yaml")
 
@@ -23,7 +24,7 @@ NOT_AFTER_NAMES = DETERMINERS | PRONOUNS | {":"}  # at the start of a sentence: 
 # Within names, of several languages, and those of them that may stand alone between capitals.
 PARTICLES, JOINING = _words("particles"), _words("joining")
 MONTHS, WEEKDAYS, NUMBERS, UNITS = _words("months"), _words("weekdays"), _words("numbers"), _words("units")
-ASKING = _words("asking")
+ASKING, ASKED_FOR = _words("asking"), _words("asked_for")
 ENGLISH = 0.2  # from this fraction of closed-class words on, a passage counts as English
 
 
@@ -31,6 +32,11 @@ def is_english(words: Iterable[str]) -> bool:
     """Whether the words of a text are English; numbers and signs do not count."""
     texts = [word.casefold() for word in words if word[:1].isalpha()]
     return bool(texts) and sum(text in CLOSED for text in texts) / len(texts) >= ENGLISH
+
+
+def topic_words(question: str) -> list[str]:
+    """The words of an English question that say what it is about: neither grammar nor what is asked for."""
+    return [word for word in normalised_words(question) if word not in CLOSED | ASKING | ASKED_FOR]
 
 
 # Forms of verbs by spelling rules and a list of irregular verbs. Rules rather than a dictionary that some machines

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from transformers import (
 from rl_qg import AnswerSpan, QAPairs, QuestionGenerator
 from rl_qg.asking.models import QUESTIONS, default_generator, generator_path, reader_path, ways_of
 from rl_qg.asking.pairs import AskRequest
+from rl_qg.asking.selection import support
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.generation.generator import Candidate, CandidateGenerator
@@ -142,6 +143,32 @@ def test_long_texts_are_read_in_passages_and_offsets_are_in_the_whole_text(bart:
     assert bart.ask(text, [across]).dropped.get("answer not in the text", 0) == 0
 
 
+def score_by_hand(scores: Mapping[str, float]) -> float:
+    """Probability, times the reader's F1, times the fourth root of the support, which counts as 0.1 at least."""
+    return float(scores["probability"] * scores.get("round_trip", 1.0) * max(0.1, scores["support"]) ** 0.25)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "share"),
+    [
+        ("When did the boiler break?", "May", 1.0),  # boiler, break: both in the sentence
+        ("When did the boilers break down in Leeds?", "May", 2 / 3),  # boil…, brea…, but Leeds is in the next one
+        ("Who repaired the roof?", "May", 0.0),
+        ("How many people were there?", "May", 0.0),  # about nothing
+        ("In what year did it open?", "1901", 1.0),
+    ],
+)
+def test_support_is_the_share_of_topic_words_in_the_sentence(question: str, answer: str, share: float) -> None:
+    text = "The boiler broke in May, when breaks are long. Leeds has a mill that opened in 1901."
+    assert support(question, text, text.index(answer)) == pytest.approx(share)
+
+
+def test_only_english_questions_have_support(bart: QuestionGenerator) -> None:
+    [english], [german] = (bart.ask(TEXT, ["London"], language=code) for code in ("en", "de"))
+    assert 0 <= english.scores["support"] <= 1 and "support" not in german.scores
+    assert german.score == german.scores["probability"]
+
+
 def test_answers_and_scores(bart: QuestionGenerator) -> None:
     spans = bart.answers(TEXT, number=4)
     assert len(spans) == 4 and {"1833", "1871"} <= {span.text for span in spans}
@@ -155,7 +182,8 @@ def test_answers_and_scores(bart: QuestionGenerator) -> None:
         labels = torch.tensor(generator.encoder.targets([row]))
         loss = generator.model(**generator.batch([row]), labels=labels).loss.item()
         assert one["logprob"] == pytest.approx(-loss * labels.numel(), rel=1e-5)
-        assert one["score"] == one["probability"] == pytest.approx(math.exp(-loss), abs=1e-5)
+        assert one["probability"] == pytest.approx(math.exp(-loss), abs=1e-5)
+        assert one["score"] == pytest.approx(score_by_hand(one), abs=1e-6)
     assert bart.score(["Who?", "", "Who?"], [TEXT, TEXT, ""], ["Paris", "Ada", "Ada"]) == [{}, {}, {}]
     with pytest.raises(InputError, match="1 questions, 2 contexts and 1 answers"):
         bart.score(["Who?"], [TEXT, TEXT], ["Ada"])
@@ -183,7 +211,7 @@ def test_a_reader_decides_which_pairs_stay(monkeypatch: pytest.MonkeyPatch) -> N
     assert min(values) >= 0.5 and set(values) > {1.0}  # some pairs stay, and of one the answer is given back in part
     for value, (_, pair) in zip(values, kept, strict=True):
         assert pair.scores["round_trip"] == pytest.approx(value, abs=1e-6)
-        assert pair.score == pytest.approx(pair.scores["probability"] * value, abs=1e-6)
+        assert pair.score == pytest.approx(score_by_hand(pair.scores), abs=1e-5)
     asked = []
     monkeypatch.setattr(generator, "_reader", lambda questions, _: asked.extend(questions) or [""] * len(questions))
     [nothing] = generator.ask(texts[:1], number=2)
@@ -215,9 +243,9 @@ def test_a_reward_chooses_the_questions_and_orders_the_pairs(bart: QuestionGener
     lengths = [pair.scores["length"] for pair in pairs]
     assert lengths == sorted(lengths) == [len(pair.question) for pair in pairs] and len(lengths) == 4
     assert sum(lengths) < sum(len(pair.question) for pair in plain)
-    assert all(pair.score == pair.scores["probability"] for pair in pairs)
+    assert all(pair.score == pytest.approx(score_by_hand(pair.scores), abs=1e-5) for pair in pairs)
     [scores] = subject.score(["Who met him?"], [TEXT], ["Ada Lovelace"])
-    assert scores["length"] == 12 and scores["score"] == scores["probability"]
+    assert scores["length"] == 12 and scores["score"] == pytest.approx(score_by_hand(scores), abs=1e-5)
     first = pairs[0].question
     failing = QuestionGenerator(bart._generator, reward=Shortness(first)).ask(TEXTS[0], number=None)
     assert failing.dropped["ranked last without a reward"] >= 1
