@@ -255,8 +255,8 @@ class AskingService:
         given = self._model.name if self._model else ""
         if any(map(str.isalnum, given)):
             return text.replace(given, self.name)
-        alone = rf"(?<![^\s=]){re.escape(given)}(?![^\s:])"  # such as `.`, which ends sentences too
-        return re.sub(alone, lambda _: self.name, text) if given else text
+        words = re.split(r"([\s=:])", text)  # a name such as `.` stands alone: it ends sentences too
+        return "".join(self.name if given and word == given else word for word in words)
 
     @property
     def warning(self) -> str:

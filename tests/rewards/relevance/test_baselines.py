@@ -272,7 +272,7 @@ def test_the_released_baselines_belong_to_the_released_formula(folders):
     ("given", "message"),
     [
         ("missing.json", r"baselines=missing\.json: cannot be read .*No such file"),
-        (3, "baselines=3: cannot be read"),
+        (3, "baselines 3 is no path of a file"),
         ({"lmr": 0.2}, "baselines have no part 'lmr'; they have lrm and grg"),
         ({"lrm": 1.0}, "lrm=1.0 is neither a number below 1 nor a pair"),
         ({"grg": [0.5, 0.5]}, r"grg=\[0.5, 0.5\] is neither"),

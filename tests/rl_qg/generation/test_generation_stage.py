@@ -11,6 +11,7 @@ from weakref import WeakSet
 
 import pytest
 import torch
+from transformers.utils.logging import disable_progress_bar, enable_progress_bar
 from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
@@ -301,11 +302,13 @@ def test_lines_about_other_examples_are_not_deleted(model: str, tmp_path: Path) 
 def test_a_full_disk_is_one_line_and_the_same_command_continues(model: str, tmp_path: Path) -> None:
     output, whole = tmp_path / "q.jsonl", tmp_path / "whole.jsonl"
     run(model, whole)
+    disable_progress_bar()  # standard error may be a file, which has no more room either
     with (
         room_for(whole.stat().st_size * 2 // 3),
         pytest.raises(InputError, match=r"q\.jsonl: cannot be written further .* make room, and the same command"),
     ):
         run(model, output)
+    enable_progress_bar()
     batch = 2 * BEAMS.num_beams
     assert output.read_bytes() == b"".join(whole.read_bytes().splitlines(keepends=True)[: 2 * batch])
     assert sorted(path.name for path in tmp_path.iterdir() if "whole" not in path.name) == [

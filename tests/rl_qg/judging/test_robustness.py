@@ -176,7 +176,7 @@ def test_a_supplied_paraphrase_equal_to_the_question_does_not_count(tmp_path: Pa
     ("rows", "options", "message"),
     [
         ([{"question": "q"}], {}, r"in\.jsonl: line 1: field 'context' is missing"),
-        ([{"question": "Name it.", "context": "c"}], {}, "not one paraphrase"),
+        ([{"question": "Name it.", "context": "c"}], {}, "there is no paraphrase, or none"),
         (None, {"kinds": ["typo"]}, r"choose of entity, pronoun, negation, not \['typo'\]"),
         (None, {"kinds": []}, "choose of entity"),
         (None, {"max_questions": 0}, "settings: max_questions=0 must be at least 1"),

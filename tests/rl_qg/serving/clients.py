@@ -44,11 +44,11 @@ def run(function: Callable[[], Coroutine[Any, Any, None]], seconds: float = 60) 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for what will be true."""
-    for _ in range(3000):
+    for _ in range(12_000):
         if condition():
             return
         await asyncio.sleep(0.01)
-    raise AssertionError("waited 30 seconds in vain")
+    raise AssertionError("waited two minutes in vain")
 
 
 def events(text: str) -> list[tuple[str, dict[str, Any]]]:
