@@ -11,8 +11,8 @@ from weakref import WeakSet
 
 import pytest
 import torch
-from transformers.utils.logging import disable_progress_bar, enable_progress_bar
 from accelerate import PartialState
+from transformers.utils.logging import disable_progress_bar, enable_progress_bar
 
 from rl_qg.data.examples import QAExample
 from rl_qg.generation import generate as module
