@@ -33,8 +33,8 @@ from rl_qg.runtime.files import read_json, write_json, writing
 from rl_qg.runtime.processes import processes
 from rl_qg.scoring.kept_scores import FILE, ScoreDraws, paired_difference, write_draws
 from rl_qg.settings import QAEvaluateSettings, Settings
-from rl_qg.stats.correlation import COEFFICIENTS, SYSTEMS, coefficient_p, row_correlations, why_undefined
-from rl_qg.stats.intervals import CORRELATION, PERCENT, Floats, PassageDraws, estimate, few_passages
+from rl_qg.stats.correlation import COEFFICIENTS, SYMBOLS, SYSTEMS, correlated_systems
+from rl_qg.stats.intervals import PERCENT, Floats, PassageDraws, estimate, few_passages
 
 log = logging.getLogger(__name__)
 EM, F1 = "qa_em", "qa_f1"
@@ -165,16 +165,10 @@ def correlations_with_metrics(
 def _correlations(of_systems: Mapping[str, float], both: Sequence[ScoreDraws]) -> Iterator[dict[str, Any]]:
     y = np.stack([one.values for one in both], axis=1)
     x = np.broadcast_to([of_systems[one.predictions] for one in both], y.shape)
-    why = f"{len(both)} systems; a correlation needs {SYSTEMS}"
-    found = {coefficient: np.full(len(y), np.nan) for coefficient in COEFFICIENTS}
-    if len(both) >= SYSTEMS:
-        found, why = dict(row_correlations(x, y)), why_undefined(x[0], y[0])
-    for coefficient, of_draws in found.items():
-        units, degrees = both[0].sample(*both[1:])
-        options: dict[str, Any] = {"degrees": degrees, "why": why, "bounds": CORRELATION}
-        statistic = estimate(of_draws, len(both), passages=units, **options).to_dict()
-        p = coefficient_p(coefficient, float(of_draws[0]), x[0], y[0])
-        yield {"coefficient": coefficient, **statistic, **({} if p is None else {"p": p})}
+    units, degrees = both[0].sample(*both[1:])
+    correlated = correlated_systems(x, y, units, f"{len(both)} systems; a correlation needs {SYSTEMS}", degrees)
+    for coefficient in COEFFICIENTS:
+        yield {"coefficient": coefficient, **correlated.cells(coefficient)}
 
 
 def few_systems(count: int) -> str:
@@ -209,10 +203,8 @@ def qa_page(record: Mapping[str, Any]) -> Page:
 
 
 def _correlation_lines(rows: Rows) -> list[dict[str, str]]:
-    symbols = {"pearson": "r", "spearman": "ρ", "kendall": "τ-b"}
-
     def cells(row: Mapping[str, Any]) -> dict[str, str]:
-        symbol = symbols[row["coefficient"]]
+        symbol = SYMBOLS[row["coefficient"]]
         texts = {symbol: estimate_text(row, 2), f"p of {symbol}": p_text(row.get("p"))}
         return {"with": WORDS[row["with"]], **texts, "systems": str(row["n"])}
 

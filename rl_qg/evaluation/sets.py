@@ -30,7 +30,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json, writing
 from rl_qg.scoring.kept_scores import MetricRow, kept_scores, texts_hash
 from rl_qg.scoring.reward_scorer import Reward
-from rl_qg.stats.intervals import CORRELATION, SHARE, Bounds, Floats, PassageDraws, estimate
+from rl_qg.stats.intervals import CORRELATION, SHARE, Bounds, Floats, PassageDraws, estimate, quotient
 from rl_qg.text.question_types import NINE_TYPES, nine_type
 from rl_qg.text.spans import sentence_spans
 
@@ -148,7 +148,7 @@ def measure_rows(
             **{(TYPES, kind): types[:, column] for column, kind in enumerate(NINE_TYPES)},
             (TYPES, "distance"): np.abs(types - human_types).sum(axis=1) / 2,
             (SENTENCES, "coverage"): draws.means(np.array([coverage(*one) for one in texts])),
-            (REPEATED, "share"): _ratio(sums[:, 0], sums[:, 1]),
+            (REPEATED, "share"): quotient(sums[:, 0], sums[:, 1]),
         }
         rows += [
             _row(name, metric, part, of_draws, draws, BOUNDS.get(part, SHARE))
@@ -173,12 +173,7 @@ def _type_shares(sets: Questions, draws: PassageDraws) -> Floats:
     """Of each of the nine types in each draw, (1 + resamples, 9)."""
     kinds = [Counter(map(nine_type, group)) for group in sets]
     sums = draws.sums_of_passages(np.array([[counts[kind] for kind in NINE_TYPES] for counts in kinds], float))
-    return _ratio(sums, sums.sum(axis=1, keepdims=True))
-
-
-def _ratio(part: Floats, whole: Floats) -> Floats:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(whole != 0, part / whole, np.nan)
+    return quotient(sums, sums.sum(axis=1, keepdims=True))
 
 
 def _correlation(first: Floats, second: Floats, draws: PassageDraws) -> Floats:
@@ -186,7 +181,7 @@ def _correlation(first: Floats, second: Floats, draws: PassageDraws) -> Floats:
     columns = np.column_stack([first, second, first**2, second**2, first * second])
     x, y, xx, yy, xy = (draws.sums_of_passages(columns) / draws.passages).T
     spread = np.maximum(xx - x**2, 0) * np.maximum(yy - y**2, 0)
-    return _ratio(xy - x * y, np.sqrt(np.where(spread > 1e-12, spread, 0.0)))
+    return quotient(xy - x * y, np.sqrt(np.where(spread > 1e-12, spread, 0.0)))
 
 
 def halves(references: Questions, contexts: Sequence[str], seed: int) -> list[tuple[int, list[str], list[str]]]:
@@ -225,7 +220,7 @@ def gap_rows(metric: str, scores: Mapping[str, Floats], ends: tuple[str, str], d
     whole = np.where(high > low, high - low, 0.0)
     for name, values in means.items():
         if name not in ends:
-            yield _row(name, metric, GAP, _ratio(values - low, whole), draws)
+            yield _row(name, metric, GAP, quotient(values - low, whole), draws)
 
 
 QuestionLists = list[list[str]]

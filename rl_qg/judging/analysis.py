@@ -25,19 +25,21 @@ from rl_qg.stats.agreement import agreement_of
 from rl_qg.stats.correlation import (
     COEFFICIENTS,
     SYSTEMS,
+    Correlated,
     Pair,
     auc_draws,
     between,
     coefficient_p,
+    correlated_systems,
     correlations,
     is_constant,
     not_worse_than_the_best,
     pair_rows,
-    row_correlations,
+    shared_systems,
     why_undefined,
     win_loss,
 )
-from rl_qg.stats.intervals import CORRELATION, SHARE, Floats, PassageDraws, estimate
+from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, estimate, quotient
 from rl_qg.text.question_types import OTHER, TYPES, question_type
 from rl_qg.text.spans import sentence_texts
 
@@ -121,36 +123,13 @@ def analyse(rated: RatedQuestions, criteria: Sequence[str]) -> dict[str, Rows]:
     return tables
 
 
-@dataclass(frozen=True)
-class _Correlated:
-    """Coefficients in the data and in all draws, of n questions or systems, made of questions about so many passages
-    (`PassageDraws.units_of`); `values` is what was correlated with `ratings`, for tests.
-    """
-
-    draws: Mapping[str, Floats]
-    n: int
-    passages: float
-    why: str
-    values: Floats
-    ratings: Floats
-
-    def cells(self, coefficient: str) -> Row:
-        """The value of a coefficient with its interval, and the p-value of "no association"."""
-        draws = self.draws[coefficient]
-        statistic = estimate(draws, self.n, passages=self.passages, why=self.why, bounds=CORRELATION).to_dict()
-        p = coefficient_p(coefficient, float(draws[0]), self.values, self.ratings)
-        return statistic | ({} if p is None else {"p": p})
-
-
-def _compared(
-    rated: RatedQuestions, ratings: Floats, correlated: Callable[..., _Correlated | None]
-) -> dict[str, Rows]:
+def _compared(rated: RatedQuestions, ratings: Floats, correlated: Callable[..., Correlated | None]) -> dict[str, Rows]:
     """`correlations` of each metric on its own questions; `differences` of two, on the questions that both have a
     score for; and which are the `best`. `correlated` is `_questions` or `_systems`.
     """
-    known: dict[tuple[str, bytes], _Correlated | None] = {}
+    known: dict[tuple[str, bytes], Correlated | None] = {}
 
-    def at(name: str, rows: NDArray[np.intp]) -> _Correlated | None:
+    def at(name: str, rows: NDArray[np.intp]) -> Correlated | None:
         key = name, rows.tobytes()
         if key not in known:
             known[key] = correlated(rated, ratings, name, rows)
@@ -167,7 +146,7 @@ def _compared(
             rows = np.intersect1d(rows_of[name], rows_of[against], assume_unique=True)
             first, second = at(name, rows), at(against, rows)
             if first is not None and second is not None:
-                alike = between(coefficient, first.values, second.values)
+                alike = between(coefficient, first.x, second.x)
                 draws = first.draws[coefficient], second.draws[coefficient]
                 pairs.append(Pair(name, against, *draws, first.n, first.passages, alike))
         tested = pair_rows(pairs)
@@ -181,13 +160,13 @@ def _compared(
     return tables
 
 
-def _questions(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np.intp]) -> _Correlated:
+def _questions(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np.intp]) -> Correlated:
     x, y = rated.scores[name][rows], ratings[rows]
     draws = correlations(x, y, rated.draws, rows)
-    return _Correlated(draws, len(rows), rated.draws.units_of(rows), why_undefined(x, y), x, y)
+    return Correlated(draws, len(rows), rated.draws.units_of(rows), why_undefined(x, y), x, y)
 
 
-def _systems(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np.intp]) -> _Correlated | None:
+def _systems(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np.intp]) -> Correlated | None:
     """Correlations of the systems' means, undefined in a draw that lacks one of the systems; None without systems."""
     names, member = rated.systems
     if not names:
@@ -196,22 +175,9 @@ def _systems(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np
     table = rated.draws.by_passage(np.hstack([members, *(members * column for column in columns)]), rows)
     sums = rated.draws.sums_of_passages(table).reshape(-1, 3, len(names))
     sums = sums[:, :, sums[0, 0] > 0]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = np.where((sums[:, :1] > 0).all(axis=2, keepdims=True), sums[:, 1:] / sums[:, :1], np.nan)
-    n = sums.shape[2]
-    why = f"{n} systems with ratings; a correlation needs {SYSTEMS}"
-    return _of_means(means[:, 0], means[:, 1], rated.draws.units_of(rows), why)
-
-
-def _of_means(x: Floats, y: Floats, units: float, too_few: str) -> _Correlated:
-    """Correlations between means of systems (1 + resamples, systems), in the draws in which all are defined."""
-    values = {coefficient: np.full(len(x), np.nan) for coefficient in COEFFICIENTS}
-    if (n := x.shape[1]) < SYSTEMS:
-        return _Correlated(values, n, units, too_few, np.zeros(n), np.zeros(n))
-    whole = np.isfinite(x).all(axis=1) & np.isfinite(y).all(axis=1)
-    for coefficient, draws in row_correlations(x[whole], y[whole]).items():
-        values[coefficient][whole] = draws
-    return _Correlated(values, n, units, why_undefined(x[0], y[0]), x[0], y[0])
+    means = np.where((sums[:, :1] > 0).all(axis=2, keepdims=True), quotient(sums[:, 1:], sums[:, :1]), np.nan)
+    why = f"{sums.shape[2]} systems with ratings; a correlation needs {SYSTEMS}"
+    return correlated_systems(means[:, 0], means[:, 1], rated.draws.units_of(rows), why)
 
 
 def _types(rated: RatedQuestions) -> dict[str, Mask]:
@@ -251,7 +217,7 @@ def breakdown(rated: RatedQuestions, ratings: Floats, column: str, groups: Mappi
             else:
                 unknown = {coefficient: np.full(2, np.nan) for coefficient in COEFFICIENTS}
                 why = f"fewer than {FEWEST} questions"
-                correlated = _Correlated(unknown, n, 0, why, scores[chosen], ratings[chosen])
+                correlated = Correlated(unknown, n, 0, why, scores[chosen], ratings[chosen])
             for coefficient in COEFFICIENTS if n else ():
                 about = {"metric": name, column: label, "n": n, "coefficient": coefficient}
                 yield about | correlated.cells(coefficient)
@@ -347,8 +313,7 @@ def _means_of_systems(rated: RatedQuestions, values: Floats) -> Floats:
     member = member * known[:, None]
     sums = rated.draws.sums(np.hstack([member, member * np.where(known, values, 0.0)[:, None]]))
     count, total = np.split(sums, 2, axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(count > 0, total / count, np.nan)
+    return quotient(total, count)
 
 
 def mean_rows(rated: RatedQuestions, criteria: Sequence[str]) -> Rows:
@@ -375,16 +340,10 @@ def replication_rows(first: RatedQuestions, second: RatedQuestions, criteria: Se
     rows = []
     units = min(first.draws.units_of(), second.draws.units_of())
     for criterion in criteria:
-        means = [_means_of_systems(rated, rated.ratings(criterion)) for rated in (first, second)]
-        parts = [
-            {name: values[:, at] for at, name in enumerate(rated.systems[0]) if np.isfinite(values[0, at])}
-            for rated, values in zip((first, second), means, strict=True)
-        ]
-        shared = [name for name in parts[0] if name in parts[1]]
-        n = len(shared)
-        x, y = (np.stack([part[name] for name in shared], 1) if n else np.zeros((2, 0)) for part in parts)
-        correlated = _of_means(x, y, units, f"{n} systems in both files; a correlation needs {SYSTEMS}")
-        counts = {"only_first": len(parts[0]) - n, "only_second": len(parts[1]) - n}
+        parts = [(rated.systems[0], _means_of_systems(rated, rated.ratings(criterion))) for rated in (first, second)]
+        x, y, counts = shared_systems(*parts)
+        why = f"{x.shape[1]} systems in both files; a correlation needs {SYSTEMS}"
+        correlated = correlated_systems(x, y, units, why)
         for coefficient in COEFFICIENTS:
             rows.append(
                 {"criterion": criterion, "coefficient": coefficient, **correlated.cells(coefficient), **counts}

@@ -35,7 +35,7 @@ from rl_qg.scoring.kept_scores import check_rows, scores_of
 from rl_qg.scoring.reward_scorer import Reward, direction_of, signature_of
 from rl_qg.settings import RobustnessSettings
 from rl_qg.stats.correlation import auc_draws
-from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, estimate, few_passages
+from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, estimate, few_passages, quotient
 
 log = logging.getLogger(__name__)
 SHOWN = 3  # examples of each kind on the page
@@ -179,9 +179,7 @@ def _own_pairs(
             if np.isfinite(gap):
                 counts[index] += (1, float(gap > 0) + 0.5 * float(gap == 0), float(gap == 0))
     sums = draws.sums(counts)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        fractions = np.where(sums[:, 0] > 0, sums[:, 1] / sums[:, 0], np.nan)
-    units = draws.units_of(counts[:, 0] > 0)
+    fractions, units = quotient(sums[:, 1], sums[:, 0]), draws.units_of(counts[:, 0] > 0)
     statistic = estimate(fractions, int(sums[0, 0]), passages=units, why="no question has both", bounds=SHARE)
     return {**statistic.to_dict(), "ties": int(sums[0, 2])}
 

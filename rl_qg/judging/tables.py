@@ -10,8 +10,8 @@ from matplotlib.ticker import MaxNLocator
 from rl_qg.pages.plots import COLOURS, RUN_COLOURS, new_figure, page_svg, shortened
 from rl_qg.pages.results import MINUS, NONE, Plot, Table, estimate_text, joined_rows, p_text
 from rl_qg.runtime.files import packaged_yaml
+from rl_qg.stats.correlation import SYMBOLS
 
-SYMBOLS = {"pearson": "r", "spearman": "ρ", "kendall": "τ-b"}
 RANKED_BY = "kendall"
 SCORES, RATINGS = "scores_by_rating", "ratings_by_system"
 MOST_COLUMNS = 12  # metrics of a table whose columns are metrics

@@ -86,11 +86,23 @@ def atomic_writer(path: Path, *, private: bool = False) -> Iterator[TextIO]:
         raise
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write `text`, atomically."""
+    with atomic_writer(path) as stream:
+        stream.write(text)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, atomically."""
     with atomic_writer(path) as stream:
         json.dump(value, stream, ensure_ascii=False, indent=2)
         stream.write("\n")
+
+
+def write_json_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write one record a line, atomically."""
+    with atomic_writer(path) as stream:
+        stream.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from itertools import combinations
 
 import numpy as np
 
-from rl_qg.stats.intervals import CORRELATION, Floats, PassageDraws, Statistic, estimate
+from rl_qg.stats.intervals import CORRELATION, Floats, PassageDraws, Statistic, estimate, quotient
 
 LEVELS = ("nominal", "ordinal", "interval")
 _NUMBERS_AT_ONCE = 4_000_000
@@ -39,12 +39,10 @@ def krippendorff_alpha(ratings: Ratings, level: str, draws: PassageDraws | None 
             observed, expected = pairs.sum(axis=1), total**2 - (counts**2).sum(axis=1)
         else:
             marks = units.values[None] if level == "interval" else np.cumsum(counts, axis=1) - counts / 2
-            with np.errstate(invalid="ignore", divide="ignore"):
-                marks = marks - (marks * counts).sum(axis=1, keepdims=True) / total[:, None]
+            marks = marks - quotient((marks * counts).sum(axis=1, keepdims=True), total[:, None])
             observed = (pairs * (marks[:, units.lower] - marks[:, units.higher]) ** 2).sum(axis=1)
             expected = 2 * total * (counts * marks**2).sum(axis=1)  # the marks of each draw add up to 0
-        with np.errstate(invalid="ignore", divide="ignore"):
-            alpha = 1 - (total - 1) * observed / expected
+        alpha = 1 - quotient((total - 1) * observed, expected)
         alphas.append(np.where((counts > 0).sum(axis=1) > 1, alpha, np.nan))
     return units.statistic(alphas)
 
@@ -63,10 +61,9 @@ def fleiss_kappa(ratings: Ratings, draws: PassageDraws | None = None) -> Statist
     kappas = []
     for counts, pairs in units.blocks():
         total = counts.sum(axis=1)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            observed = 1 - pairs.sum(axis=1) / total
-            chance = ((counts / total[:, None]) ** 2).sum(axis=1)
-            kappas.append(np.where((counts > 0).sum(axis=1) > 1, (observed - chance) / (1 - chance), np.nan))
+        observed = 1 - quotient(pairs.sum(axis=1), total)
+        chance = (quotient(counts, total[:, None]) ** 2).sum(axis=1)
+        kappas.append(np.where((counts > 0).sum(axis=1) > 1, quotient(observed - chance, 1 - chance), np.nan))
     return units.statistic(kappas)
 
 
@@ -119,7 +116,6 @@ class _RatedUnits:
                 yield weights @ self._counts, weights @ self._pairs
 
     def statistic(self, values: Sequence[Floats]) -> Statistic:
-        """The statistic from its values (draws,), with the number of units that have pairs."""
         if not self._units:
             return Statistic(None, None, None, 0, why="no unit with two ratings")
         n = len(self._units)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_qg.stats.intervals import (
+    CORRELATION,
     SHARE,
     Floats,
     PassageDraws,
@@ -24,9 +25,11 @@ from rl_qg.stats.intervals import (
     difference_p,
     estimate,
     holm,
+    quotient,
 )
 
 COEFFICIENTS = ("pearson", "spearman", "kendall")
+SYMBOLS = {"pearson": "r", "spearman": "ρ", "kendall": "τ-b"}
 SYSTEMS = 3  # systems that a correlation needs
 OUTCOMES = ("wins", "ties", "losses")  # of two questions that people rate differently
 _NUMBERS_AT_ONCE = 4_000_000
@@ -93,8 +96,7 @@ def kendall_draws(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.in
     for block in draws.blocks():
         weights = block[:, present]
         joint, left, right = (np.einsum("rg,rg->r", weights @ table, weights) for table in (both, of_x, of_y))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            values.append(np.where((left > 0) & (right > 0), joint / np.sqrt(left * right), np.nan))
+        values.append(quotient(joint, np.sqrt(left * right)))
     return np.clip(np.concatenate(values), -1, 1)
 
 
@@ -119,9 +121,7 @@ def row_correlations(x: Floats, y: Floats) -> Mapping[str, Floats]:
     signs = [_signs(values) for values in (x, y)]
     ranks = [(sign.sum(axis=2) + x.shape[1] + 1) / 2 for sign in signs]
     joint, left, right = (np.einsum("rij,rij->r", a, b) for a, b in (signs, signs[:1] * 2, signs[1:] * 2))
-    ones = np.ones_like(x)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        kendall = np.where((left > 0) & (right > 0), joint / np.sqrt(left * right), np.nan)
+    ones, kendall = np.ones_like(x), quotient(joint, np.sqrt(left * right))
     return {"pearson": _weighted_pearson(ones, x, y), "spearman": _weighted_pearson(ones, *ranks), "kendall": kendall}
 
 
@@ -210,6 +210,54 @@ def coefficient_p(coefficient: str, value: float, x: Floats, y: Floats) -> float
 
 
 @dataclass(frozen=True)
+class Correlated:
+    """Coefficients in the data and in all draws, of n questions or systems, made of questions about so many passages
+    (`PassageDraws.units_of`); `why` says why they are undefined, and `x` and `y` (n,) are what was correlated.
+    """
+
+    draws: Mapping[str, Floats]
+    n: int
+    passages: float
+    why: str
+    x: Floats
+    y: Floats
+    degrees: float | None = None
+
+    def cells(self, coefficient: str) -> dict[str, Any]:
+        """The value of a coefficient with its interval, and the p-value of "no association"."""
+        draws = self.draws[coefficient]
+        options: dict[str, Any] = {"degrees": self.degrees, "why": self.why, "bounds": CORRELATION}
+        statistic = estimate(draws, self.n, passages=self.passages, **options).to_dict()
+        p = coefficient_p(coefficient, float(draws[0]), self.x, self.y)
+        return statistic | ({} if p is None else {"p": p})
+
+
+def correlated_systems(x: Floats, y: Floats, units: float, too_few: str, degrees: float | None = None) -> Correlated:
+    """Correlations between values of systems (1 + resamples, systems), in the draws in which all are defined."""
+    values = {coefficient: np.full(len(x), np.nan) for coefficient in COEFFICIENTS}
+    n, why = x.shape[1], too_few
+    if n >= SYSTEMS:
+        whole = np.isfinite(x).all(axis=1) & np.isfinite(y).all(axis=1)
+        for coefficient, draws in row_correlations(x[whole], y[whole]).items():
+            values[coefficient][whole] = draws
+        why = why_undefined(x[0], y[0])
+    return Correlated(values, n, units, why, x[0], y[0], degrees)
+
+
+def shared_systems(*parts: tuple[Sequence[str], Floats]) -> tuple[Floats, Floats, dict[str, int]]:
+    """Of two parts, each with the names of its systems and their values (1 + resamples, systems), those of the systems
+    that both have a value for, and how many systems are in one alone.
+    """
+    first, second = (
+        {name: values[:, at] for at, name in enumerate(names) if np.isfinite(values[0, at])} for names, values in parts
+    )
+    shared, draws = [name for name in first if name in second], min(len(values) for _, values in parts)
+    counts = {"only_first": len(first) - len(shared), "only_second": len(second) - len(shared)}
+    x, y = (np.array([of[name][:draws] for name in shared]).reshape(len(shared), draws).T for of in (first, second))
+    return x, y, counts
+
+
+@dataclass(frozen=True)
 class Pair:
     """Two metrics on the same questions: their coefficients (1 + resamples,) in the data and in every draw, of n
     questions or systems about so many passages (`PassageDraws.units_of`); `between`: the same coefficient between the
@@ -246,9 +294,7 @@ def pair_rows(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
     return rows
 
 
-def not_worse_than_the_best(
-    rows: list[dict[str, Any]], values: Mapping[str, float], level: float = 0.05
-) -> tuple[list[str], list[str]]:
+def not_worse_than_the_best(rows: list[dict[str, Any]], values: Mapping[str, float]) -> tuple[list[str], list[str]]:
     """The best metric and those whose difference from it is not significant; and those not tested against it.
 
     Holm's correction is over the tests against the best alone: the number of all pairs grows with the square of the
@@ -261,7 +307,7 @@ def not_worse_than_the_best(
     others = [name for name in values if name != best]
     tested = {name: p for name in others if (p := p_of.get(frozenset((name, best)))) is not None}
     corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
-    alike = [name for name in values if name == best or corrected.get(name, 0) >= level]
+    alike = [name for name in values if name == best or corrected.get(name, 0) >= 0.05]
     return alike, [name for name in others if name not in tested]
 
 
@@ -310,8 +356,7 @@ def win_loss(
             counts[index, column] = (better & (order == sign)).sum(axis=1)
     sums = draws.sums_of_passages(draws.by_passage(counts, rows))
     total = sums.sum(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        fractions = np.where(total[:, None] > 0, sums / total[:, None], np.nan)
+    fractions = quotient(sums, total[:, None])
     pairs = int(counts.sum())
     gap = f"ratings that differ by more than {min_gap:g}" if min_gap else "different ratings"
     why = f"no two questions about one item have {gap}"
@@ -340,7 +385,5 @@ def auc_draws(scores: Floats, good: NDArray[np.bool_], draws: PassageDraws, rows
             above = np.add.reduceat(weights * is_good, starts, axis=1)
             below = np.add.reduceat(weights * (1 - is_good), starts, axis=1)
             won = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
-            pairs = above.sum(axis=1) * below.sum(axis=1)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                areas.append(np.where(pairs > 0, won / pairs, np.nan))
+            areas.append(quotient(won, above.sum(axis=1) * below.sum(axis=1)))
     return np.concatenate(areas)

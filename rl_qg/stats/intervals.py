@@ -33,6 +33,13 @@ FEW, TAIL = 10, 20  # passages below which a page warns, and from which the norm
 _NUMBERS_AT_ONCE = 4_000_000
 _NUMBERS_KEPT = 200_000_000  # of one byte each
 
+
+def quotient(part: Floats, whole: Floats) -> Floats:
+    """`part / whole`, NaN where `whole` is 0."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(whole != 0, part / whole, np.nan)
+
+
 # Draws of few passages, seeds or raters spread less than means of as many do, and so few have no normal tails: all
 # intervals and p-values are read from deviations that `widening` makes larger (Hesterberg, "What teachers should know
 # about the bootstrap", 2015, section 4.3).
@@ -146,9 +153,6 @@ class PassageDraws:
         """For each draw the sums over passages of `table` (passages, k): float64 (1 + resamples, k)."""
         return np.concatenate([weights @ table for weights in self.blocks()])
 
-    def passages_of(self, rows: NDArray[Any]) -> int:
-        return len(np.unique(self.passage_index[rows]))
-
     def units_of(self, rows: NDArray[Any] | slice = slice(None)) -> float:
         """How many passages with equally many questions tell as much as those of `rows`, indices or a mask: squared
         number of questions by sum of the squared numbers of each passage; 1 where all are about one passage.
@@ -170,9 +174,7 @@ class PassageDraws:
         """
         column = self.column(values)
         known = ~np.isnan(column)
-        sums, counts = self.sums(np.column_stack([np.where(known, column, 0.0), known])).T
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(counts > 0, sums / counts, np.nan)
+        return quotient(*self.sums(np.column_stack([np.where(known, column, 0.0), known])).T)
 
     def means_over_seeds(self, values: ArrayLike) -> Floats:
         """The mean of `values` (seeds, questions) in each draw of passages and seeds, float64 (1 + resamples,).
@@ -257,7 +259,7 @@ def mean_interval(
         raise InputError(f"value {int(np.argmax(np.isinf(column)))} of {column.size} (from 0) is infinite; correct it")
     if not known.any():
         raise InputError("no values to average: give at least one")
-    present, passages = column[known], draws.passages_of(known)
+    present, passages = column[known], len(np.unique(draws.passage_index[known]))
     equal = bool((present == present[0]).all())  # rounding would make their means in the draws differ
     mean = float(present[0] if equal else present.mean())
     ends: tuple[float | None, float | None] = (mean, mean)

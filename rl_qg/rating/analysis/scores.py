@@ -17,7 +17,7 @@ from rl_qg.judging.raters import OVERALL, noisy_ratings
 from rl_qg.rating.analysis.ratings import NO_ORIGINAL, RatedItems
 from rl_qg.rating.protocol import DEGRADED, REPEAT
 from rl_qg.stats.crossed import CrossedDraws, CrossedValues
-from rl_qg.stats.intervals import Floats, Ints
+from rl_qg.stats.intervals import Floats, Ints, quotient
 
 WITHOUT_DEGRADED, WITH_DEGRADED, DIALOGUE_EVAL = "without_degraded", "with_degraded", "dialogue_eval"
 _DIALOGUE_EVAL_ADDS = 1e-6  # to σ, in the code of Ji et al. (ACL 2022)
@@ -87,8 +87,7 @@ def question_scores(rated: RatedItems, values: Floats) -> QuestionScores:
     np.add.at(sums, place[used], np.where(known, values, 0.0)[used])
     np.add.at(counts, place[used], known[used])
     shown = np.bincount(place[used], minlength=len(rated))
-    with np.errstate(invalid="ignore"):
-        merged = np.where(counts > 0, sums / counts, np.nan)[rows]
+    merged = quotient(sums, counts)[rows]
     systems = tuple(dict.fromkeys(sorted(name for row in rows for name in rated.systems[row])))
     at = {name: number for number, name in enumerate(systems)}
     member = np.zeros((len(rows), len(systems)))
@@ -132,9 +131,7 @@ def system_scores(rated: RatedItems, scores: QuestionScores, *, resamples: int, 
     counts = (scores.member[:, :, None] * known[:, None, :]).reshape(q, s * c)
 
     def means(part: Floats) -> Floats:
-        total, count = part.reshape(len(part), 2, s, c).swapaxes(0, 1)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            by_criterion = np.where(count > 0, total / count, np.nan)
+        by_criterion = quotient(*part.reshape(len(part), 2, s, c).swapaxes(0, 1))
         return np.concatenate([by_criterion, by_criterion.mean(axis=2, keepdims=True)], axis=2)
 
     values = draws.sums(np.hstack([sums, counts])).map(means)

@@ -27,8 +27,8 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, read_json_lines
 from rl_qg.settings.web import RateAnalyseSettings
 from rl_qg.stats.agreement import fleiss_kappa, krippendorff_alpha
-from rl_qg.stats.correlation import COEFFICIENTS, SYSTEMS, coefficient_p, row_correlations, why_undefined
-from rl_qg.stats.intervals import CORRELATION, Floats, PassageDraws, estimate, holm
+from rl_qg.stats.correlation import COEFFICIENTS, SYSTEMS, correlated_systems, shared_systems
+from rl_qg.stats.intervals import Floats, PassageDraws, holm, quotient
 from rl_qg.stats.mixed_model import fit_mixed_model
 from rl_qg.stats.rank_tests import rank_sum, signed_rank
 from rl_qg.text.words import counted
@@ -151,37 +151,19 @@ def replication_of_scores(first: SystemScores, second: SystemScores) -> Rows:
     """
     same = {*first.criteria} == {*second.criteria}
     criteria = [name for name in first.criteria if name in second.criteria] + ([OVERALL] if same else [])
+    clusters = min(first.values.clusters, second.values.clusters)
     rows = []
     for criterion in criteria:
-        x, y, counts = _shared(first, second, criterion)
-        n = x.shape[1]
-        clusters = min(first.values.clusters, second.values.clusters)
-        values = {name: np.full(len(x), np.nan) for name in COEFFICIENTS}
-        if n >= SYSTEMS:
-            whole = np.isfinite(x).all(axis=1) & np.isfinite(y).all(axis=1)
-            for name, drawn in row_correlations(x[whole], y[whole]).items():
-                values[name][whole] = drawn
-        why = f"{n} systems in both; a correlation needs {SYSTEMS}" if n < SYSTEMS else why_undefined(x[0], y[0])
-        for name, drawn in values.items():
-            cells = estimate(drawn, n, passages=clusters, why=why, bounds=CORRELATION).to_dict()
-            p = coefficient_p(name, float(drawn[0]), x[0], y[0])
-            rows.append(
-                {"criterion": criterion, "coefficient": name, **cells} | ({} if p is None else {"p": p}) | counts
-            )
+        parts = []
+        for one in (first, second):
+            column = (*one.criteria, OVERALL).index(criterion)
+            parts.append((one.systems, one.values.combined()[:, :, column]))
+        x, y, counts = shared_systems(*parts)
+        why = f"{x.shape[1]} systems in both; a correlation needs {SYSTEMS}"
+        correlated = correlated_systems(x, y, clusters, why)
+        for name in COEFFICIENTS:
+            rows.append({"criterion": criterion, "coefficient": name, **correlated.cells(name), **counts})
     return rows
-
-
-def _shared(first: SystemScores, second: SystemScores, criterion: str) -> tuple[Floats, Floats, dict[str, int]]:
-    """The scores of systems of both in the data and in draws, (1 + resamples, n) each."""
-    parts = []
-    for study in (first, second):
-        drawn = study.values.combined()[:, :, (*study.criteria, OVERALL).index(criterion)]
-        parts.append({name: drawn[:, at] for at, name in enumerate(study.systems) if np.isfinite(drawn[0, at])})
-    names = [name for name in parts[0] if name in parts[1]]
-    counts = {"only_first": len(parts[0]) - len(names), "only_second": len(parts[1]) - len(names)}
-    draws = min(len(study.values.combined()) for study in (first, second))
-    x, y = (np.array([part[name][:draws] for name in names]).reshape(len(names), -1).T for part in parts)
-    return x, y, counts
 
 
 # --- Whom people prefer: three tests of every two systems, from the most to the least that they take into account ---
@@ -246,8 +228,7 @@ def _paired_means(scores: QuestionScores, values: Floats) -> Floats:
     sums, counts = (np.zeros((int(pairs.max(initial=-1)) + 1, member.shape[1])) for _ in range(2))
     np.add.at(sums, pairs, member * np.where(known, values, 0.0)[:, None])
     np.add.at(counts, pairs, member)
-    with np.errstate(invalid="ignore"):
-        return np.where(counts > 0, sums / counts, np.nan)
+    return quotient(sums, counts)
 
 
 def conclusion(rows: Rows) -> list[str]:
