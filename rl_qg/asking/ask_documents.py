@@ -4,10 +4,11 @@
     rl-qg ask text.txt strategy=sentence_one2many number=auto output=sets.jsonl model.path=RUN/scst
     rl-qg train-selector data.train=dev.json model.path=RUN/ce output=selector.json
 
-A document is cut into passages that the model can read, and `number` pairs, or one set, are made of each. They are
-added as JSON lines, which the same command continues after a kill; for another format these lie in a hidden file
-beside the output until it is written. Each process works on its own batches of passages; the file is the same as that
-of one process.
+A document is cut into passages that the model can read. Of each passage a set is made, or pairs, of which the best
+`number` of the document are written, those that `QuestionGenerator.ask` gives for its text. What is made is added as
+JSON lines, which the same command continues after a kill; but for sets as JSON lines these lie in a hidden file beside
+the output until it is written. Each process works on its own batches of passages; the file is the same as that of one
+process.
 """
 
 import hashlib
@@ -17,24 +18,35 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import count, islice
+from itertools import count, groupby, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from rl_qg.asking.documents import AUTO, ENDINGS, Document, Row, export, format_of, row_of
+from rl_qg.asking.documents import AUTO, ENDINGS, Document, Row, TextPassage, export, format_of, pair_of, row_of
 from rl_qg.asking.learned_selector import LearnedSelector, train_selector
 from rl_qg.asking.models import chosen_reader, generator_path, model_note, reader_path
-from rl_qg.asking.pairs import AskRequest
+from rl_qg.asking.pairs import AnswerSpan, AskRequest
 from rl_qg.asking.question_generator import QuestionGenerator
+from rl_qg.asking.selection import choose
 from rl_qg.asking.set_pool import PassagePool
 from rl_qg.asking.sets import SetGenerator
 from rl_qg.data.examples import QAExample, report_limit
 from rl_qg.generation.loading import weights_hash
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, check_own, check_report, file_hash, report_path, write_json, writing
+from rl_qg.runtime.files import (
+    atomic_writer,
+    check_own,
+    check_report,
+    file_hash,
+    read_record,
+    report_path,
+    report_value,
+    write_json,
+    writing,
+)
 from rl_qg.runtime.processes import from_main
 from rl_qg.runtime.resumable_lines import (
     Position,
@@ -99,17 +111,22 @@ def report_line(report: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class DocumentPassage:
-    """A part of a document, which begins at its character `start`; ids of what is made of it begin with `id`."""
+    """A part of document number `document`, which begins at its character `start`; ids of what is made of it begin
+    with `id`. It is asked about `answers`; None: about what is found in it.
+    """
 
     id: str
     title: str
     text: str
     start: int
+    document: int
+    answers: Sequence[AnswerSpan] | None = None
 
 
 class _DocumentOutput(ABC):
     content: ClassVar[str]
     lines_per_row: ClassVar[int | None] = None
+    chooses: ClassVar[bool]  # among the rows that are made, so that these are in a file of their own
 
     def __init__(
         self,
@@ -122,14 +139,23 @@ class _DocumentOutput(ABC):
     ) -> None:
         self.generator, self.documents, self.settings, self.state = generator, documents, settings, state
         self.output, self.form = output, form
-        self.passages = passages_of(generator, documents)
         self.dropped: Counter[str] = Counter()  # by this process
-        lines = output if form == "jsonl" else output.with_name(f".{output.name}.jsonl")
-        self.lines = ResumableLines(lines, note_path(lines), content=self.content, section="ask")
+        self.passages = self.passages_asked()
+        self.is_hidden = self.chooses or form != "jsonl"
+        lines = output.with_name(f".{output.name}.jsonl") if self.is_hidden else output
+        self.lines = self._lines(lines)
+        # Only JSON lines have a note of what made them beside them.
+        self.finished = self._lines(output) if self.is_hidden and form == "jsonl" else None
+
+    def _lines(self, path: Path) -> ResumableLines:
+        return ResumableLines(path, note_path(path), content=self.content, section="ask")
 
     @abstractmethod
     def made_by(self) -> dict[str, Any]:
         """What the rows depend on; the same on all processes."""
+
+    @abstractmethod
+    def passages_asked(self) -> list[DocumentPassage]: ...
 
     @abstractmethod
     def rows_of(self, passages: Sequence[DocumentPassage]) -> Iterable[Row]: ...
@@ -138,12 +164,18 @@ class _DocumentOutput(ABC):
     def beginning(self, passage: DocumentPassage, rank: int) -> Row:
         """The first fields of row number `rank` of a passage."""
 
+    def chosen(self, rows: list[Row], dropped: Counter[str]) -> list[Row]:
+        """Those of the rows that are written; others are counted in `dropped`."""
+        return rows
+
     @abstractmethod
     def counts(self, rows: Sequence[Row], dropped: Mapping[str, int]) -> dict[str, Any]:
         """The numbers of the report; raises `InputError` where there is nothing to write."""
 
     def write(self, accept_changed_data: bool) -> dict[str, Any]:
-        """Add the lines that the file lacks, then write the chosen format and the report, and return the report."""
+        """Add the lines that the file lacks, then write the chosen format and the report, and return the report; of an
+        output that is whole its report alone.
+        """
         names, made_by = unique_names(self.documents), self.made_by()
         hashes = [hashlib.sha256(document.text.encode()).hexdigest() for document in self.documents]
         sources = dict(zip(names, hashes, strict=True))
@@ -154,28 +186,42 @@ class _DocumentOutput(ABC):
         work = Work(self.lines, PASSAGES, "ask", "passage", is_about, self.lines_per_row)
 
         def begin() -> Position:
-            check_report(self.output)
-            if self.form != "jsonl":
+            if self.is_hidden and not self.finished:
                 check_own(self.output)
             return work.begin(self.passages, made_by, sources=sources, accept=accept_changed_data)
 
         def lines_of(passages: Sequence[DocumentPassage]) -> list[bytes]:
             return [json_line(row) for row in self.rows_of(passages)]
 
+        if report := from_main(self.state, partial(self._report_of_whole, made_by, sources, accept_changed_data)):
+            return report
         position, total, state = from_main(self.state, begin), len(self.passages), self.state
         work.write(self.passages[position.rows :], lines_of, position=position, total=total, state=state)
         dropped = gather_object([self.dropped]) if state.num_processes > 1 else [self.dropped]
-        return from_main(state, partial(self._finish, made_by, dict(sum(dropped, Counter[str]()))))
+        return from_main(state, partial(self._finish, made_by, sources, sum(dropped, Counter[str]())))
 
-    def _finish(self, made_by: Mapping[str, Any], dropped: Mapping[str, int]) -> dict[str, Any]:
-        rows: list[Row] = [json.loads(line.text) for line in self.lines.lines()]
+    def _report_of_whole(
+        self, made_by: Mapping[str, Any], sources: Mapping[str, str], accept: bool
+    ) -> dict[str, Any] | None:
+        """The report of an output that this command has written already; `InputError` where another one has."""
+        check_report(self.output)
+        if not self.finished:
+            return None
+        changed = self.finished.check(made_by, sources=sources, accept=accept)
+        whole = self.finished.begun and report_value(self.output, "output", "sha256") == file_hash(self.output)
+        return read_record(report_path(self.output)) if whole and not changed else None
+
+    def _finish(self, made_by: Mapping[str, Any], sources: Mapping[str, str], dropped: Counter[str]) -> dict[str, Any]:
+        rows = self.chosen([json.loads(line.text) for line in self.lines.lines()], dropped)
         try:
-            report = self.counts(rows, dropped)
+            report = self.counts(rows, dict(dropped))
         except InputError:
             self._remove_hidden()
             raise
         with writing(self.output):
-            if self.form != "jsonl":
+            if self.finished:
+                self.finished.write_note({**made_by, "sources": sources})
+            if self.is_hidden:
                 with atomic_writer(self.output) as stream:
                     stream.write(export(rows, self.form))
                 self._remove_hidden()
@@ -185,7 +231,7 @@ class _DocumentOutput(ABC):
         return report
 
     def _remove_hidden(self) -> None:
-        if self.form != "jsonl":
+        if self.is_hidden:
             for path in (self.lines.path, self.lines.note):
                 if path is not None:
                     path.unlink(missing_ok=True)
@@ -195,6 +241,22 @@ class _Pairs(_DocumentOutput):
     """The rows are those of `rl_qg.asking.documents.row_of`."""
 
     content = "pairs"
+    chooses = True
+
+    def passages_asked(self) -> list[DocumentPassage]:
+        settings, asked = self.settings, []
+        way = None if settings.way == AUTO else settings.way
+        options = settings.number, settings.language, settings.seed, way, settings.min_score
+        self.whole = [self.generator.proposed(AskRequest(one.text, None, *options)) for one in self.documents]
+        names = unique_names(self.documents)
+        for number, (name, document, whole) in enumerate(zip(names, self.documents, self.whole, strict=True)):
+            places = {part.start: place for place, part in enumerate(whole.passages, 1)}
+            for part, answers in whole.by_passage():
+                identity = f"{name}-{places[part.start]}"
+                asked.append(DocumentPassage(identity, document.name, part.text, part.start, number, answers))
+            if self.state.is_main_process:
+                self.dropped.update(whole.dropped)
+        return asked
 
     def made_by(self) -> dict[str, Any]:
         reader = chosen_reader(self.settings.reader, self.generator.name)
@@ -203,21 +265,38 @@ class _Pairs(_DocumentOutput):
         return _made_by(self.generator, values, (*NOT_MADE_BY, "strategy", *FOR_SETS), folders)
 
     def rows_of(self, passages: Sequence[DocumentPassage]) -> Iterable[Row]:
-        settings, note = self.settings, model_note(self.generator.name)
-        way = None if settings.way == AUTO else settings.way
-        options = settings.number, settings.language, settings.seed, way, settings.min_score
-        requests = [AskRequest(passage.text, None, *options) for passage in passages]
-        for passage, pairs in zip(passages, self.generator.ask_many(requests), strict=True):
+        note = model_note(self.generator.name)
+        drafts = [
+            self.whole[one.document].of_passage(number, TextPassage(one.text, one.start), one.answers)
+            for number, one in enumerate(passages)
+        ]
+        self.generator.complete(drafts)
+        for passage, draft in zip(passages, drafts, strict=True):
+            pairs = draft.good_pairs()
             self.dropped.update(pairs.dropped)
             about: Row = {"title": passage.title, "context": passage.text, "passage_start": passage.start}
             for rank, pair in enumerate(pairs, 1):
-                yield row_of(pair, identity=f"{passage.id}-{rank}", **about) | note
+                inside = replace(pair, answer_start=pair.answer_start - passage.start)
+                yield row_of(inside, identity=f"{passage.id}-{rank}", **about) | note
 
     def beginning(self, passage: DocumentPassage, rank: int) -> Row:
         return {"id": f"{passage.id}-{rank + 1}", "title": passage.title}
 
+    def chosen(self, rows: list[Row], dropped: Counter[str]) -> list[Row]:
+        """The best rows of each document, best first, as `QuestionGenerator.ask` chooses among its pairs."""
+        document_of, found = {passage.id: passage.document for passage in self.passages}, list[Row]()
+        groups = groupby(rows, key=lambda row: document_of[row["id"].rpartition("-")[0]])
+        for number, group in groups:
+            made = [(pair_of(row), row) for row in group]
+            made.sort(key=lambda one: (-self.generator.rank(one[0]), one[0].answer_start, one[0].answer_end))
+            text = self.documents[number].text
+            row_at = {(pair.answer_start, pair.answer_end, pair.question): row for pair, row in made}
+            for pair in choose(text, [pair for pair, _ in made], self.settings.number, dropped=dropped):
+                found.append(row_at[pair.answer_start, pair.answer_end, pair.question] | {"reason": pair.reason})
+        return found
+
     def counts(self, rows: Sequence[Row], dropped: Mapping[str, int]) -> dict[str, Any]:
-        passages = len(self.passages)
+        passages = sum(len(whole.passages) for whole in self.whole)
         if not rows:
             why = ", ".join(f"{reason} {number}" for reason, number in dropped.items()) or "no answer to ask about"
             raise InputError(
@@ -237,6 +316,14 @@ class _Sets(_DocumentOutput):
 
     content = "sets"
     lines_per_row = 1
+    chooses = False
+
+    def passages_asked(self) -> list[DocumentPassage]:
+        return [
+            DocumentPassage(f"{name}-{place}", document.name, part.text, part.start, number)
+            for number, (name, document) in enumerate(zip(unique_names(self.documents), self.documents, strict=True))
+            for place, part in enumerate(self.generator.passages(document.text), 1)
+        ]
 
     def made_by(self) -> dict[str, Any]:
         settings = self.settings
@@ -288,14 +375,6 @@ def _made_by(
     weights = [weights_hash(path) if path else "" for path in (generator_path(generator.name), *folders)]
     form = (values.get("model") or {}).get("format")
     return {**chosen, "model": generator.name, "weights": weights, **({"model_format": form} if form else {})}
-
-
-def passages_of(generator: Generator, documents: Sequence[Document]) -> list[DocumentPassage]:
-    return [
-        DocumentPassage(f"{name}-{number}", document.name, part.text, part.start)
-        for name, document in zip(unique_names(documents), documents, strict=True)
-        for number, part in enumerate(generator.passages(document.text), 1)
-    ]
 
 
 def unique_names(documents: Sequence[Document]) -> list[str]:

@@ -379,6 +379,12 @@ def row_of(pair: QAPair, *, identity: str, title: str, context: str, passage_sta
     return {**about, **pair.to_dict(), "passage_start": passage_start}
 
 
+def pair_of(row: Row) -> QAPair:
+    """The pair of a row, with its place in the document."""
+    known = {name: row[name] for name in ("question", "answer", "score", "logprob", "scores", "reason")}
+    return QAPair(answer_start=row["passage_start"] + row["answer_start"], **known)
+
+
 def export(rows: Sequence[Row], form: str) -> str:
     return FORMATS[form](rows)
 

@@ -23,7 +23,16 @@ import torch
 
 from rl_qg.asking.documents import TextPassage, cut_text, with_full_stops
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
-from rl_qg.asking.selection import NO_REWARD, ProposedPair, select, select_for_answers, spread, support, usable
+from rl_qg.asking.selection import (
+    NO_REWARD,
+    ProposedPair,
+    good_enough,
+    select,
+    select_for_answers,
+    spread,
+    support,
+    usable,
+)
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.formats import is_unicode
 from rl_qg.data.layouts import first_place
@@ -212,6 +221,7 @@ class Draft:
         self.pairs: list[ProposedPair] = []
         self.dropped: Counter[str] = Counter()
         self._rows: list[tuple[AnswerSpan, QuestionRow]] = []
+        self._is_proposed = False
 
     @property
     def _proposed(self) -> int | None:
@@ -220,7 +230,10 @@ class Draft:
         return None if number is None else 2 * number + 2
 
     def propose(self, proposals: AnswerProposals) -> None:
+        """Find what to ask about, unless that is done."""
         check_awaited()
+        if self._is_proposed:
+            return
         before = proposals.left_out
         if self.request.answers is not None:
             self.spans = [span for span in map(self._placed, self.request.answers) if span is not None]
@@ -230,14 +243,35 @@ class Draft:
             if not self.spans and self.request.way is None:  # a model that extracts none: then by rules
                 self.spans = proposals(self.request.text, self.passages, "pipeline", self._proposed)
         self.dropped[NOT_IN_TEXT] += proposals.left_out - before
-        seed = self.request.seed
-        for span in dict.fromkeys(self.spans):
+        self._ask_about(self.spans)
+
+    def _ask_about(self, spans: Sequence[AnswerSpan]) -> None:
+        self.spans, self._is_proposed, seed = list(spans), True, self.request.seed
+        for span in dict.fromkeys(spans):
             example = self._example(span)
             # Samples depend on the id, so on what is asked about alone.
             digest = hashlib.sha256(example.context.encode()).hexdigest()[:16]
             key = f"{seed}|{digest}|{example.answers[0].start}|{len(span.text)}"
             example = replace(example, id=key, language=self.request.language)
             self._rows.append((span, QuestionRow(self.number, seed, example)))
+
+    def by_passage(self) -> list[tuple[TextPassage, list[AnswerSpan] | None]]:
+        """The passages that something is asked about, with what that is (None: not known yet)."""
+        if not self._is_proposed:
+            return [(part, None) for part in self.passages]
+        if self.way == "end2end":
+            return [(part, []) for part in evenly(self.passages, self._proposed)]
+        of_part = [[one for one in self.spans if part.start <= one.start < part.end] for part in self.passages]
+        return [(part, spans) for part, spans in zip(self.passages, of_part, strict=True) if spans]
+
+    def of_passage(self, number: int, passage: TextPassage, spans: Sequence[AnswerSpan] | None) -> "Draft":
+        """A draft of one passage alone, of those of `by_passage`. All of them together have the `good_pairs` of this
+        one.
+        """
+        draft = Draft(number, self.request, [passage], self.way, self.least)
+        if spans is not None:
+            draft._ask_about(spans)
+        return draft
 
     def _example(self, span: AnswerSpan) -> QAExample:
         passage = self.passage_of(span)
@@ -309,6 +343,11 @@ class Draft:
         self.pairs = [
             pair.rewarded(reranker.name, value, reranker.sign) for pair, value in zip(self.pairs, values, strict=True)
         ]
+
+    def good_pairs(self) -> QAPairs:
+        """All pairs that are good enough to be selected, best first."""
+        good = good_enough(self.pairs, self.least, self.dropped)
+        return QAPairs([pair.pair("") for pair in good], dropped=+self.dropped)
 
     def selected(self) -> QAPairs:
         request = self.request

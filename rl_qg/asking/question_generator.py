@@ -174,16 +174,24 @@ class QuestionGenerator:
         """The pairs of each request; all of them are decoded together. `InputError` as of `check`."""
         for request in requests:
             self.check(request)
-        drafts = [
-            Draft(
-                number,
-                request,
-                self.passages(request.text),
-                request.way or self.ways[0],
-                least_score(request, self.name),
-            )
-            for number, request in enumerate(requests)
-        ]
+        drafts = [self._draft(number, request) for number, request in enumerate(requests)]
+        self.complete(drafts)
+        return [draft.selected() for draft in drafts]
+
+    def proposed(self, request: AskRequest) -> Draft:
+        """A text with what is asked about in it; where the request has no `number`, that is found later. `InputError`
+        as of `check`.
+        """
+        self.check(request)
+        draft = self._draft(0, request)
+        if request.number is not None:
+            draft.propose(self._proposals)
+        return draft
+
+    def complete(self, drafts: Sequence[Draft]) -> None:
+        """Find what is asked about where that is not known, decode the questions, of all drafts together, read them
+        back and rank them.
+        """
         for draft in drafts:
             draft.propose(self._proposals)
         rows = [row for draft in drafts for row in draft.rows()]
@@ -193,7 +201,10 @@ class QuestionGenerator:
             draft.add_whole_pairs(self._generator)
             draft.read_back(self._reader)
             draft.rank(self._reranker)
-        return [draft.selected() for draft in drafts]
+
+    def _draft(self, number: int, request: AskRequest) -> Draft:
+        way, least = request.way or self.ways[0], least_score(request, self.name)
+        return Draft(number, request, self.passages(request.text), way, least)
 
     def check(self, request: AskRequest) -> None:
         """Raise `InputError` if the model cannot do what a request asks for: it has no such way, does not know the

@@ -136,7 +136,7 @@ def select(
     text: str, pairs: Sequence[ProposedPair], number: int | None, *, min_score: float = 0.0, dropped: Counter[str]
 ) -> QAPairs:
     """At most `number` pairs (None: all that are good enough), best first; the others are counted in `dropped`."""
-    good = [pair.pair("") for pair in _good_enough(pairs, min_score, dropped)]
+    good = [pair.pair("") for pair in good_enough(pairs, min_score, dropped)]
     return choose(text, good, number, dropped=dropped)
 
 
@@ -166,7 +166,7 @@ def select_for_answers(
     duplicates of each other. `wanted` is the number of given answers, those that the text lacks included.
     """
     by_span: dict[tuple[int, int], list[ProposedPair]] = {}
-    for pair in _good_enough(pairs, min_score, dropped):
+    for pair in good_enough(pairs, min_score, dropped):
         by_span.setdefault((pair.span.start, pair.span.end), []).append(pair)
     waiting = {
         place: [group[at] for at in _distinct([pair.question for pair in group], dropped)][::-1]
@@ -178,7 +178,8 @@ def select_for_answers(
     return QAPairs(found, reason=shortage(len(found), wanted, dropped), dropped=+dropped)
 
 
-def _good_enough(pairs: Sequence[ProposedPair], min_score: float, dropped: Counter[str]) -> list[ProposedPair]:
+def good_enough(pairs: Sequence[ProposedPair], min_score: float, dropped: Counter[str]) -> list[ProposedPair]:
+    """The pairs that the reader confirms and whose score is not too low, best first; the others are counted."""
     kept = []
     for pair in pairs:
         if pair.round_trip is not None and not pair.round_trip >= MIN_ROUND_TRIP:

@@ -116,8 +116,8 @@ class AskSettings(Section):
     model: AskModelSettings = key(AskModelSettings(), "the generator that asks")
     number: Any = key(
         5,
-        "pairs, or questions of a set, of a passage; null: all that are good enough; auto, with strategy: as many as "
-        "select finds worth it",
+        "pairs of a document, the best of it, or questions of a set of each passage; null: all that are good enough; "
+        "auto, with strategy: as many as select finds worth it",
     )
     way: str = choice(
         "auto pipeline multitask end2end",

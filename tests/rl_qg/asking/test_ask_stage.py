@@ -4,16 +4,17 @@ import csv
 import json
 import logging
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from accelerate import PartialState
 
-from rl_qg.asking import ask_documents as document_output
 from rl_qg.asking import ask_documents as stage
 from rl_qg.asking.ask_documents import ask_documents, report_line, unique_names
 from rl_qg.asking.documents import Document
+from rl_qg.asking.drafts import Draft
 from rl_qg.asking.models import chosen_generator, corpus_warning
 from rl_qg.asking.question_generator import QuestionGenerator
 from rl_qg.commands.cli import _configure_logging, run_command
@@ -21,7 +22,9 @@ from rl_qg.commands.compose import full_overrides
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.resumable_lines import note_path
 from rl_qg.settings import AskSettings
+from tests.toy_scores import Length
 
 TEXTS = [*dict.fromkeys(example.context for example in synthetic_examples(40, seed=6, prefix="doc"))]
 LONG = "\n\n".join([*TEXTS, *TEXTS])
@@ -45,7 +48,8 @@ def test_pairs_stand_in_their_passage_and_in_the_document(generator: QuestionGen
     documents = [Document("a", TEXTS[0]), Document("a", f"\n\n {TEXTS[1]}"), Document("c", "...")]
     report = ask(generator, tmp_path / "p.jsonl", *documents, number=2)
     found = rows(tmp_path / "p.jsonl")
-    assert [row["id"] for row in found] == ["a-1-1", "a-1-2", "a~2-1-1", "a~2-1-2"]
+    assert [row["id"].rpartition("-")[0] for row in found] == ["a-1", "a-1", "a~2-1", "a~2-1"]
+    assert len({row["id"] for row in found}) == 4
     for row, document in zip(found, [documents[0]] * 2 + [documents[1]] * 2, strict=True):
         start, end = row["answer_start"], row["answer_start"] + len(row["answer"])
         assert row["context"][start:end] == row["answer"] and row["title"] == "a"
@@ -56,21 +60,71 @@ def test_pairs_stand_in_their_passage_and_in_the_document(generator: QuestionGen
     assert json.loads((tmp_path / "p.report.json").read_text()) == report
 
 
-def test_a_file_that_was_cut_off_is_continued_to_the_same_bytes(
-    generator: QuestionGenerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("reward", [None, Length()], ids=["score", "reward"])
+@pytest.mark.parametrize(
+    "options",
+    [{"number": 1}, {"number": 7}, {"number": None}, {"number": 3, "seed": 2, "min_score": 0.2}],
+    ids=["best", "seven", "all", "drawn"],
+)
+def test_the_pairs_of_a_document_are_those_that_python_gives_for_its_text(
+    tmp_path: Path, options: dict[str, Any], reward: Length | None
 ) -> None:
-    monkeypatch.setattr(document_output, "PASSAGES", 2)
-    output, document = tmp_path / "p.jsonl", Document("long", LONG)
-    assert ask(generator, output, document)["passages"] > 3
-    whole = output.read_bytes()
-    for size in (len(whole) - 7, whole.index(b'"id": "long-3-'), 0):
-        output.write_bytes(whole[:size])
-        ask(generator, output, document)
-        assert output.read_bytes() == whole
-    with pytest.raises(InputError, match=r"holds pairs made with other settings \(number: 1 -> 2\)"):
+    generator = QuestionGenerator.from_pretrained("miniature:bart", device="cpu", reward=reward)
+    long = "\n\n".join([*TEXTS[5:12], TEXTS[6]])  # of two passages
+    documents = [Document("long", long), Document("short", TEXTS[3])]
+    assert ask(generator, tmp_path / "p.jsonl", *documents, **options)["passages"] > 2
+    expected = [
+        [document.name, pair.question, pair.answer, pair.answer_start, pair.score, pair.reason]
+        for document in documents
+        for pair in generator.ask(document.text, **options)
+    ]
+    for row in rows(tmp_path / "p.jsonl"):
+        place = row["passage_start"] + row["answer_start"]
+        assert expected.pop(0) == [row["title"], row["question"], row["answer"], place, row["score"], row["reason"]]
+    assert not expected
+
+
+@pytest.mark.parametrize("name", ["p.jsonl", "p.csv"])
+def test_a_command_that_was_killed_is_continued_to_the_same_bytes(
+    generator: QuestionGenerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(stage, "PASSAGES", 1)
+    output, made, document = tmp_path / name, tmp_path / f".{name}.jsonl", Document("long", LONG)
+    with monkeypatch.context() as until_the_end:  # what the command has made when it is killed before it chooses
+        until_the_end.setattr(stage._DocumentOutput, "_finish", lambda self, *others: {})
+        ask(generator, output, document, number=8)
+    assert sorted(tmp_path.iterdir()) == [made, note_path(made)]
+    lines, note = made.read_bytes(), note_path(made).read_bytes()
+    asked, complete = list[int](), QuestionGenerator.complete
+
+    def counted_complete(self: QuestionGenerator, drafts: Sequence[Draft]) -> None:
+        asked.append(len(drafts))
+        complete(self, drafts)
+
+    monkeypatch.setattr(QuestionGenerator, "complete", counted_complete)
+    whole = set[bytes]()
+    for size in (len(lines) - 7, lines.index(b"\n", len(lines) // 2), 0):
+        asked.clear()
+        made.write_bytes(lines[:size])
+        note_path(made).write_bytes(note)
+        report = ask(generator, output, document, number=8)
+        assert report["pairs"] == 8 and sum(asked) <= (1 if size == len(lines) - 7 else report["passages"])
+        assert not made.exists() and not note_path(made).exists()
+        whole.add(output.read_bytes())
+        if name == "p.csv":
+            continue
+        asked.clear()
+        assert ask(generator, output, document, number=8) == report and not asked  # all of it is there
+        with pytest.raises(InputError, match=r"holds pairs made with other settings \(number: 8 -> 2\)"):
+            ask(generator, output, document, number=2)
+        with pytest.raises(InputError, match="long: has changed since"):
+            ask(generator, output, Document("long", LONG[:-1]), number=8)
+        output.unlink()
+    assert len(whole) == 1
+    made.write_bytes(lines)
+    note_path(made).write_bytes(note)
+    with pytest.raises(InputError, match=r"holds pairs made with other settings \(number: 8 -> 2\)"):
         ask(generator, output, document, number=2)
-    with pytest.raises(InputError, match="long: has changed since"):
-        ask(generator, output, Document("long", LONG[:-1]))
 
 
 def test_documents_with_one_name_are_told_apart(generator: QuestionGenerator, tmp_path: Path) -> None:
@@ -82,7 +136,8 @@ def test_documents_with_one_name_are_told_apart(generator: QuestionGenerator, tm
             ask(generator, tmp_path / "p.jsonl", *documents)
     named = [Document(name, TEXTS[0]) for name in ("a", "a", "a~2", "b", "a")]
     assert unique_names(named) == ["a", "a~3", "a~2", "b", "a~4"]
-    ids = [passage.id for passage in stage.passages_of(generator, named)]
+    ask(generator, tmp_path / "five.json", *named)
+    ids = [row["id"] for row in json.loads((tmp_path / "five.json").read_text())]
     assert len(set(ids)) == len(ids) == 5
 
 
@@ -108,7 +163,7 @@ def test_no_pair_at_all_is_an_error(generator: QuestionGenerator, tmp_path: Path
         ask(generator, tmp_path / "p.jsonl", Document("a", TEXTS[0]), min_score=1.0)
     with pytest.raises(InputError, match=r"no pair was found in 1 passage \(no answer to ask about\)"):
         ask(generator, tmp_path / "q.json", Document("a", "and of the"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.jsonl", "p.jsonl.settings.json"]
+    assert not list(tmp_path.iterdir())
 
 
 def test_files_come_first_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
