@@ -41,6 +41,9 @@ LONG: dict[str, tuple[str, ...]] = {
     "rl_qg/commands/test_cli.py::test_a_killed_pipeline_continues": (*LEARNING, "rl_qg/readers", "rl_qg/augmentation"),
     "rl_qg/commands/test_cli.py::test_each_stage_runs_by_its_own_command": SOURCE,
     "rl_qg/commands/test_cli.py::test_t5_trains_too": LEARNING,
+    "rl_qg/commands/test_parts_of_stages.py::test_parts_and_merges_that_are_killed": (
+        *("rl_qg/data", "rl_qg/runtime", "rl_qg/commands", "rl_qg/generation"),
+    ),
     "rl_qg/commands/test_same_bytes.py::test_a_pipeline": SOURCE,
     "rl_qg/commands/test_study_stage.py::test_every_job_was_run": SOURCE,
     "rl_qg/commands/test_study_stage.py::test_study_json_has_the_scores": SOURCE,

@@ -51,6 +51,21 @@ NOT_RUN = """
 - `fsdp`, `zero1`, `zero1_offload`, `zero2_offload`, `zero3_offload`: no faults injected. On CPU accelerate replaces
   `fsdp` by plain data parallelism. `tests/rl_qg/training/test_equivalence.py` tests that all of them train alike.
 """
+PARTS = """
+## Parts
+
+[Parts](../how-to/parts.md) and `rl-qg merge`, in one process. Tests: [of parts](../../tests/rl_qg/data/test_parts.py),
+[of the stages](../../tests/rl_qg/commands/test_parts_of_stages.py).
+
+"""
+OF_PARTS = (
+    ("a part is cut off at any byte, before or after it was complete", "the same command completes it, bitwise"),
+    ("a part is merged that is not complete, cut off or changed", "refused, named"),
+    ("a part is missing, or given twice", "refused, named"),
+    ("a part of other settings or data, of another command or another n", "refused, with the first difference"),
+    ("the disk is full during the merge", "no output; the same command makes it"),
+    ("SIGKILL of each part and of the merge, at drawn times", "the same commands go on, bitwise those of one part"),
+)
 PROMISES = """
 ## What servers promise
 
@@ -93,7 +108,8 @@ def main() -> None:
     text += "".join(f"- **{name}**: {what}.\n" for name, what in FAULTS)
     for launch in LAUNCHES:
         text += f"\n## {launch}\n\n" + _table([row for row in rows if row["launch"] == launch])
-    text += NOT_RUN + PROMISES
+    text += NOT_RUN + PARTS + "| fault | result |\n| --- | --- |\n"
+    text += "".join(f"| {fault} | {result} |\n" for fault, result in OF_PARTS) + PROMISES
     for part, promises in yaml.safe_load(SERVERS.read_text()).items():
         text += f"\n### {part}\n\n| promise | of | set by | tests |\n| --- | --- | --- | --- |\n"
         text += "".join(map(_promise, promises))

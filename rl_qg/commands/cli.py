@@ -179,6 +179,10 @@ def _outputs(name: str, settings: Any) -> list[tuple[str, Path]]:
     key, value = "output_dir", settings.output_dir
     if key not in COMMANDS[name].sections:
         key, value = "output", getattr(getattr(settings, section_of(name)), "output", "")
+    if value and settings.part:
+        from rl_qg.data.parts import DataPart
+
+        value = DataPart.parse(settings.part).path(Path(value))
     return [(key, Path(value))] if value else []
 
 

@@ -24,6 +24,7 @@ from rl_qg.commands.catalogue import (
     offered,
     section_of,
     suggestion,
+    with_key,
 )
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings, all_keys
@@ -80,6 +81,8 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
         if name in _FREE_TEXTS:
             setattr(settings.explain, name.rpartition(".")[2], text)
     settings.check()
+    if settings.part is not None and command not in (in_parts := with_key("part")):
+        raise InputError(f"part={settings.part}: is for {', '.join(in_parts)}; leave it out")
     return settings
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from rewards.overlap.published_lmqg import PUBLISHED
 from rewards.sets import PUBLISHED_OPTIONS
 from rl_qg.augmentation.augment import import_target
-from rl_qg.commands.outputs import check_own_json, check_own_page, check_writable, required
+from rl_qg.commands.outputs import check_own_json, check_own_page, check_writable, part_of, required
 from rl_qg.commands.training import check_precision
 from rl_qg.data.examples import Role
 from rl_qg.data.splits import load_training, read_role, take
@@ -48,6 +48,7 @@ def score(settings: Settings) -> None:
         batch_size=options.batch_size,
         state=state,
         accept_changed_data=settings.accept_changed_data,
+        part=part_of(settings),
     )
 
 

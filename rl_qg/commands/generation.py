@@ -1,7 +1,7 @@
 """The commands that make training data: answers, questions, and their selection."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,14 +12,17 @@ from accelerate import PartialState
 import rewards
 from rl_qg.augmentation.augment import build_filters, filter_kind, import_target
 from rl_qg.augmentation.candidates import RANDOM
-from rl_qg.commands.outputs import check_writable, json_lines, required
+from rl_qg.commands.catalogue import COMMANDS
+from rl_qg.commands.outputs import check_writable, json_lines, part_of, required
 from rl_qg.data.examples import report_limit
+from rl_qg.data.parts import Parts, read_parts
 from rl_qg.data.reading import report_line as data_line
 from rl_qg.data.reading import source_names
 from rl_qg.data.splits import take, training_spans
 from rl_qg.data.streaming import Examples, stream_examples
 from rl_qg.miniatures.in_settings import answers_with_miniature, in_folders, reward_with_miniatures
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import locked
 from rl_qg.runtime.processes import processes
 from rl_qg.scoring.metrics import load_reranker, load_reward, rerank_options
 from rl_qg.settings import AugmentSettings, Settings
@@ -43,8 +46,12 @@ def answers(settings: Settings) -> None:
         settings=options,
         state=state,
         accept_changed_data=settings.accept_changed_data,
+        part=(part := part_of(settings)),
     )
-    log.info("%s\ndone: use them with data.train=%s", report_line(report), output)
+    if part:
+        log.info("done: part %s in %s", part, part.path(output))
+    else:
+        log.info("%s\ndone: use them with data.train=%s", report_line(report), output)
 
 
 def generate(settings: Settings) -> None:
@@ -73,8 +80,12 @@ def generate(settings: Settings) -> None:
         reranker=load_reranker(settings, examples, state),
         language=settings.model.language,
         format=settings.model.format,
+        part=(part := part_of(settings)),
     )
-    log.info("done: %d questions for %d answers in %s", lines, len(examples), output)
+    if part:
+        log.info("done: part %s, %d questions, in %s", part, lines, part.path(output))
+    else:
+        log.info("done: %d questions for %d answers in %s", lines, len(examples), output)
 
 
 def trim(settings: Settings) -> None:
@@ -117,6 +128,27 @@ def augment(settings: Settings) -> None:
         "done: %d questions added to %d human ones in %s; report and data card beside it",
         *(report["sampled"], report["gold"], output),
     )
+
+
+def merge(arguments: Sequence[str]) -> None:
+    from rl_qg.generation.generate import merge_questions
+    from rl_qg.generation.propose_answers import merge_answers
+    from rl_qg.scoring.score_file import merge_scores
+
+    of_commands: Mapping[str, Callable[[Parts, Path], Any]] = {
+        "answers": merge_answers,
+        "generate": merge_questions,
+        "score": merge_scores,
+    }
+    outputs = [text.partition("=")[2] for text in arguments if text.startswith("output=")]
+    paths = [text for text in arguments if not text.startswith("output=")]
+    if len(outputs) != 1 or not outputs[0] or not paths or any(name.startswith("-") for name in paths):
+        raise InputError("give the parts and one output=FILE, such as " + COMMANDS["merge"].example)
+    output = Path(outputs[0])
+    with locked([("output", output)]):
+        parts = read_parts(paths, output)
+        of_commands[parts.command](parts, output)
+    log.info("done: %d parts of %d rows are %s", len(parts.paths), parts.wholes[0]["of"], output)
 
 
 # The filters of the settings: checked early, and completed with the options of their metrics.

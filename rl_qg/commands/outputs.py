@@ -6,8 +6,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from rl_qg.data.parts import DataPart
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, writing
+from rl_qg.settings import Settings
 
 
 def required(value: str, key: str, example: str) -> Path:
@@ -15,6 +17,10 @@ def required(value: str, key: str, example: str) -> Path:
     if not value:
         raise InputError(f"{key} has no value; give one, such as {key}={example}")
     return Path(value)
+
+
+def part_of(settings: Settings) -> DataPart | None:
+    return DataPart.parse(settings.part) if settings.part else None
 
 
 def check_packages(command: str, packages: Iterable[str], extra: str) -> None:

@@ -5,7 +5,7 @@
 Examples are read when they are needed. Of each `WINDOW` of them those with the longest passages come first, so that a
 batch holds little padding; the file has them in this order. Memory does not grow with the number of examples. Neither
 beams nor samples depend on the number of processes. After a kill the same command, with any number of processes, cuts
-the file at its last whole batch and continues.
+the file at its last whole batch and continues. Parts (`rl_qg.data.parts`) number the examples in this order.
 """
 
 import hashlib
@@ -16,7 +16,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import torch
 from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
+from rl_qg.data.parts import DataPart, PartRows, Parts, line_writer
 from rl_qg.data.streaming import Examples
 from rl_qg.generation.generator import Candidate, CandidateGenerator
 from rl_qg.generation.loading import weights_hash
@@ -115,6 +117,7 @@ def generate(
     reranker: Reranker | None = None,
     language: str | None = None,
     format: str | None = None,
+    part: DataPart | None = None,
 ) -> int:
     """Write `settings.num_beams` (or `num_samples`) candidates for each example, or the best `settings.keep` of them,
     to `output`, and return the number of its lines. Every process calls this.
@@ -122,16 +125,17 @@ def generate(
     `model_path` is a folder or Hub name, the `seed` that of samples. `sources` has the SHA-256 of the files that the
     examples come from; with `accept_changed_data` `output` is continued although one has changed. A `reranker` orders
     the candidates, each of which then has its `reward` in the file; None: their probability does. `language` and
-    `format` are as for `CandidateGenerator`.
+    `format` are as for `CandidateGenerator`. Of a `part` the file is `part.path(output)`.
     """
     for name in ("num_beams",) if settings.do_sample else ("num_samples", "top_p", "temperature"):
         if (value := getattr(settings, name)) != getattr(GenerateSettings, name) and state.is_main_process:
             log.warning("generate.%s=%s has no effect with do_sample=%s", name, value, str(settings.do_sample).lower())
     examples = ByLength(examples)
+    output = part.path(output) if part else output
     count = settings.candidates
     written = count if settings.keep is None else settings.keep
     lines = ResumableLines(output, note_path(output), content="questions", section="generate")
-    work = Work[QAExample](
+    work: Work[Any] = Work[QAExample](
         lines,
         settings.batch_size,
         title="generate",
@@ -140,6 +144,10 @@ def generate(
         lines_per_row=written,
         row_name="example",
     )
+    rows: Any = examples
+    if part:
+        rows = PartRows(part, "generate", examples, attrgetter("context"), settings.batch_size)
+        work = rows.work(lines)
 
     def begin() -> Position:
         made_by = _made_by(model_path, settings, seed, reranker, language) | {"format": format}
@@ -150,30 +158,35 @@ def generate(
         data = digest.hexdigest()
         if not other_sources:
             lines.check({"data": data})
-        position = work.position(examples)
+        position = rows.position(lines) if part else work.position(rows)
         noted = {name: value for name, value in made_by.items() if value is not None}
         record, name = Path(model_path).parent / TRAINED, Path(model_path).name
         trained = read_record(record) if record.exists() else {}
         reward = trained.get("reward") if trained.get("model") == name else None  # that the model was trained with
         about = {"reward": reward, "data": data, "sources": dict(sources)}
-        lines.write_note({"model_path": model_path, **noted, **about})
+        lines.write_note({"model_path": model_path, **noted, **about, **(rows.note if part else {})})
         return position
 
+    def end() -> int:
+        if part:
+            return int(rows.finish(lines))
+        _check_result(lines)
+        return len(examples) * written
+
     position = from_main(state, begin)
-    if position.rows == len(examples):
-        log.info("generate: %d of %d passages are in %s already", position.rows, len(examples), output)
-        from_main(state, partial(_check_result, lines, model_path, reranker))
-        return position.rows * written
+    if position.rows == len(rows):
+        log.info("generate: %d of %d %ss are in %s already", position.rows, len(rows), work.unit, output)
+        return from_main(state, end)
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
-    rows = count * settings.batch_size
-    load = partial(CandidateGenerator, model_path, device=state.device, dtype=dtype, rows=rows)
+    at_once = count * settings.batch_size
+    load = partial(CandidateGenerator, model_path, device=state.device, dtype=dtype, rows=at_once)
     generator = load(engine=settings.engine, language=language, format=format)
     if not settings.do_sample and count > (size := generator.model.get_output_embeddings().weight.shape[0]):
         raise InputError(f"generate.num_beams={count} is above the {size} tokens that {model_path} knows: lower it")
     remedy = "ask for fewer candidates (num_beams, num_samples) or shorter ones (max_new_tokens)"
     in_parts = OutOfMemoryRetry("generate", remedy)
 
-    def decode(batch: Sequence[QAExample]) -> list[bytes]:
+    def decode(batch: Sequence[QAExample]) -> list[list[bytes]]:
         groups = generator.candidates(
             batch,
             count,
@@ -185,18 +198,29 @@ def generate(
         if reranker is not None:
             groups = reranker.ranked(batch, groups)
         return [
-            json_line(_source_fields(example, rank) | _candidate_fields(item, reranker is not None, settings.keep))
+            [
+                json_line(_source_fields(example, rank) | _candidate_fields(item, reranker is not None, settings.keep))
+                for rank, item in enumerate(group[: settings.keep])
+            ]
             for example, group in zip(batch, groups, strict=True)
-            for rank, item in enumerate(group[: settings.keep])
         ]
 
-    def lines_of(batch: Sequence[QAExample]) -> list[bytes]:
-        return [line for part in in_parts(decode, batch) for line in part]
+    def lines_of(batch: Sequence[QAExample]) -> list[list[bytes]]:
+        return [*chain.from_iterable(in_parts(decode, batch))]
 
-    rest = islice(examples, position.rows, None)
-    work.write(rest, lines_of, position=position, total=len(examples), state=state)
-    from_main(state, partial(_check_result, lines, model_path, reranker))
-    return len(examples) * written
+    rest, write = islice(rows, position.rows, None), line_writer(lines_of, part)
+    work.write(rest, write, position=position, total=len(rows), state=state)
+    return from_main(state, end)
+
+
+def merge_questions(parts: Parts, output: Path) -> int:
+    """Write the questions of all parts, and the note, as one run does; return the number of lines."""
+    lines = ResumableLines(output, note_path(output), content="questions", section="generate")
+    lines.check(parts.note)
+    lines.write_note(parts.note)
+    count = parts.write(output)
+    _check_result(lines)
+    return count
 
 
 class ByLength:
@@ -260,17 +284,18 @@ def _made_by(
     }
 
 
-def _check_result(lines: ResumableLines, model_path: str, reranker: Reranker | None) -> None:
+def _check_result(lines: ResumableLines) -> None:
+    note = lines.read_note()
     if lines.begun and not any(json.loads(line.text)["question"].strip() for line in lines.lines()):
         raise InputError(
-            f"{lines.path}: all questions are empty: the model {model_path} ends before its first word; train it "
-            "first (rl-qg train), or sample with do_sample=true"
+            f"{lines.path}: all questions are empty: the model {note['model_path']} ends before its first word; train "
+            "it first (rl-qg train), or sample with do_sample=true"
         )
-    if reranker is None:
+    if "rerank" not in note:
         return
     failed = sum(json.loads(line.text)["reward"] is None for line in lines.lines())
     if failed and failed == sum(1 for _ in lines.lines()):
         raise InputError(f"{lines.path}: the reward failed on every question; correct the reward")
     if failed:
         log.warning("generate: %d candidates in %s have no reward; they come last", failed, lines.path)
-    lines.write_note({**lines.read_note(), "rewards_failed": failed})
+    lines.write_note({**note, "rewards_failed": failed})

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
+from rl_qg.data.parts import DataPart, PartRows, Parts, line_writer
 from rl_qg.data.passages import Passage, Passages
 from rl_qg.generation.answer_rules import VERSION, rule_spans
 from rl_qg.generation.generator import CandidateGenerator
@@ -157,32 +159,62 @@ def propose_answers(
     settings: AnswersSettings,
     state: PartialState,
     accept_changed_data: bool = False,
+    part: DataPart | None = None,
 ) -> dict[str, Any]:
     """Write the candidate answers of `passages` and their report, `<output stem>.report.json`, and return the report:
     the passages read, kept and left out by reason, those without a span, the spans by kind, and how many answers the
-    `generator` wrote that do not stand in their sentence (after a kill only since then).
+    `generator` wrote that do not stand in their sentence (after a kill only since then). Of a `part` write
+    `part.path(output)` and return its note.
 
     Every process calls this and works on its own batches; the file is the same as that of a single process.
     """
     propose, made_by = method(settings, state)
     excluded = hashlib.sha256(b"".join(sorted(passages.excluded))).hexdigest() if passages.excluded else ""
     made_by |= {"input": list(passages.sources), "passages": passages.form, "excluded": excluded}
+    output = part.path(output) if part else output
     lines = ResumableLines(output, note_path(output), content="answers", section="answers")
-    work = Work[Passage](lines, settings.batch_size, "answers", "passage", _is_about)
-    position, counts = from_main(state, partial(_begin, work, passages, made_by, accept_changed_data))
+    work: Work[Any] = Work[Passage](lines, settings.batch_size, "answers", "passage", _is_about)
+    rows: Any = passages
+    if part:
+        rows = PartRows(part, "answers", passages, attrgetter("context"), settings.batch_size)
+        work = rows.work(lines)
+    position, counts = from_main(state, partial(_begin, work, passages, rows, made_by, accept_changed_data))
     if position is not None:
-        rest, lines_of = islice(passages, position.rows, None), partial(_lines_of, propose)
-        work.write(rest, lines_of, position=position, total=counts["kept"], state=state)
+        rest, write = islice(rows, position.rows, None), line_writer(partial(_lines_of, propose), part)
+        work.write(rest, write, position=position, total=len(rows) if part else counts["kept"], state=state)
         if passages.counts.kept != counts["kept"]:
             raise InputError(f"{', '.join(passages.sources)}: has changed while it was read; run the command again")
         own = [getattr(propose, "left_out", 0)]  # of this process; only a generator has them
         not_in_sentence = sum(gather_object(own) if state.num_processes > 1 else own)
-        from_main(state, partial(_report, output, counts, not_in_sentence, made_by))
-    report: dict[str, Any] = from_main(state, partial(read_json, report_path(output)))
+        if part:
+            more = {"counts": counts, "not_in_sentence": not_in_sentence}
+            from_main(state, partial(rows.finish, lines, **more))
+        else:
+            from_main(state, partial(_report, output, counts, not_in_sentence, made_by))
+    if part:
+        return from_main(state, lines.read_note)
+    return _found(from_main(state, partial(read_json, report_path(output))))
+
+
+def merge_answers(parts: Parts, output: Path) -> dict[str, Any]:
+    """Write the answers of all parts, the note and the report, as one run does; return the report."""
+    lines = ResumableLines(output, note_path(output), content="answers", section="answers")
+    made_by = {name: value for name, value in parts.note.items() if name != "sources"}
+    check_report(output)
+    lines.check(parts.note)
+    lines.write_note(parts.note)
+    report_path(output).unlink(missing_ok=True)
+    parts.write(output)
+    _report(output, parts.wholes[0]["counts"], sum(one["not_in_sentence"] for one in parts.wholes), made_by)
+    return _found(read_json(report_path(output)))
+
+
+def _found(report: dict[str, Any]) -> dict[str, Any]:
     if not report["spans"]:
+        made_by = report["settings"]
         raise InputError(
-            f"{', '.join(passages.sources)}: no answer was found in {report['passages']['kept']:,} passages by "
-            f"method={settings.method}; use another method, or check that the passages are text"
+            f"{', '.join(made_by['input'])}: no answer was found in {report['passages']['kept']:,} passages by "
+            f"method={made_by['method']}; use another method, or check that the passages are text"
         )
     return report
 
@@ -224,25 +256,30 @@ def method(settings: AnswersSettings, state: PartialState) -> tuple[Propose, dic
     return propose, made_by | propose.made_by
 
 
-def _lines_of(propose: Propose, passages: Sequence[Passage]) -> list[bytes]:
-    return [
-        json_line(
-            {
-                "id": f"{passage.id}-{span.start}-{span.end}",
-                "title": passage.title,
-                "context": passage.context,
-                "question": "",
-                "answers": [{"text": passage.context[span.start : span.end], "answer_start": span.start}],
-                "kind": span.kind,
-            }
-        )
-        for passage, spans in zip(passages, propose([passage.context for passage in passages]), strict=True)
-        for span in spans
-    ]
+def _lines_of(propose: Propose, passages: Sequence[Passage]) -> list[list[bytes]]:
+    proposed = propose([passage.context for passage in passages])
+    return [[_line(passage, span) for span in spans] for passage, spans in zip(passages, proposed, strict=True)]
+
+
+def _line(passage: Passage, span: Span) -> bytes:
+    return json_line(
+        {
+            "id": f"{passage.id}-{span.start}-{span.end}",
+            "title": passage.title,
+            "context": passage.context,
+            "question": "",
+            "answers": [{"text": passage.context[span.start : span.end], "answer_start": span.start}],
+            "kind": span.kind,
+        }
+    )
 
 
 def _begin(
-    work: Work[Passage], passages: Passages, made_by: Mapping[str, Any], accept_changed_data: bool
+    work: Work[Any],
+    passages: Passages,
+    rows: Passages | PartRows[Passage],
+    made_by: Mapping[str, Any],
+    accept_changed_data: bool,
 ) -> tuple[Position | None, dict[str, int]]:
     """Check what the file was made with and write its note; return where to continue (None: it is complete), and how
     many passages were read, kept and left out.
@@ -251,16 +288,19 @@ def _begin(
     check_report(lines.path)
     other_sources = lines.check(made_by, sources=sources, accept=accept_changed_data)
     same = lines.begun and not other_sources
+    of_part = rows.note if isinstance(rows, PartRows) else {}
+    if isinstance(rows, PartRows) and not other_sources and rows.is_complete(lines):
+        return None, {}
     if same and report_value(lines.path, "output", "sha256") == file_hash(lines.path):  # the report is written last
         return None, {}
-    rows = iter(passages)
-    position = work.position(rows)
-    deque(rows, maxlen=0)  # `passages.counts` is complete once all passages are read
+    remaining = iter(rows)
+    position = work.position(remaining)
+    deque(remaining, maxlen=0)  # `passages.counts` is complete once all passages are read
     counts = asdict(passages.counts)
     if not counts["kept"]:
         names = ", ".join(f"{name} {count}" for name, count in counts.items() if name != "kept")
         raise InputError(f"{', '.join(passages.sources)}: no usable passage: {names}; check the file")
-    lines.write_note({**made_by, "sources": sources})
+    lines.write_note({**made_by, "sources": sources, **of_part})
     report_path(lines.path).unlink(missing_ok=True)
     return position, counts
 

@@ -113,12 +113,12 @@ class ResumableLines:
                 "delete it"
             )
         changed = [
-            f"{key}: {_shown(earlier.get(key))} -> {_shown(value)}"
+            f"{key}: {shown(earlier.get(key))} -> {shown(value)}"
             for key, value in settings.items()
             if earlier.get(key) != value
         ]
         retired = {key: RETIRED[name] for key in earlier if (name := f"{self.section}.{key}") in RETIRED}
-        changed += [f"{key}: {_shown(earlier[key])} -> None" for key in retired if earlier[key] != retired[key]]
+        changed += [f"{key}: {shown(earlier[key])} -> None" for key in retired if earlier[key] != retired[key]]
         if changed:
             raise InputError(
                 f"output={self.path}: holds {self.content} made with other settings ({'; '.join(changed)}); name "
@@ -291,7 +291,7 @@ def begins_with(line: bytes, beginning: bytes) -> bool:
     return line.startswith(beginning) or (not line.endswith(b"\n") and beginning.startswith(line))
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A setting in an error message; of a hash the first digits."""
     text = str(value)
     return text[:8] if re.fullmatch(r"[0-9a-f]{64}", text) else text

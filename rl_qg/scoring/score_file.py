@@ -15,7 +15,8 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -26,12 +27,13 @@ from accelerate import PartialState
 
 from rewards.contract import COLUMN, check_row_by_row
 from rl_qg.data.examples import passage_hash
+from rl_qg.data.parts import DataPart, PartRows, Parts, line_writer
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.data.reading import REPORTED_IDS
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import OutOfMemoryRetry, from_main
-from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, begins_with
+from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, begins_with, note_path
 from rl_qg.scoring.reward_scorer import Reward, score_or_refuse, signature_of
 from rl_qg.stats.intervals import Floats, Interval, PassageDraws, mean_interval
 
@@ -176,8 +178,9 @@ def score_file(
     batch_size: int,
     state: PartialState,
     accept_changed_data: bool = False,
+    part: DataPart | None = None,
 ) -> dict[str, Any]:
-    """Score every row of `source` and return the summary.
+    """Score every row of `source` and return the summary; of a `part` write `part.path(output)` and return its note.
 
     A line of `output` holds the fields of the row, `score` (null where the metric gives none that is finite) and
     `parts`. A batch of `batch_size` rows is scored by one process, in one call if it fits into memory, and the caches
@@ -185,8 +188,10 @@ def score_file(
     number of processes, as far as the machine computes alike.
     """
     check_row_by_row(reward)
-    lines = ResumableLines(output, _summary_path(output, source), content="scores")
-    work = Work[TableRow](
+    summary_path = _summary_path(output, source)
+    output = part.path(output) if part else output
+    lines = ResumableLines(output, note_path(output) if part else summary_path, content="scores")
+    work: Work[Any] = Work[TableRow](
         lines,
         batch_size,
         title="score",
@@ -195,6 +200,10 @@ def score_file(
         lines_per_row=1,
         row_name=f"row of {source}",
     )
+    rows: Any = source
+    if part:
+        rows = PartRows(part, "score", source, partial(_passage, source), batch_size)
+        work = rows.work(lines)
 
     def begin() -> tuple[int, list[str], Position, dict[str, Any]]:
         """The number of rows, the columns that the metric gets, where the output is continued, and its note."""
@@ -205,42 +214,64 @@ def score_file(
         made_by = {"signature": signature_of(reward), "columns": read}
         sources = source.hashes()
         lines.check(made_by, sources=sources, sources_key="input", accept=accept_changed_data)
-        position = work.position(source)
+        position = rows.position(lines) if part else work.position(rows)
         note = {**made_by, "input": sources}
         if faults:
             note["malformed"] = {"count": len(faults), "records": faults[:REPORTED_IDS]}
-        lines.write_note({"complete": False, **note})
-        return total, columns, position, note
+        lines.write_note({"complete": False, **note, **(rows.note if part else {})})
+        return len(rows) if part else total, columns, position, note
 
     total, columns, position, note = from_main(state, begin)
     in_parts = OutOfMemoryRetry("score", "shorten the contexts, or score on the CPU (training.use_cpu=true)")
 
-    def lines_of(batch: Sequence[TableRow]) -> list[bytes]:
+    def lines_of(batch: Sequence[TableRow]) -> list[list[bytes]]:
         if hasattr(reward, "reset_cache"):
             reward.reset_cache()  # a resumed run has a smaller cache, which would change the last digits
         scored = in_parts(lambda rows: _scored_lines(reward, source, rows, columns), batch)
-        return [line for part in scored for line in part]
+        return [[line] for line in chain.from_iterable(scored)]
 
-    rest = islice(source, position.rows, None)
-    work.write(rest, lines_of, position=position, total=total, state=state)
+    rest, write = islice(rows, position.rows, None), line_writer(lines_of, part)
+    work.write(rest, write, position=position, total=total, state=state)
 
     def end() -> dict[str, Any]:
-        summary = {"complete": True, **note, **summarise_scores(output, note["columns"])}
-        lines.write_note(summary)
-        if summary["score"] is None:
-            raise InputError(f"{output}: no row has a finite score; {note['signature']} fails on all of them")
-        log.info("%s\ndone: %s, summary in %s", summary_text(summary), output, lines.note)
-        return summary
+        if not part:
+            return _summarise(lines, {"complete": False, **note})
+        rows.finish(lines)
+        return lines.read_note()
 
     return from_main(state, end)
 
 
-def _summary_path(output: Path, source: QuestionTable) -> Path:
+def merge_scores(parts: Parts, output: Path) -> dict[str, Any]:
+    """Write the rows of all parts with their scores, and the summary, as one run does; return the summary."""
+    lines = ResumableLines(output, _summary_path(output), content="scores")
+    lines.check({name: parts.note[name] for name in ("signature", "columns", "input")})
+    lines.write_note(parts.note)  # which is not complete
+    parts.write(output)
+    return _summarise(lines, parts.note)
+
+
+def _summarise(lines: ResumableLines, note: Mapping[str, Any]) -> dict[str, Any]:
+    summary = {**note, "complete": True, **summarise_scores(lines.path, note["columns"])}
+    lines.write_note(summary)
+    if summary["score"] is None:
+        raise InputError(f"{lines.path}: no row has a finite score; {note['signature']} fails on all of them")
+    log.info("%s\ndone: %s, summary in %s", summary_text(summary), lines.path, lines.note)
+    return summary
+
+
+def _passage(source: QuestionTable, row: TableRow) -> str:
+    """By which a row belongs to a part; one without a context is a passage of its own."""
+    context = source.value(row, "context")
+    return str(source.value(row, "question") if context is None else context)
+
+
+def _summary_path(output: Path, source: QuestionTable | None = None) -> Path:
     if output.suffix != ".jsonl":
         raise InputError(f"output={output}: the output is JSON lines; give a name that ends in .jsonl")
     path = output.with_name(f"{output.stem}.summary.json")
     for written in (output, path):
-        if written.resolve() in [read.resolve() for read in source.paths]:
+        if source and written.resolve() in [read.resolve() for read in source.paths]:
             raise InputError(f"output={output}: would write over the input {written}; name another file")
     return path
 

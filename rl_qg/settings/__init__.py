@@ -36,7 +36,7 @@ from rl_qg.settings.generation import (
     GenerateSettings,
     TrainSelectorSettings,
 )
-from rl_qg.settings.keys import SEED, Section, choice, key
+from rl_qg.settings.keys import SEED, Section, choice, key, part_fault
 from rl_qg.settings.readers import (
     QAEvaluateSettings,
     QASettings,
@@ -94,6 +94,9 @@ class Settings(Section):
     )
     accept_changed_data: bool = key(
         False, "continue although a data file has changed since the run or its output began"
+    )
+    part: str | None = key(
+        None, "i/n, such as 3/7: make the i-th of n parts, which rl-qg merge makes one file; null: all", part_fault
     )
     data: DataSettings = key(DataSettings(), "the QA data (group data)")
     model: ModelSettings = key(ModelSettings(), "the question generator (group model)")

@@ -55,6 +55,17 @@ def fault_of_updates(number: int) -> str:
     return f"{fault}, or -1 for as many as epochs say" if fault else ""
 
 
+CELLS = 512  # into which passages are divided for parts: the most parts that there can be
+
+
+def part_fault(value: str | None) -> str:
+    """A fault for what is no part `i/n`, null passing."""
+    number, _, of = (value or "1/1").partition("/")
+    if number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of) <= CELLS:
+        return ""
+    return f"{value} is no part: give i/n, from 1/n to n/n, such as 3/7; n is at most {CELLS}"
+
+
 _CHECKS: dict[Any, Check] = {}  # by field; not in its metadata, which HfArgumentParser hands on to argparse as it is
 
 

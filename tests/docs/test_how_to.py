@@ -10,6 +10,7 @@ import json
 import re
 import shlex
 import shutil
+from glob import glob
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from rl_qg.commands.catalogue import RAW
 from rl_qg.commands.cli import run_command
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample, write_squad
+from rl_qg.data.parts import DataPart
 from rl_qg.miniatures.cache import SHIPPED
 from tests.bad_input.workspace import candidate
 from tests.docs.benchmark_files import write_benchmark_files
@@ -281,7 +283,10 @@ def run_line(line: str, number: int, written: set[Path]) -> None:
         serve_study_until_ready(words[1:])
         return
     words = completed(words, number)
+    words = [name for word in words for name in (sorted(glob(word)) if "part-*" in word else [word])]
     named = [Path(word.partition("=")[2]) for word in words if re.match(r"output(_dir)?=", word)]
+    for part in (word.removeprefix("part=") for word in words if word.startswith("part=")):
+        named = [DataPart.parse(part).path(output) for output in named]
     planned = words[1] == "search" or words[1:3] == ["bench", "transfer"]  # which are not run
     outputs = [] if planned else named
     for output in {*outputs} - written:  # ours is for pages that only read it

@@ -1,0 +1,287 @@
+"""Parts of the rows of a stage, which may be made on different machines, and what makes one file of all of them.
+
+    rl-qg generate part=3/7 output=questions.jsonl …       writes questions.part-3-of-7.jsonl
+    rl-qg merge questions.part-*-of-7.jsonl output=questions.jsonl
+
+The merged file does not depend on the number of parts:
+
+- A passage belongs to one of `CELLS` cells by its hash, and a cell to one part. So all rows about a passage are in the
+  same part.
+- Rows that a model reads together are a block: rows of one cell, in their order. What a block holds, and with it what
+  is computed to the last digit, follows from the data alone. Full blocks come first, so cells with few rows cost time.
+- A line of a part begins with the number of its row among the rows of all parts, `{"row": 12, `, which the merge sorts
+  by and takes off.
+
+The note beside a part names command, part, settings and data; once the part is complete also, under `whole`, its
+rows, lines and SHA-256. The merge reads no part without these.
+"""
+
+import logging
+import re
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import merge
+from itertools import chain
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from rl_qg.data.examples import passage_hash
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import atomic_writer, check_distinct_files, file_hash, read_record, writing
+from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, note_path, shown
+from rl_qg.settings.keys import CELLS
+
+Row = TypeVar("Row")
+Block = list[tuple[int, Row]]  # rows of one cell with their numbers
+WINDOW = 64  # rows of a cell that are sorted by length together, if a block has fewer
+OWN = ("command", "part", "whole")  # keys of a note about the part; all others are alike in all parts
+_HEAD = re.compile(rb'\{"row": (\d+), ')
+log = logging.getLogger(__name__)
+
+
+class DataPart(NamedTuple):
+    """One of `of` parts, counted from 1."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> "DataPart":
+        number, _, of = text.partition("/")
+        return cls(int(number), int(of))
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    def path(self, output: Path) -> Path:
+        """The file of this part of an output: `questions.part-3-of-7.jsonl`."""
+        return output.with_name(f"{output.stem}.part-{self.number}-of-{self.of}.jsonl")
+
+    def has(self, cell: int) -> bool:
+        return cell % self.of == self.number - 1
+
+
+def cell_of(passage: str) -> int:
+    """The cell of a passage; passages that differ only in white space have the same."""
+    return int(passage_hash(passage)[:16], 16) % CELLS
+
+
+class PartRows(Generic[Row]):
+    """The blocks of a part, as often as they are iterated; `count` of the `total` rows are in it.
+
+    Args:
+        part: which one.
+        command: that makes it.
+        rows: all rows; each iteration gives the same ones. They are read once here.
+        passage: the text by which a row belongs to a cell.
+        size: most rows of a block.
+
+    Of each cell as many rows wait in memory as make a block, or `WINDOW` if that is more.
+    """
+
+    def __init__(
+        self, part: DataPart, command: str, rows: Iterable[Row], passage: Callable[[Row], str], size: int
+    ) -> None:
+        self.part, self._rows, self._passage, self._size = part, rows, passage, size
+        self._window = max(size, WINDOW // size * size)
+        self.note = {"command": command, "part": str(part)}
+        cells = Counter(cell_of(passage(row)) for row in rows)
+        self.total, own = cells.total(), [count for cell, count in cells.items() if part.has(cell)]
+        self.count, self._blocks = sum(own), sum(-(-count // size) for count in own)
+        log.info("part %s: %s of %s rows", part, f"{self.count:,}", f"{self.total:,}")
+
+    def __len__(self) -> int:
+        return self._blocks
+
+    def __iter__(self) -> Iterator[Block[Row]]:
+        waiting: dict[int, Block[Row]] = defaultdict(list)
+        for number, row in enumerate(self._rows):
+            if self.part.has(cell := cell_of(self._passage(row))):
+                waiting[cell].append((number, row))
+                if len(waiting[cell]) == self._window:
+                    yield from self._cut(waiting.pop(cell))
+        for cell in sorted(waiting):
+            yield from self._cut(waiting[cell])
+
+    def _cut(self, rows: Block[Row]) -> Iterator[Block[Row]]:
+        rows.sort(key=lambda item: len(self._passage(item[1])), reverse=True)
+        for first in range(0, len(rows), self._size):
+            yield rows[first : first + self._size]
+
+    def work(self, lines: ResumableLines) -> Work[Block[Row]]:
+        return Work(lines, 1, f"{self.note['command']} {self.part}", "block", _is_about)
+
+    def is_complete(self, lines: ResumableLines) -> bool:
+        """Whether the part is as its note says; `InputError` where it has been changed, but not cut off."""
+        whole = lines.read_note().get("whole")
+        if not isinstance(whole, dict) or not lines.path.exists() or lines.path.stat().st_size < whole["bytes"]:
+            return False
+        if file_hash(lines.path) != whole["sha256"]:
+            raise InputError(f"output={lines.path}: is not as part {self.part} was made; delete it")
+        return True
+
+    def position(self, lines: ResumableLines) -> Position:
+        """Where the part is continued: after its last block if it is complete."""
+        if self.is_complete(lines):
+            return Position(len(self), lines.path.stat().st_size)
+        return self.work(lines).position(self)
+
+    def finish(self, lines: ResumableLines, **more: Any) -> int:
+        """Say in the note that the part is complete, and what it holds, with `more` about it; return its lines."""
+        with writing(lines.path):
+            lines.path.touch()
+        count = sum(1 for _ in lines.lines())
+        whole = {"rows": self.count, "of": self.total, "lines": count, "bytes": lines.path.stat().st_size}
+        lines.write_note({**lines.read_note(), "whole": {**whole, "sha256": file_hash(lines.path), **more}})
+        return count
+
+
+def line_writer(
+    lines_of: Callable[[Sequence[Row]], list[list[bytes]]], part: DataPart | None
+) -> Callable[[Sequence[Any]], list[bytes]]:
+    """The lines of a batch; of a part those of blocks, each with the number of its row. `lines_of` gives the lines of
+    each of some rows.
+    """
+
+    def lines_of_blocks(blocks: Sequence[Block[Row]]) -> list[bytes]:
+        return [
+            b'{"row": %d, ' % number + line[1:]
+            for block in blocks
+            for (number, _), lines in zip(block, lines_of([row for _, row in block]), strict=True)
+            for line in lines
+        ]
+
+    return lines_of_blocks if part else lambda rows: [*chain.from_iterable(lines_of(rows))]
+
+
+def _is_about(block: Block[Any], _: int, line: bytes) -> bool:
+    """Whether a line is about a row of a block, which one that was cut off does not tell."""
+    match = _HEAD.match(line)
+    return any(int(match[1]) == number for number, _ in block) if match else not line.endswith(b"\n")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All parts of one output, checked: their files by part, their notes, and what these have in common."""
+
+    paths: Sequence[Path]
+    notes: Sequence[Mapping[str, Any]]
+
+    @property
+    def command(self) -> str:
+        return str(self.notes[0]["command"])
+
+    @property
+    def note(self) -> dict[str, Any]:
+        """The note of the merged file."""
+        return _common(self.notes[0])
+
+    @cached_property
+    def wholes(self) -> list[dict[str, Any]]:
+        return [note["whole"] for note in self.notes]
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Number of the row and line without it, in the order of the rows. In memory are 16 bytes a row."""
+        return merge(*map(_in_order, self.paths), key=itemgetter(0))
+
+    def write(self, output: Path) -> int:
+        """Write the lines, all or none, and return their number."""
+        count = 0
+        with writing(output), atomic_writer(output) as stream:
+            for _, line in self.lines():
+                stream.buffer.write(line)
+                count += 1
+        return count
+
+
+def read_parts(paths: Sequence[str | Path], output: Path) -> Parts:
+    """Check the files of all parts of one output. Raises `InputError` for one that is no part, not complete or not as
+    it was made, of other settings or data than the first, given twice, or missing.
+    """
+    if not paths:
+        raise InputError("input has no value; give the files of all parts, such as questions.part-*-of-7.jsonl")
+    found: dict[int, tuple[Path, Mapping[str, Any]]] = {}
+    first: tuple[Path, Mapping[str, Any]] | None = None
+    check_distinct_files([output, note_path(output)], paths)
+    for path in map(Path, paths):
+        note = _checked_note(path)
+        first = first or (path, note)
+        if difference := _difference(_shared(first[1]), _shared(note)):
+            raise InputError(
+                f"{path}: was made otherwise than {first[0]} ({difference}); give the parts of one output"
+            )
+        part = DataPart.parse(note["part"])
+        if part.number in found:
+            raise InputError(f"{path}: is part {part}, and so is {found[part.number][0]}; give each part once")
+        found[part.number] = path, note
+    if missing := [str(DataPart(number, part.of)) for number in range(1, part.of + 1) if number not in found]:
+        raise InputError(f"input: there is no part {', '.join(missing)}; make it with part={missing[0]}, and give it")
+    in_order = [found[number] for number in sorted(found)]
+    return Parts([path for path, _ in in_order], [note for _, note in in_order])
+
+
+def _checked_note(path: Path) -> dict[str, Any]:
+    if not path.is_file() or not note_path(path).is_file():
+        lacking = note_path(path).name if path.is_file() else "such file"
+        raise InputError(f"{path}: is no part (there is no {lacking}); give what commands with part=i/n have written")
+    note = read_record(note_path(path))
+    if not isinstance(note.get("part"), str):
+        raise InputError(f"{path}: was not made with part=i/n; give the files of the parts")
+    whole = note.get("whole")
+    if not isinstance(whole, dict):
+        raise InputError(f"{path}: part {note['part']} is not complete; run its command again, which continues it")
+    if file_hash(path) != whole["sha256"]:
+        cut = path.stat().st_size < whole["bytes"]
+        remedy = "was cut off; run its command again, which continues it" if cut else "is not as it was made; delete and make it again"
+        raise InputError(f"{path}: part {note['part']} {remedy}")
+    return note
+
+
+def _shared(note: Mapping[str, Any]) -> dict[str, Any]:
+    """What the notes of all parts have in common."""
+    of = {"parts": DataPart.parse(note["part"]).of, "rows": note["whole"]["of"]}
+    return {"command": note["command"], **of, **_common(note)}
+
+
+def _difference(first: Any, second: Any, key: str = "") -> str:
+    """The first difference of two notes, such as `seed: 1 -> 2`."""
+    if not isinstance(first, Mapping) or not isinstance(second, Mapping):
+        return "" if first == second else f"{key}: {shown(first)} -> {shown(second)}"
+    names = {name: f"{key}.{name}" if key else name for name in [*first, *second]}
+    found = (_difference(first.get(name), second.get(name), full) for name, full in names.items())
+    return next(filter(None, found), "")
+
+
+def _common(note: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in note.items() if key not in OWN}
+
+
+def _in_order(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Number of the row and line without it, by number; those of one row are together in the file, in their order."""
+    numbers, starts, place = array("Q"), array("Q"), 0
+    with path.open("rb") as stream:
+        for line in stream:
+            number = _split(line)[0]
+            if not numbers or numbers[-1] != number:
+                numbers.append(number)
+                starts.append(place)
+            place += len(line)
+        for run in np.argsort(np.array(numbers, dtype=np.uint64), kind="stable").tolist():
+            stream.seek(starts[run])
+            for line in stream:
+                number, text = _split(line)
+                if number != numbers[run]:
+                    break
+                yield number, text
+
+
+def _split(line: bytes) -> tuple[int, bytes]:
+    match = _HEAD.match(line)
+    assert match is not None  # the file's hash is that of its writer
+    return int(match[1]), b"{" + line[match.end() :]

@@ -1,0 +1,210 @@
+"""`part=i/n` and `rl-qg merge`: the same bytes for every n, and those of one run where nothing depends on batches."""
+
+import json
+import random
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from accelerate import PartialState
+
+from rl_qg.commands.compose import compose
+from rl_qg.commands.generation import answers, merge
+from rl_qg.data.parts import DataPart
+from rl_qg.data.question_tables import QuestionTable
+from rl_qg.generation.generate import Reranker, generate
+from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import read_json
+from rl_qg.scoring.score_file import score_file
+from rl_qg.settings import GenerateSettings
+from tests.questions import example
+from tests.tiny_models import tiny_bart, word_tokenizer
+from tests.toy_scores import Length
+
+WORDS = " ".join(f"w{k}" for k in range(20))
+PASSAGES = [" ".join(f"w{(k + j) % 20}" for j in range(3 + k % 9)) for k in range(24)]
+EXAMPLES = [example(text, text.split()[1], "", id=f"e{k}") for k, text in enumerate(PASSAGES)]
+
+
+class Sum:
+    """A reward whose values do not depend on the batch; NaN for every tenth question."""
+
+    signature = "sum"
+
+    def score(self, questions: Any, contexts: Any, *, answers: Any = None, references: Any = None) -> Any:
+        lengths = [len(text) for text in questions]
+        scores = [float("nan") if n % 10 == 9 else n / len(c) for n, c in zip(lengths, contexts, strict=True)]
+        return SimpleNamespace(scores=scores, parts={"length": lengths})
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every file of a folder, without the parts; paths in them without the folder."""
+    files = (path for path in folder.iterdir() if ".part-" not in path.name)
+    return {path.name: path.read_text().replace(str(folder), "DIR") for path in files}
+
+
+def merged(folder: Path, name: str, of: int) -> dict[str, str]:
+    parts = [str(DataPart(number, of).path(folder / name)) for number in range(1, of + 1)]
+    merge([*parts, f"output={folder / name}"])
+    return contents(folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Any:
+    def new(name: str) -> Path:
+        (tmp_path / name).mkdir()
+        return tmp_path / name
+
+    return new
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("model")
+    tokenizer = word_tokenizer(WORDS)
+    tiny_bart(len(tokenizer)).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return str(path)
+
+
+def test_answers(folder: Any, tmp_path: Path) -> None:
+    texts = [f"House {k} was built in {1900 + k} by Anna Berg." + " It is old." * (k % 3) for k in range(30)]
+    (tmp_path / "in.txt").write_text("\n".join([*texts, "and so it is", texts[0]]))
+    settings = compose("answers", [f"input={tmp_path / 'in.txt'}", "batch_size=4"])
+
+    def run(place: Path, part: str | None = None) -> None:
+        options = replace(settings.answers, output=str(place / "a.jsonl"))
+        answers(replace(settings, answers=options, part=part))
+
+    run(one := folder("one"))
+    for of in (1, 2, 7, 64):
+        place = folder(f"of{of}")
+        for number in range(1, of + 1):
+            run(place, f"{number}/{of}")
+        assert merged(place, "a.jsonl", of) == contents(one)
+    assert read_json(one / "a.report.json")["passages"]["repeated"] == 1
+    run(place)  # one run takes the merged file as its own
+    assert contents(place) == contents(one)
+
+
+@pytest.mark.parametrize(("sampled", "counts"), [(False, (1, 2, 7)), (True, (1, 3))])
+def test_questions(model: str, folder: Any, sampled: bool, counts: tuple[int, ...]) -> None:
+    settings = GenerateSettings(num_beams=3, num_samples=3, max_new_tokens=5, batch_size=3, do_sample=sampled)
+
+    def run(place: Path, part: DataPart | None = None, seed: int = 3) -> int:
+        output, state = place / "q.jsonl", PartialState(cpu=True)
+        return generate(model, EXAMPLES, output, settings=settings, seed=seed, state=state, part=part)
+
+    run(one := folder("one"))
+    found = {}
+    for of in counts:
+        place = folder(f"of{of}")
+        assert sum(run(place, DataPart(number, of)) for number in range(1, of + 1)) == 72
+        found[of] = merged(place, "q.jsonl", of)
+        assert found[of] == found[1]
+    assert found[1]["q.jsonl.settings.json"] == contents(one)["q.jsonl.settings.json"]
+    mine, whole = ([json.loads(line) for line in text["q.jsonl"].splitlines()] for text in (found[1], contents(one)))
+    assert mine == [{**row, "logprob": pytest.approx(row["logprob"], abs=1e-4)} for row in whole]
+    place = folder("others")
+    run(place, DataPart(1, 2))
+    run(place, DataPart(2, 2), seed=4)
+    with pytest.raises(InputError, match=r"q\.part-2-of-2.*made otherwise than .*q\.part-1-of-2.*\(seed: 3 -> 4\)"):
+        merged(place, "q.jsonl", 2)
+    assert not (place / "q.jsonl").exists()
+
+
+def test_reranked_questions_note_how_many_rewards_failed(model: str, folder: Any) -> None:
+    settings, state = GenerateSettings(num_beams=4, keep=2, max_new_tokens=5, batch_size=3), PartialState(cpu=True)
+
+    def reward(examples: Any, questions: Any) -> list[float]:
+        return [float(len(text)) if len(text) % 3 else float("nan") for text in questions]
+
+    reranker, found = Reranker("toy", reward), []
+    for of in (0, 1, 5):
+        place = folder(f"of{of}")
+        for part in [DataPart(number, of) for number in range(1, of + 1)] or [None]:
+            options: Any = {"reranker": reranker, "part": part, "state": state}
+            generate(model, EXAMPLES, place / "q.jsonl", settings=settings, seed=0, **options)
+        found.append(merged(place, "q.jsonl", of) if of else contents(place))
+    assert json.loads(found[0]["q.jsonl.settings.json"])["rewards_failed"] > 0
+    assert found[0]["q.jsonl.settings.json"] == found[1]["q.jsonl.settings.json"]
+    assert found[1] == found[2]
+
+
+@pytest.mark.parametrize("reward", [Sum, Length])
+def test_scores(folder: Any, tmp_path: Path, reward: Any) -> None:
+    """Those of `Length` tell with which rows a row was scored, so that they differ from one run, which has others."""
+    source = tmp_path / "in.jsonl"
+    lines = [{"row": "own", "question": "q" * k, "context": f"text {k % 17}"} for k in range(1, 60)]
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def run(place: Path, part: DataPart | None = None) -> None:
+        table, state = QuestionTable(source), PartialState(cpu=True)
+        score_file(reward(), table, place / "s.jsonl", batch_size=4, state=state, part=part)
+
+    run(one := folder("one"))
+    found = {}
+    for of in (1, 2, 7, 64):
+        place = folder(f"of{of}")
+        for number in range(1, of + 1):
+            run(place, DataPart(number, of))
+        found[of] = merged(place, "s.jsonl", of)
+        assert found[of] == found[1]
+    assert (found[1] == contents(one)) == (reward is Sum)
+    assert json.loads(found[1]["s.summary.json"])["rows"] == 59
+
+
+def test_rows_without_a_context_are_spread_by_their_questions(folder: Any, tmp_path: Path) -> None:
+    source, place = tmp_path / "in.jsonl", folder("parts")
+    source.write_text("".join(json.dumps({"question": f"q {k}?"}) + "\n" for k in range(40)))
+
+    class Needless(Sum):
+        needs = ()
+
+        def score(self, questions: Any, contexts: Any = None, **columns: Any) -> Any:
+            return SimpleNamespace(scores=[1.0] * len(questions), parts={})
+
+    for number in (1, 2):
+        table, part = QuestionTable(source), DataPart(number, 2)
+        score_file(Needless(), table, place / "s.jsonl", batch_size=4, state=PartialState(cpu=True), part=part)
+    rows = [read_json(place / f"s.part-{number}-of-2.jsonl.settings.json")["whole"]["rows"] for number in (1, 2)]
+    assert sum(rows) == 40 and min(rows) > 5
+    assert len(merged(place, "s.jsonl", 2)["s.jsonl"].splitlines()) == 40
+
+
+def test_parts_that_are_asked_for_in_a_wrong_place_are_refused() -> None:
+    with pytest.raises(InputError, match=r"part=1/2: is for answers, generate, score; leave it out"):
+        compose("train", ["part=1/2"])
+    with pytest.raises(InputError, match=r"part=3/2 is no part: give i/n"):
+        compose("generate", ["part=3/2"])
+    assert compose("generate", ["part=2/2"]).part == "2/2"
+    for arguments in ([], ["a.jsonl"], ["output=b.jsonl"], ["a.jsonl", "output="], ["--all", "output=b.jsonl"]):
+        with pytest.raises(InputError, match=r"give the parts and one output=FILE, such as rl-qg merge questions"):
+            merge(arguments)
+
+
+@pytest.mark.slow
+def test_parts_and_merges_that_are_killed_at_any_time_end_in_the_same_bytes(home: Any, folder: Any) -> None:
+    """The real commands, each killed once at a time that a seed draws, if it has not ended before."""
+    chance, kills, found = random.Random(4), 0, []
+    texts = "\n".join(f"House {k} was built in {1900 + k} by Anna Berg." for k in range(1_500))
+    for of in (1, 3):
+        (place := folder(f"of{of}")).joinpath("in.txt").write_text(texts)
+        names = [f"a.part-{number}-of-{of}.jsonl" for number in range(1, of + 1)]
+        commands = [("answers", "in.txt", "batch_size=4", f"part={number}/{of}") for number in range(1, of + 1)]
+        for words in [*commands, ("merge", *names)]:
+            command = [sys.executable, "-m", "rl_qg", *words, "output=a.jsonl"]
+            if of > 1:
+                with suppress(subprocess.TimeoutExpired):
+                    subprocess.run(command, cwd=place, env=home, capture_output=True, timeout=chance.uniform(3, 8))
+                    kills -= 1
+                kills += 1
+            subprocess.run(command, cwd=place, env=home, capture_output=True, check=True)
+        found.append(contents(place))
+    assert kills > 1
+    assert found[0] == found[1]
