@@ -237,9 +237,10 @@ def _checked_note(path: Path) -> dict[str, Any]:
     if not isinstance(whole, dict):
         raise InputError(f"{path}: part {note['part']} is not complete; run its command again, which continues it")
     if file_hash(path) != whole["sha256"]:
-        cut = path.stat().st_size < whole["bytes"]
-        remedy = "was cut off; run its command again, which continues it" if cut else "is not as it was made; delete and make it again"
-        raise InputError(f"{path}: part {note['part']} {remedy}")
+        fault = "is not as it was made; delete and make it again"
+        if path.stat().st_size < whole["bytes"]:
+            fault = "was cut off; run its command again, which continues it"
+        raise InputError(f"{path}: part {note['part']} {fault}")
     return note
 
 
