@@ -24,7 +24,7 @@ from typing import TypeVar
 from rewards.form import repeats
 from rewards.relevance.explanation import Explanation
 from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
-from rl_qg.augmentation.near_duplicates import TokenSets, shingles, similar_to_earlier
+from rl_qg.augmentation.near_duplicates import shingles, similar_to_earlier
 from rl_qg.text.english import topic_words
 from rl_qg.text.spans import sentences
 from rl_qg.text.words import contains_words, normalised_words
@@ -213,16 +213,14 @@ def _distinct(questions: Sequence[str], dropped: Counter[str], answers: Sequence
     """The indices of the questions that are no near duplicates of earlier ones; about the same one of `answers`, where
     these are given, questions are from `SIMILAR_ABOUT_ONE` on.
     """
-    sets, about = TokenSets(), defaultdict[tuple[int, int], list[int]](list)
-    for question in questions:
-        sets.add(shingles(question, 1))
-    sets.sort_by_rarity()
-    similar = {number for number, _ in similar_to_earlier(sets, range(len(questions)), SIMILAR)}
+    sets, about = [shingles(question, 1) for question in questions], defaultdict[tuple[int, int], list[int]](list)
+    similar = {number for number, _ in similar_to_earlier(sets, SIMILAR)}
     for number, answer in enumerate(answers):
         if number not in similar:
             about[answer].append(number)
     for group in about.values():
-        similar |= {number for number, _ in similar_to_earlier(sets, group, SIMILAR_ABOUT_ONE)}
+        of_answer = similar_to_earlier([sets[number] for number in group], SIMILAR_ABOUT_ONE)
+        similar |= {group[place] for place, _ in of_answer}
     dropped[NEAR_DUPLICATE] += len(similar)
     return [number for number in range(len(questions)) if number not in similar]
 

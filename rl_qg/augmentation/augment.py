@@ -16,7 +16,6 @@ import logging
 import sys
 from abc import ABC, abstractmethod
 from array import array
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,11 +28,21 @@ from tempfile import TemporaryDirectory
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+import numpy as np
 from accelerate import PartialState
+from numpy.typing import NDArray
 
 from rewards.errors import MetricInputError
 from rewards.loading import check_allowed
-from rl_qg.augmentation.candidates import MEASURES, Candidates, Ranking, Record, passage_hash64, question_key
+from rl_qg.augmentation.candidates import (
+    MEASURES,
+    Candidates,
+    Ranking,
+    Record,
+    grouped,
+    passage_hash64,
+    question_key,
+)
 from rl_qg.augmentation.data_card import card_path, check_dataset_name, publish, write_data_card
 from rl_qg.augmentation.funnel import (
     Filter,
@@ -80,7 +89,7 @@ log = logging.getLogger(__name__)
 SYNTHETIC = "synthetic-"  # begins the ids of generated questions
 ENDINGS = (".json", ".jsonl", ".parquet")  # SQuAD v1.1 JSON, or flat rows; `data.train=` reads all
 ROWS_AT_ONCE = 4096
-INDEX_BITS = 64
+SPARE = 1 << 16  # candidates that the uniform sampler holds besides
 
 # The filters by name; a new one is added to `FILTERS`. Options in a YAML file become filters:
 #
@@ -224,38 +233,46 @@ class Sampler(ABC):
         self._ranking.add(index, record)
 
     @abstractmethod
-    def selected(self) -> list[int]:
-        """The indices of the selected candidates, at most the requested number."""
+    def selected(self) -> NDArray[np.integer]:
+        """The indices of the selected candidates in ascending order, at most the requested number."""
 
 
 class UniformSampler(Sampler):
     """The `count` candidates of lowest `seeded_rank`: a uniform sample; smaller samples are part of larger ones.
 
-    The rank is that of passage and question, so it does not matter which of several equal candidates comes first. At
-    most `count` candidates are held, each as one integer of rank and index, which needs a fifth of a tuple's memory.
+    The rank is that of passage and question, so it does not matter which of several equal candidates comes first. Held
+    are 16 bytes of rank and the index of at most twice as many, and `SPARE` more.
     """
 
     def __init__(self, count: int, seed: int, by: str = "logprob", relevance: float = 0.5) -> None:
         super().__init__(count, seed, by, relevance)
-        self._heap: list[int] = []
+        self._high, self._low, self._indices = array("Q"), array("Q"), array("I")
 
     def observe(self, index: int, record: Record) -> None:
         rank = seeded_rank(self.seed, question_key(record["context"], record["question"]).hex())
-        number = -(int.from_bytes(rank[:16]) << INDEX_BITS | index)
-        if len(self._heap) < self.count:
-            heapq.heappush(self._heap, number)
-        elif self._heap:
-            heapq.heappushpop(self._heap, number)
+        self._high.append(int.from_bytes(rank[:8]))
+        self._low.append(int.from_bytes(rank[8:16]))
+        self._indices.append(index)
+        if len(self._indices) >= 2 * self.count + SPARE:
+            self._keep_lowest()
 
-    def selected(self) -> list[int]:
-        return sorted(-number & (1 << INDEX_BITS) - 1 for number in self._heap)
+    def selected(self) -> NDArray[np.integer]:
+        self._keep_lowest()
+        return np.asarray(self._indices)
+
+    def _keep_lowest(self) -> None:
+        if len(self._indices) > self.count:
+            ranks = np.asarray(self._low), np.asarray(self._high)
+            lowest = np.sort(np.lexsort(ranks)[: self.count])
+            self._low, self._high = (array("Q", rank[lowest].tobytes()) for rank in ranks)
+            self._indices = array("I", np.asarray(self._indices)[lowest].tobytes())
 
 
 class BestSampler(Sampler):
     """The `count` candidates with the highest measure or field `by`."""
 
-    def selected(self) -> list[int]:
-        return sorted(self._ranking.indices[row] for row in self._ranking.best_first()[: self.count])
+    def selected(self) -> NDArray[np.integer]:
+        return np.sort(np.asarray(self._ranking.indices)[self._ranking.best_first()[: self.count]])
 
 
 class DiverseSampler(Sampler):
@@ -266,9 +283,9 @@ class DiverseSampler(Sampler):
     similarity 0. Source: Carbonell and Goldstein, "The use of MMR, diversity-based reranking for reordering documents
     and producing summaries" (1998).
 
-    A selection changes only the scores of its passage, and only downwards. So a heap yields the next candidate, whose
-    score is updated when it reaches the top: the result is that of comparing all candidates each time. Time: n log n,
-    and the square of a passage's candidates; memory: about 200 bytes a candidate and eight a word.
+    A selection changes only the scores of its passage, and only downwards. So those that are selected are the `count`
+    of highest score when each passage is selected from by itself. Time: n log n, and the square of a passage's
+    candidates; memory: 36 bytes a candidate, 150 a selected one, and the words on disk (`TokenSets`).
     """
 
     def __init__(self, count: int, seed: int, by: str = "logprob", relevance: float = 0.5) -> None:
@@ -280,34 +297,45 @@ class DiverseSampler(Sampler):
         self._passages.append(passage_hash64(record))
         self._sets.add(shingles(record["question"], 1))
 
-    def selected(self) -> list[int]:
-        return sorted(self._ranking.indices[row] for row in self._selected_rows())
+    def selected(self) -> NDArray[np.integer]:
+        return np.sort(np.asarray(self._ranking.indices)[self._selected_rows()])
 
-    def _selected_rows(self) -> Iterator[int]:
+    def _selected_rows(self) -> NDArray[np.int64]:
         """Rows of the ranking in the order in which they are selected."""
-        order = self._ranking.best_first().tolist()
+        order = self._ranking.best_first()
+        best: list[tuple[float, int]] = []  # score and negative rank, which decides between equal scores: a heap
+        for group in grouped(np.asarray(self._passages)[order]):
+            for selected in self._of_passage(group.tolist(), order):
+                if len(best) < self.count:
+                    heapq.heappush(best, selected)
+                elif not best or selected < best[0]:
+                    break  # and so are the others of the passage
+                else:
+                    heapq.heapreplace(best, selected)
+        return order[[-rank for _, rank in sorted(best, reverse=True)]]
+
+    def _of_passage(self, ranks: Sequence[int], order: NDArray[np.int64]) -> Iterator[tuple[float, int]]:
+        """Score and negative rank of a passage's candidates, of these `ranks`, as they are selected.
+
+        The score of a candidate is compared with what was selected since only when it is the highest.
+        """
         last = max(1, len(order) - 1)
-        # The rank decides between equal scores.
-        heap = [(-self.relevance * (1 - rank / last), rank) for rank in range(len(order))]
-        selected: dict[int, list[int]] = defaultdict(list)
-        compared, max_similarity = array("I", bytes(4 * len(order))), array("d", bytes(8 * len(order)))
-        remaining = self.count
-        while heap and remaining > 0:
-            _, rank = heap[0]
-            row = order[rank]
-            same_passage = selected[self._passages[row]]
-            if compared[rank] < len(same_passage):
-                tokens = self._sets[row]
-                added = (similarity(tokens, self._sets[other]) for other in same_passage[compared[rank] :])
-                max_similarity[rank] = max(max_similarity[rank], *added)
-                compared[rank] = len(same_passage)
+        heap = [(-self.relevance * (1 - rank / last), rank) for rank in ranks]
+        tokens = {rank: set(self._sets[order[rank]]) for rank in ranks} if len(ranks) > 1 else {}
+        selected: list[int] = []
+        compared, nearest = dict.fromkeys(ranks, 0), dict.fromkeys(ranks, 0.0)
+        while heap:
+            score, rank = heap[0]
+            if compared[rank] < len(selected):
+                added = (similarity(tokens[rank], tokens[other]) for other in selected[compared[rank] :])
+                nearest[rank] = max(nearest[rank], *added)
+                compared[rank] = len(selected)
                 relevance = self.relevance * (1 - rank / last)
-                heapq.heapreplace(heap, ((1 - self.relevance) * max_similarity[rank] - relevance, rank))
+                heapq.heapreplace(heap, ((1 - self.relevance) * nearest[rank] - relevance, rank))
                 continue
             heapq.heappop(heap)
-            same_passage.append(row)
-            remaining -= 1
-            yield row
+            selected.append(rank)
+            yield -score, -rank
 
 
 SAMPLERS: dict[str, type[Sampler]] = {"uniform": UniformSampler, "reward": BestSampler, "diverse": DiverseSampler}

@@ -1,57 +1,80 @@
-"""Near duplicates of questions: exact search for pairs of word sets with high Jaccard similarity.
+"""Near duplicates of questions: search for pairs of word sets with high Jaccard similarity.
 
 Source: Bayardo, Ma and Srikant, "Scaling up all pairs similarity search" (2007), and Chaudhuri, Ganti and Kaushik,
 "A primitive operator for similarity joins in data cleaning" (2006): two sets as similar as the threshold share a token
-among the rarest few of each (the prefix filter), so only sets that share one are compared. A question needs eight
-bytes a word; MinHash with the usual 128 numbers would need at least 512, and miss some pairs.
+among the rarest few of each (the prefix filter), so only sets that share one are compared. Only among millions of
+questions about different passages the search is by MinHash (below).
 """
 
 import math
+import os
 from array import array
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import ClassVar
+from itertools import combinations
+from tempfile import TemporaryFile
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rl_qg.augmentation.candidates import Ranking, Record, passage_hash64
+from rl_qg.augmentation.candidates import Ranking, Record, grouped, passage_hash64
 from rl_qg.augmentation.funnel import FilterResources, SetFilter
-from rl_qg.text.words import normalised_words
+from rl_qg.runtime.bars import ProgressBar
+from rl_qg.text.words import counted, normalised_words
 
 WITHIN = ("passage", "all")
 
 
+HELD = 1 << 22  # tokens in memory: 32 MB
+AT_ONCE = 1 << 18  # tokens that are hashed together
+
+
 class TokenSets:
-    """Sets of token hashes in one flat array: eight bytes a token and eight a set."""
+    """Sets of token hashes, none of them empty: eight bytes a set in memory, and eight a token, in memory the first
+    ones, then in a temporary file (in the folder `TMPDIR`).
+    """
 
     def __init__(self) -> None:
-        self.tokens, self.bounds = array("Q"), array("Q", [0])
+        self._tokens, self._bounds = array("Q"), array("Q", [0])
+        self._file: Any = None
+        self._written = 0  # tokens in the file
 
     def __len__(self) -> int:
-        return len(self.bounds) - 1
+        return len(self._bounds) - 1
 
     def __getitem__(self, index: int) -> "array[int]":
-        return self.tokens[self.bounds[index] : self.bounds[index + 1]]
-
-    def size(self, index: int) -> int:
-        return self.bounds[index + 1] - self.bounds[index]
+        return self._between(self._bounds[index], self._bounds[index + 1])
 
     def add(self, texts: Iterable[str]) -> None:
-        self.tokens.extend({int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) for text in texts})
-        self.bounds.append(len(self.tokens))
+        self.append({int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) for text in texts})
 
-    def sort_by_rarity(self) -> None:
-        """Sort the tokens of each set, those that occur in few sets first; the order is the same for all sets."""
-        if not len(self.tokens):
-            return
-        flat = np.array(self.tokens, dtype=np.uint64)
-        _, inverse, counts = np.unique(flat, return_inverse=True, return_counts=True)
-        bounds = np.array(self.bounds, dtype=np.int64)
-        owners = np.repeat(np.arange(len(self)), bounds[1:] - bounds[:-1])
-        order = np.lexsort((inverse, counts[inverse], owners))
-        self.tokens = array("Q", flat[order].tobytes())
+    def append(self, tokens: Iterable[int]) -> None:
+        self._tokens.extend(tokens)
+        self._bounds.append(self._written + len(self._tokens))
+        if len(self._tokens) >= HELD:
+            self._file = self._file or TemporaryFile(buffering=0)  # noqa: SIM115 (as long as the sets)
+            self._file.write(self._tokens.tobytes())
+            self._written += len(self._tokens)
+            self._tokens = array("Q")
+
+    def reduced(self, reduce: Callable[[NDArray[np.uint64], NDArray[np.int64]], NDArray[np.uint64]]) -> Any:
+        """A number for each set, (len,): what a function makes of the tokens of many sets, and where each begins."""
+        bounds, parts, first = np.asarray(self._bounds).astype(np.int64), [np.empty(0, dtype=np.uint64)], 0
+        while first < len(self):
+            last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + AT_ONCE, side="right")) - 1)
+            tokens = np.asarray(self._between(int(bounds[first]), int(bounds[last])))
+            parts.append(reduce(tokens, bounds[first:last] - bounds[first]))
+            first = last
+        return np.concatenate(parts)
+
+    def _between(self, start: int, end: int) -> "array[int]":
+        if start >= self._written:
+            return self._tokens[start - self._written : end - self._written]
+        from_file = array("Q", os.pread(self._file.fileno(), 8 * (min(end, self._written) - start), 8 * start))
+        return from_file + self._tokens[: max(0, end - self._written)]
 
 
 def shingles(question: str, size: int) -> set[str]:
@@ -60,34 +83,104 @@ def shingles(question: str, size: int) -> set[str]:
     return {" ".join(words[i : i + size]) for i in range(max(1, len(words) - size + 1))}
 
 
-def similarity(first: Iterable[int], second: Iterable[int]) -> float:
+def similarity(first: Iterable[Hashable], second: Iterable[Hashable]) -> float:
     """Jaccard similarity of two non-empty sets: size of the intersection over size of the union."""
     first, second = set(first), set(second)
     shared = len(first & second)
     return shared / (len(first) + len(second) - shared)
 
 
+def by_rarity(sets: Iterable[Iterable[Hashable]]) -> list["array[int]"]:
+    """Each set as the sorted numbers of its tokens, of which those that occur in few sets have the lowest."""
+    sets = [*sets]
+    counts = Counter(token for tokens in sets for token in tokens)
+    numbers = {token: number for number, token in enumerate(sorted(counts, key=counts.__getitem__))}
+    return [array("I", sorted(numbers[token] for token in tokens)) for tokens in sets]
+
+
 def similar_to_earlier(
-    sets: TokenSets, order: Iterable[int], threshold: float, fixed: int = 0
+    sets: Iterable[Iterable[Hashable]], threshold: float, fixed: int = 0
 ) -> Iterator[tuple[int, int]]:
     """Yield (number, lowest number of the similar ones) of each set that is similar to an earlier set which was itself
-    not yielded; `order` has the numbers of the sets in the order of comparison. Sets are similar from the Jaccard
-    similarity `threshold` (above 0) on; they are sorted by rarity. Those with numbers below `fixed` are never yielded.
+    not yielded. Sets are similar from the Jaccard similarity `threshold` (above 0) on. Those with numbers below
+    `fixed` are never yielded.
     """
-    index: dict[int, array[int]] = defaultdict(lambda: array("Q"))
-    for number in order:
-        tokens = sets[number]
+    index: dict[int, array[int]] = defaultdict(lambda: array("I"))
+    ordered = by_rarity(sets)
+    for number, tokens in enumerate(ordered):
         prefix = tokens[: len(tokens) - math.ceil(threshold * len(tokens) - 1e-9) + 1]
         if number >= fixed:
             shares_token = {other for token in prefix if token in index for other in index[token]}
             smallest, largest = threshold * len(tokens) - 1e-9, len(tokens) / threshold + 1e-9  # of a similar set
-            in_range = (other for other in shares_token if smallest <= sets.size(other) <= largest)
-            similar = [other for other in in_range if similarity(tokens, sets[other]) >= threshold - 1e-9]
+            in_range = (other for other in shares_token if smallest <= len(ordered[other]) <= largest)
+            similar = [other for other in in_range if similarity(tokens, ordered[other]) >= threshold - 1e-9]
             if similar:
                 yield number, min(similar)
                 continue
         for token in prefix:
             index[token].append(number)
+
+
+# --- MinHash, for more sets than the exact search can compare
+#
+# Sources: Broder, "On the resemblance and containment of documents" (1997): under a random hash two sets have the same
+# lowest hash with the probability of their Jaccard similarity s. Indyk and Motwani, "Approximate nearest neighbors"
+# (1998): two sets whose lowest hashes are equal in all `rows` of one of `BANDS` bands are compared, which is the case
+# with probability 1 - (1 - s^rows)^BANDS. They are compared exactly: pairs are missed, but none is wrong.
+
+BANDS, MISSED, MOST_ROWS = 64, 1e-3, 16
+PAIR = 32  # bits of each number of a pair
+
+
+def rows_of_bands(threshold: float) -> tuple[int, float]:
+    """The most rows with which at most the fraction `MISSED` of the pairs at the threshold is missed (or one row), and
+    that fraction.
+    """
+    rows = MOST_ROWS
+    while rows > 1 and (1 - threshold**rows) ** BANDS > MISSED:
+        rows -= 1
+    return rows, (1 - threshold**rows) ** BANDS
+
+
+def similar_by_minhash(sets: TokenSets, threshold: float, fixed: int = 0) -> Iterator[tuple[int, int]]:
+    """As `similar_to_earlier`, but for the pairs that are missed; of similar sets below `fixed` it names any.
+
+    Memory: 40 bytes a set and 16 for each similar pair.
+    """
+    # Of equal sets the first stands for the others: what is similar to one is similar to all.
+    _, first, inverse = np.unique(sets.reduced(np.add.reduceat), return_index=True, return_inverse=True)
+    first_of = first[inverse]
+    different = np.sort(first)
+    pairs = np.empty(0, dtype=np.uint64)
+    rng = np.random.default_rng(0)
+    for _ in ProgressBar(range(BANDS), desc="near duplicates", unit="band"):
+        hashes = rng.integers(1 << 63, size=(rows_of_bands(threshold)[0], 2), dtype=np.uint64) * 2 + 1
+
+        def band(tokens: NDArray[np.uint64], starts: NDArray[np.int64], hashes: Any = hashes) -> NDArray[np.uint64]:
+            key = np.zeros(len(starts), dtype=np.uint64)
+            for factor, added in hashes:
+                key = key * factor + np.minimum.reduceat(tokens * factor + added, starts)
+            return key
+
+        found = array("Q")
+        for group in grouped(sets.reduced(band)[different], smallest=2):
+            found.extend(b << PAIR | a for a, b in combinations(different[group].tolist(), 2))
+        new = np.setdiff1d(np.asarray(found), pairs, assume_unique=True)
+        similar = [_similar(sets, pair >> PAIR, pair & (1 << PAIR) - 1, threshold) for pair in new.tolist()]
+        pairs = np.union1d(pairs, new[np.array(similar, dtype=bool)])
+    witness: dict[int, int] = {}  # of each set that is yielded, in ascending order of pairs: by the later, the earlier
+    for pair in pairs.tolist():
+        later, earlier = pair >> PAIR, pair & (1 << PAIR) - 1
+        if later >= fixed and later not in witness and earlier not in witness:
+            witness[later] = earlier
+    for number in range(fixed, len(sets)):
+        one = int(first_of[number])
+        if one in witness or one != number:
+            yield number, witness.get(one, one)
+
+
+def _similar(sets: TokenSets, one: int, other: int, threshold: float) -> bool:
+    return similarity(sets[one], sets[other]) >= threshold - 1e-9
 
 
 @dataclass
@@ -101,6 +194,8 @@ class NearDuplicates(SetFilter):
         gold: compare with the human questions too.
         shingle: compare n-grams of this many words instead of single words; word order then matters.
         by: the measure or field by which the better of two candidates is kept.
+        exact_up_to: among more questions than that (of one passage, or of all) near duplicates are searched by
+            MinHash, which misses some (at most 0.1 % of the pairs at the threshold, from 0.1 on; fewer above).
     """
 
     threshold: float = 0.8
@@ -108,6 +203,7 @@ class NearDuplicates(SetFilter):
     gold: bool = True
     shingle: int = 1
     by: str = "logprob"
+    exact_up_to: int = 1_000_000
     reasons: ClassVar[tuple[str, ...]] = ("near duplicate of gold", "near duplicate of candidate")
 
     def option_errors(self) -> list[tuple[bool, str]]:
@@ -115,6 +211,7 @@ class NearDuplicates(SetFilter):
             (not 0 < self.threshold <= 1, f"threshold={self.threshold} is not in (0, 1]"),
             (self.within not in WITHIN, f"within={self.within} is not one of {', '.join(WITHIN)}"),
             (self.shingle < 1, f"shingle={self.shingle} must be at least 1"),
+            (self.exact_up_to < 0, f"exact_up_to={self.exact_up_to} must not be negative"),
         ]
 
     def active_reasons(self) -> tuple[str, ...]:
@@ -125,21 +222,39 @@ class NearDuplicates(SetFilter):
         if self.gold:
             for example in resources.gold:
                 self._add({"context": example.context, "question": example.question})
-        self._gold = len(self._sets)
+        self._gold, self._by_minhash = len(self._sets), 0
 
     def observe(self, index: int, record: Record) -> None:
         self._ranking.add(index, record)
         self._add(record)
 
     def dropped(self) -> Iterator[tuple[int, str]]:
-        self._sets.sort_by_rarity()
         # The sets of each group: human questions, then candidates from best to worst.
         order = np.concatenate([np.arange(self._gold), self._gold + self._ranking.best_first()])
-        groups = np.array(self._groups, dtype=np.uint64)[order]
-        order = order[np.argsort(groups, kind="stable")]
-        for group in np.split(order, np.flatnonzero(np.diff(np.sort(groups))) + 1):
-            for number, other in similar_to_earlier(self._sets, group.tolist(), self.threshold, self._gold):
-                yield self._ranking.indices[number - self._gold], self.reasons[other >= self._gold]
+        for group in grouped(np.asarray(self._groups)[order], smallest=2):
+            numbers = order[group]
+            gold = int((numbers < self._gold).sum())
+            for number, other in self._similar(numbers.tolist(), gold):
+                yield self._ranking.indices[numbers[number] - self._gold], self.reasons[other >= gold]
+
+    def notes(self) -> list[str]:
+        if not self._by_minhash:
+            return []
+        rows, missed = rows_of_bands(self.threshold)
+        return [
+            f"{self.name or 'near_duplicates'}: {counted(self._by_minhash, 'question')} were compared by MinHash "
+            f"({BANDS} bands of {rows}): of the pairs just at the threshold {missed:.2%} were missed, as expected, of "
+            "more similar ones fewer, and no other pair counts; a higher exact_up_to compares all, with more memory"
+        ]
+
+    def _similar(self, numbers: Sequence[int], gold: int) -> Iterator[tuple[int, int]]:
+        if len(numbers) <= self.exact_up_to:
+            return similar_to_earlier(map(self._sets.__getitem__, numbers), self.threshold, gold)
+        self._by_minhash += len(numbers)
+        in_order = TokenSets()
+        for number in numbers:
+            in_order.append(self._sets[number])
+        return similar_by_minhash(in_order, self.threshold, gold)
 
     def _add(self, record: Record) -> None:
         self._sets.add(shingles(record["question"], self.shingle))

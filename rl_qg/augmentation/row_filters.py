@@ -7,13 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
 from rewards.faithfulness import EntityFaithfulness
 from rewards.words import ends_as_question
-from rl_qg.augmentation.candidates import MEASURES, Record, question_key
+from rl_qg.augmentation.candidates import MEASURES, KeySet, Record, question_key
 from rl_qg.augmentation.funnel import (
     CandidateMeasure,
     FilterResources,
@@ -151,14 +151,8 @@ class Duplicates(RowFilter):
     """
 
     def rules(self) -> Rules:
-        passed: set[bytes] = set()
-
-        def repeats(record: Record) -> bool:
-            size = len(passed)
-            passed.add(_key(record))
-            return len(passed) == size
-
-        return {"duplicate of candidate": repeats}
+        passed = KeySet()
+        return {"duplicate of candidate": lambda record: not passed.add(int.from_bytes(_key(record)[:8]) or 1)}
 
 
 def _key(record: Record) -> bytes:
@@ -272,8 +266,10 @@ class PassageScript(RowFilter):
         return [(not 0 <= value <= 1, f"{name}={value} is not in [0, 1]") for name, value in fractions.items()]
 
     def rules(self) -> Rules:
+        scripts_of_passage = lru_cache(1)(scripts)  # neighbours are often about the same passage
+
         def has_other_script(record: Record) -> bool:
-            passage = scripts(record["context"])
+            passage = scripts_of_passage(record["context"])
             allowed = {name for name, count in passage.items() if count >= self.passage_share * passage.total()}
             return bool(passage) and share_in(record["question"], allowed, record["context"]) < self.min_share
 

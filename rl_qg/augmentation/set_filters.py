@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rl_qg.augmentation.candidates import RANDOM, Ranking, answer_hash64, passage_hash64
+import numpy as np
+
+from rl_qg.augmentation.candidates import RANDOM, Ranking, answer_hash64, grouped, passage_hash64
 from rl_qg.augmentation.funnel import (
     CandidateMeasure,
     FilterResources,
@@ -53,16 +55,17 @@ class Cap(SetFilter):
         self._passages.append(passage_hash64(record))
 
     def dropped(self) -> Iterator[tuple[int, str]]:
-        answers, passages = Counter[int](), Counter[int]()
-        for row in self._ranking.best_first():
-            answer, passage = self._answers[row], self._passages[row]
-            if self.per_answer is not None and answers[answer] >= self.per_answer:
-                yield self._ranking.indices[row], self.reasons[0]
-            elif self.per_context is not None and passages[passage] >= self.per_context:
-                yield self._ranking.indices[row], self.reasons[1]
-            else:
-                answers[answer] += 1
-                passages[passage] += 1
+        order = self._ranking.best_first()
+        for group in grouped(np.asarray(self._passages)[order]):
+            answers = Counter[int]()
+            for row in order[group].tolist():
+                answer = self._answers[row]
+                if self.per_answer is not None and answers[answer] >= self.per_answer:
+                    yield self._ranking.indices[row], self.reasons[0]
+                elif self.per_context is not None and answers.total() >= self.per_context:
+                    yield self._ranking.indices[row], self.reasons[1]
+                else:
+                    answers[answer] += 1
 
 
 @dataclass
@@ -216,25 +219,18 @@ class RewardFilter(SetFilter):
         self._passages.append(passage_hash64(record))
 
     def dropped(self) -> Iterator[tuple[int, str]]:
-        values, indices = self._ranking.values, self._ranking.indices
-        good = []
-        for row in self._ranking.best_first():
-            if math.isnan(values[row]):
-                yield indices[row], self.reasons[0]
-            elif self.min is not None and values[row] < self.min:
-                yield indices[row], self.reasons[1]
-            else:
-                good.append(row)
+        indices, order = self._ranking.indices, self._ranking.best_first()
+        values = np.asarray(self._ranking.values)[order]
+        unknown = np.isnan(values)
+        low = values < (-math.inf if self.min is None else self.min)
+        for reason, rejected in zip(self.reasons, (unknown, low), strict=False):
+            yield from ((indices[row], reason) for row in order[rejected])
         if self.top_fraction is None:
             return
-        sizes = Counter(self._passages[row] for row in good)
-        kept = Counter[int]()
-        for row in good:
-            passage = self._passages[row]
-            if kept[passage] < math.ceil(self.top_fraction * sizes[passage] - 1e-9):
-                kept[passage] += 1
-            else:
-                yield indices[row], self.reasons[2]
+        good = order[~(unknown | low)]
+        for group in grouped(np.asarray(self._passages)[good]):
+            kept = math.ceil(self.top_fraction * len(group) - 1e-9)
+            yield from ((indices[row], self.reasons[2]) for row in good[group[kept:]])
 
 
 def _scores(scorer: RewardScorer, records: Any) -> list[dict[str, Any]]:

@@ -109,7 +109,8 @@ def augment(settings: Settings) -> None:
     check_filters(settings)
     check_writable(output)
     check_inputs(output, [questions, *source_names(options.gold, "gold")])
-    state = processes(settings.training.use_cpu or not needs_models(settings))
+    with_models = needs_models(settings)
+    state = processes(settings.training.use_cpu or not with_models, computes=with_models)
     gold: Examples = []
     if options.gold:
         gold = stream_examples(options.gold, role="train", hotpotqa_context=settings.data.hotpotqa_context)

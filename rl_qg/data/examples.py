@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -86,6 +87,7 @@ def examples_hash(examples: Iterable[QAExample]) -> str:
     return digest.hexdigest()
 
 
+@lru_cache(1 << 6)  # of neighbours in a file, which are often about the same passage
 def passage_hash(context: str) -> str:
     """SHA-256 of the passage in hexadecimal; every run of white space counts as one space."""
     return hashlib.sha256(" ".join(context.split()).encode()).hexdigest()
@@ -108,7 +110,7 @@ def report_limit(key: str, limit: object, used: int, total: int, what: str = "qu
 
 
 def write_squad(path: str | Path, examples: Iterable[QAExample]) -> int:
-    """Write SQuAD v1.1 JSON atomically, one article at a time, and return the number of questions.
+    """Write SQuAD v1.1 JSON atomically, one paragraph at a time, and return the number of questions.
 
     The order is kept: only neighbours with the same title share an article, and only neighbours with the same context
     a paragraph.
@@ -128,11 +130,11 @@ def squad_text(examples: Iterable[QAExample]) -> str:
 def _squad_parts(examples: Iterable[QAExample]) -> Iterator[tuple[str, int]]:
     yield '{"version": "1.1", "data": [', 0
     for number, (title, article) in enumerate(groupby(examples, key=lambda example: example.title)):
-        paragraphs = []
-        for context, group in groupby(article, key=lambda example: example.context):
-            paragraphs.append({"context": context, "qas": [_squad_question(example) for example in group]})
-        text = json.dumps({"title": title, "paragraphs": paragraphs}, ensure_ascii=False)
-        yield f"{',' if number else ''}\n{text}", sum(len(paragraph["qas"]) for paragraph in paragraphs)
+        yield f'{"," if number else ""}\n{{"title": {json.dumps(title, ensure_ascii=False)}, "paragraphs": [', 0
+        for place, (context, group) in enumerate(groupby(article, key=lambda example: example.context)):
+            paragraph = {"context": context, "qas": [_squad_question(example) for example in group]}
+            yield (", " if place else "") + json.dumps(paragraph, ensure_ascii=False), len(paragraph["qas"])
+        yield "]}", 0
     yield "\n]}\n", 0
 
 

@@ -78,8 +78,10 @@ Row = TypeVar("Row")
 log = logging.getLogger(__name__)
 
 
-def processes(use_cpu: bool) -> PartialState:
-    """The processes of this run; raise `InputError` where the launcher's are not connected."""
+def processes(use_cpu: bool, *, computes: bool = True) -> PartialState:
+    """The processes of this run; raise `InputError` where the launcher's are not connected. One that `computes` with
+    models keeps the memory that it frees.
+    """
     first = not torch.distributed.is_initialized()
     _rejoin()
     state = PartialState(cpu=use_cpu, timeout=TIMEOUT)
@@ -96,15 +98,15 @@ def processes(use_cpu: bool) -> PartialState:
             f"{launched} processes were started, but each sees {state.num_processes}, so all would do the same work; "
             "on a machine without accelerators set training.use_cpu=true"
         )
-    if state.device.type == "cpu":
+    if state.device.type == "cpu" and computes:
         keep_freed_memory()
     return state
 
 
 def keep_freed_memory() -> None:
     """Let glibc keep the memory that is freed. It would return large blocks to the system, which clears each page when
-    it is used again: a third of the time of an update with a large vocabulary (experiments/speed). No effect where the
-    C library has no `mallopt`.
+    it is used again: a third of the time of an update with a large vocabulary (experiments/speed). But growing blocks
+    then leave holes: arrays of millions of rows need twice the memory. No effect where the C library has no `mallopt`.
     """
     if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         mallopt(M_MMAP_MAX, 0)

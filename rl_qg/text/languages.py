@@ -106,8 +106,9 @@ def language_of(texts: str | Iterable[str]) -> str:
     >>> language_of("Wer hat das Buch geschrieben?"), language_of("誰が書いたか"), language_of("1984")
     ('de', 'ja', '')
     """
-    listed = [texts] if isinstance(texts, str) else texts
-    votes: Counter[str] = Counter(_language_of_text(text[:ENOUGH]) for text in listed)
+    if isinstance(texts, str):
+        return _language_of_text(texts[:ENOUGH])
+    votes: Counter[str] = Counter(_language_of_text(text[:ENOUGH]) for text in texts)
     del votes[""]
     return min(votes, key=lambda code: (-votes[code], code)) if votes else ""
 
@@ -136,12 +137,20 @@ def _points(text: str) -> Counter[str]:
     candidates = [code for code, known in LANGUAGES.items() if own.get(code, next(iter(known.scripts))) == script]
     if len(candidates) < 2:
         return Counter(dict.fromkeys(candidates, letters))
-    found = set(normalised_words(text))  # a name may repeat an article: Los Angeles
-    points = Counter[str]()
-    for code in candidates:
-        common, letters_of_it = _common_words(code), LETTERS.get(code, "")
-        points[code] = sum((word in common) + any(map(letters_of_it.__contains__, word)) for word in found)
+    points = Counter(dict.fromkeys(candidates, 0))
+    for word in set(normalised_words(text)):  # a name may repeat an article: Los Angeles
+        points.update({code: count for code, count in _points_of_word(word).items() if code in points})
     return points
+
+
+@lru_cache(1 << 16)
+def _points_of_word(word: str) -> dict[str, int]:
+    """Of a word of a script, for each language that has it among its common ones, or one of its own letters."""
+    points = {
+        code: (word in _common_words(code)) + any(map(LETTERS.get(code, "").__contains__, word))
+        for code in FUNCTION_WORDS
+    }
+    return {code: count for code, count in points.items() if count}
 
 
 def check_language(texts: Iterable[str], name: str, language: str = "en") -> None:

@@ -16,6 +16,7 @@ Sentences are split by `rewards.words` alone.
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 
 from rewards.words import combining_marks, separate_unspaced
 
@@ -30,7 +31,12 @@ def normalised_words(text: str) -> list[str]:
     which filters would take for repetition. Articles stay: without them the answer "The Who" would be a word of every
     question that begins with "who".
     """
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    return [*_normalised_words(text)]
+
+
+@lru_cache(1 << 4)  # the filters of a candidate all ask for the words of its question
+def _normalised_words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))
 
 
 def contains_words(part: str, whole: str) -> bool:

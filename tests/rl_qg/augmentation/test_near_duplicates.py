@@ -1,16 +1,30 @@
 """Near duplicates: the fast search finds what comparing everything with everything finds."""
 
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_qg.augmentation import near_duplicates
 from rl_qg.augmentation.candidates import Candidates
 from rl_qg.augmentation.funnel import FilterResources, Funnel
-from rl_qg.augmentation.near_duplicates import NearDuplicates, TokenSets, shingles, similar_to_earlier, similarity
+from rl_qg.augmentation.near_duplicates import (
+    BANDS,
+    MISSED,
+    NearDuplicates,
+    TokenSets,
+    by_rarity,
+    rows_of_bands,
+    shingles,
+    similar_by_minhash,
+    similar_to_earlier,
+    similarity,
+)
 from rl_qg.data.examples import Answer, QAExample
 from tests.questions import PASSAGE, record, write_questions
 
@@ -32,25 +46,63 @@ def slow(sets: list[frozenset[str]], threshold: float, fixed: int) -> list[tuple
 
 @given(sets=texts, threshold=st.sampled_from([0.1, 0.25, 0.5, 0.6, 0.75, 0.8, 1.0]), fixed=st.integers(0, 5))
 def test_the_prefix_filter_misses_nothing(sets: list[frozenset[str]], threshold: float, fixed: int) -> None:
-    tokens = TokenSets()
-    for one in sets:
-        tokens.add(one)
-    tokens.sort_by_rarity()
-    assert list(similar_to_earlier(tokens, range(len(sets)), threshold, fixed)) == slow(sets, threshold, fixed)
+    assert list(similar_to_earlier(sets, threshold, fixed)) == slow(sets, threshold, fixed)
 
 
 @given(sets=texts)
-def test_sorting_by_rarity_keeps_the_sets_and_uses_one_order_for_all(sets: list[frozenset[str]]) -> None:
+def test_numbers_by_rarity_stand_for_the_tokens(sets: list[frozenset[str]]) -> None:
+    numbered = by_rarity(sets)
+    assert [len(one) for one in sets] == [len(numbers) for numbers in numbered]
+    assert all(list(numbers) == sorted(set(numbers)) for numbers in numbered)
+    counts = Counter(number for numbers in numbered for number in numbers)
+    assert [counts[number] for number in sorted(counts)] == sorted(counts.values())
+    for one, numbers in zip(sets, numbered, strict=True):
+        for other, others in zip(sets, numbered, strict=True):
+            assert len(one & other) == len({*numbers} & {*others})
+
+
+def tokens_of(sets: list[frozenset[str]]) -> TokenSets:
     tokens = TokenSets()
     for one in sets:
         tokens.add(one)
-    before = [set(tokens[number]) for number in range(len(tokens))]
-    tokens.sort_by_rarity()
-    assert [set(tokens[number]) for number in range(len(tokens))] == before
-    counts = {token: sum(token in one for one in before) for one in before for token in one}
-    for number in range(len(tokens)):
-        members = list(tokens[number])
-        assert members == sorted(members, key=lambda token: (counts[token], token))
+    return tokens
+
+
+@given(sets=texts, held=st.integers(1, 60))
+def test_sets_are_the_same_in_memory_and_in_a_file(sets: list[frozenset[str]], held: int) -> None:
+    expected = tokens_of(sets)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(near_duplicates, "HELD", held)
+        stored = tokens_of(sets)
+    assert [stored[number] for number in range(len(sets))] == [expected[number] for number in range(len(sets))]
+    if sets:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(near_duplicates, "AT_ONCE", held)
+            assert stored.reduced(np.add.reduceat).tolist() == [sum(one) % 2**64 for one in map(list, expected)]
+
+
+@settings(max_examples=25)
+@given(sets=texts, threshold=st.sampled_from([0.5, 0.6, 0.75, 0.8, 1.0]), fixed=st.integers(0, 5))
+def test_minhash_finds_the_same_among_few_words(sets: list[frozenset[str]], threshold: float, fixed: int) -> None:
+    """Not by chance in these sets: of eight words, whose hashes are always the same."""
+    found, expected = similar_by_minhash(tokens_of(sets), threshold, fixed), slow(sets, threshold, fixed)
+    assert [(number, max(other, fixed - 1)) for number, other in found] == [
+        (number, max(other, fixed - 1)) for number, other in expected
+    ]
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.8, 0.95, 1.0])
+def test_minhash_misses_no_more_than_it_says(threshold: float) -> None:
+    """Pairs just at the threshold, in sets of 20 words: how many are missed is a binomial number."""
+    rows, missed = rows_of_bands(threshold)
+    assert missed == pytest.approx((1 - threshold**rows) ** BANDS) and (missed <= MISSED)
+    shared = round(40 * threshold / (1 + threshold))
+    sets = []
+    for pair in range(2000):
+        words = [f"{pair} {number}" for number in range(40 - shared)]
+        sets += [frozenset(words[:20]), frozenset(words[20 - shared :])]
+    found = {number for number, _ in similar_by_minhash(tokens_of(sets), shared / (40 - shared))}
+    assert found <= set(range(1, 4000, 2)) and len(found) >= 2000 - 2 - 5
 
 
 def test_similarity_of_worked_cases() -> None:
@@ -104,6 +156,20 @@ def test_the_better_of_two_is_kept_and_human_questions_come_first(tmp_path: Path
     assert outcome(tmp_path, LINES, threshold=0.84)[1] == {"q-1", "q-3", "other-4"}
     assert outcome(tmp_path, LINES, threshold=1.0)[1] == {"q-0", "q-1", "q-3", "other-4"}
     assert len(outcome(tmp_path, LINES, shingle=3)[1]) == 4
+
+
+def test_a_search_by_minhash_is_noted_and_drops_what_the_exact_one_drops(tmp_path: Path) -> None:
+    for options in ({}, {"by": "candidate"}, {"gold": False}, {"within": "all"}, {"threshold": 0.84}, {"shingle": 3}):
+        exact, by_minhash = (outcome(tmp_path, LINES, **options, exact_up_to=limit) for limit in (4, 2))
+        assert exact == by_minhash
+    few, many = NearDuplicates(within="all", exact_up_to=4), NearDuplicates(within="all", exact_up_to=3)
+    for filter_ in (few, many):
+        filter_.prepare(FilterResources())
+        for index, line in enumerate(LINES):
+            filter_.observe(index, line)
+        assert len(list(filter_.dropped())) == 2
+    assert few.notes() == []
+    assert "4 questions were compared by MinHash (64 bands of 10)" in many.notes()[0] and "0.07%" in many.notes()[0]
 
 
 @pytest.mark.parametrize("within", ["passage", "all"])

@@ -62,7 +62,7 @@ def test_the_reward_sampler_selects_the_best() -> None:
     chosen = set(sample("reward", lines, 12))
     worst = min(one["logprob"] for one in lines if one["id"] in chosen)
     assert all(one["logprob"] <= worst for one in lines if one["id"] not in chosen)
-    assert BestSampler(0, 0).selected() == []
+    assert list(BestSampler(0, 0).selected()) == []
 
 
 def slow_mmr(sampler: DiverseSampler, lines: list[dict[str, Any]], count: int, relevance: float) -> list[int]:

@@ -99,6 +99,15 @@ def test_the_output_is_the_stored_one(tmp_path: Path, name: str, sample: str, co
     assert outcome(tmp_path, name, sample, count, ending) == stored[f"{name}; {sample} {count}{ending}"]
 
 
+@pytest.mark.parametrize(("name", "sample", "count", "ending"), [CASES[5], CASES[17], CASES[-2]])
+def test_words_in_a_file_and_samples_in_parts_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, sample: str, count: int, ending: str
+) -> None:
+    monkeypatch.setattr("rl_qg.augmentation.near_duplicates.HELD", 100)
+    monkeypatch.setattr("rl_qg.augmentation.augment.SPARE", 1)
+    test_the_output_is_the_stored_one(tmp_path, name, sample, count, ending)
+
+
 if __name__ == "__main__":
     found = {}
     for name, sample, count, ending in CASES:
