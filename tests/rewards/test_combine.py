@@ -1,6 +1,7 @@
 """Weighted sums and products of metrics, against sums and products written out."""
 
 import math
+import os
 import pickle
 from types import SimpleNamespace
 
@@ -328,6 +329,30 @@ def test_a_metric_that_breaks_its_bounds_or_returns_too_little_is_named():
         foreign = SimpleNamespace(score=lambda *_, **__: SimpleNamespace(**short), needs=())  # noqa: B023
         with pytest.raises(MetricInputError, match=message):
             Weighted({"a": foreign}).score(["p", "q"])
+
+
+def test_finite_parts_whose_sum_or_product_no_float_holds_are_one_line_and_an_unknown_part_is_none():
+    largest = 3.4028235e38  # of float32, in which a trainer computes
+    for kind in (Weighted({"a": table(), "b": table(column=1)}), Product({"a": table(), "b": table(column=1)})):
+        assert scores_of(kind, (largest / 4, 2))[0] <= largest
+        with pytest.raises(MetricInputError, match=r"finite scores of its parts make .*; lower a weight or a scale"):
+            scores_of(kind, (1, 1), (largest, largest / 2))
+        assert math.isnan(scores_of(kind, (math.nan, largest))[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "models", "option"),
+    [
+        ("qrelscore", ("bert", "gpt2"), "baselines"),
+        ("bertscore", ("bert",), "rescale"),
+        ("bertscore", ("bert",), "idf"),
+    ],
+)
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(folders, tmp_path, name, models, option):
+    os.mkfifo(tmp_path / "values")
+    given = {key: folders[model] for key, model in models.items()}
+    with pytest.raises(MetricInputError, match=rf"{option}=.*values is a pipe or device; write what it gives"):
+        load(name, **given, **{option: str(tmp_path / "values")})
 
 
 @pytest.mark.parametrize("name", ["weighted", "product"])

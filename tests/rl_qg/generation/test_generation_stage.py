@@ -356,6 +356,20 @@ def test_an_error_names_a_folder_without_a_seq2seq_model(tmp_path: Path) -> None
         load_seq2seq(str(tmp_path))
 
 
+def test_settings_of_the_other_way_to_decode_are_said_to_have_no_effect(
+    model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain = run(model, tmp_path / "plain.jsonl")
+    assert "no effect" not in caplog.text
+    assert run(model, tmp_path / "beams.jsonl", replace(BEAMS, top_p=0.3, temperature=2.0)) == plain
+    run(model, tmp_path / "samples.jsonl", replace(SAMPLES, num_beams=3))
+    assert [message for message in caplog.messages if "no effect" in message] == [
+        "generate.top_p=0.3 has no effect with do_sample=false",
+        "generate.temperature=2.0 has no effect with do_sample=false",
+        "generate.num_beams=3 has no effect with do_sample=true",
+    ]
+
+
 def test_the_note_names_the_generator_and_its_reward(model: str, tmp_path: Path) -> None:
     for stage in ("ce", "scst"):
         shutil.copytree(model, tmp_path / "run" / stage)

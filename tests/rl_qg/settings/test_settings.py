@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from transformers import HfArgumentParser
 
 from rl_qg import SelfCriticalConfig
+from rl_qg.commands.cli import run_command
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import QASettings, SCSTSettings, SelfCriticalOptions, Settings, describe
 from rl_qg.settings.keys import Section
@@ -130,6 +131,14 @@ def test_a_value_out_of_range_is_named_with_its_section(section: str, values: di
         settings.check()
     assert str(error.value).startswith(f"settings: {message}")
     assert ";" not in str(error.value)
+
+
+@pytest.mark.parametrize("algorithm", ["scst", "best_of_n", "rloo", "grpo"])
+def test_a_command_whose_last_stage_would_make_no_update_is_refused(tmp_path: Path, algorithm: str) -> None:
+    given = [f"algorithm={algorithm}", "scst.epochs=0", f"output_dir={tmp_path / 'run'}", "preset=quickstart"]
+    with pytest.raises(InputError, match=r"scst\.epochs=0 leaves stages=\w+ without an update in its last stage"):
+        run_command("train", given)
+    assert not (tmp_path / "run").exists()
 
 
 def test_cross_entropy_alone_has_updates() -> None:
