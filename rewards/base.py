@@ -1,17 +1,18 @@
 """What all metrics share: input is checked in one place, and there is one kind of result and one signature."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from rewards.contract import COLUMN, check_row_by_row
 from rewards.errors import MetricInputError
-from rewards.frozen import CountsCuts, FrozenModel
 from rewards.signature import format_signature
+
+if TYPE_CHECKING:
+    import torch
 
 Pair = tuple[str, str]  # a question and what it is compared with
 
@@ -50,13 +51,6 @@ class Inputs:
         return Inputs(*(getattr(self, one.name)[start:end] for one in fields(self)))
 
 
-def best_of_rows(values: Tensor, owners: Sequence[int], rows: int) -> Tensor:
-    """Return the largest value among the pairs of each row, [rows, …], from values of pairs, [pairs, …]."""
-    best = torch.full((rows, *values.shape[1:]), float("-inf"), dtype=values.dtype)
-    index = torch.tensor(owners).view(-1, *[1] * (values.dim() - 1)).expand_as(values)
-    return best.scatter_reduce_(0, index, values, "amax")
-
-
 class BaseReward(ABC):
     """What metrics and rewards of sets of questions (`rewards.set_rewards`) have in common."""
 
@@ -85,8 +79,10 @@ class BaseReward(ABC):
             if hasattr(metric, "reset_cache"):
                 metric.reset_cache()
 
-    def to(self, device: str | torch.device) -> Self:
+    def to(self, device: "str | torch.device") -> Self:
         """Move all models to a device and return the reward."""
+        from rewards.frozen import FrozenModel  # PyTorch, which metrics that count words do without
+
         models = [value for value in vars(self).values() if isinstance(value, FrozenModel)]
         for part in (*models, *self.metrics):
             if hasattr(part, "to"):
@@ -121,7 +117,7 @@ class Metric(BaseReward):
     @property
     def truncated(self) -> int:
         """How many texts were cut at the length of a model so far."""
-        return sum(part.truncated for part in vars(self).values() if isinstance(part, CountsCuts))
+        return sum(getattr(part, "truncated", 0) for part in vars(self).values())  # `rewards.frozen.CountsCuts`
 
     def score(
         self,
@@ -149,8 +145,9 @@ class Metric(BaseReward):
         inputs = Inputs(columns[0], columns[1], columns[2], columns[3], list(first.values()), columns[4])
         scores: list[float] = []
         parts: dict[str, list[Any]] = {}
+        torch = sys.modules.get("torch")  # a metric with a model has loaded it
         for start in range(0, len(first), ROWS_AT_ONCE):
-            with torch.inference_mode():
+            with torch.inference_mode() if torch else nullcontext():
                 result = self.compute(inputs.rows_from(start, start + ROWS_AT_ONCE))
             scores += result.scores
             for name, values in result.parts.items():

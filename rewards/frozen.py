@@ -271,6 +271,13 @@ def batches_by_length(lengths: Sequence[int], batch_size: int, max_tokens: int) 
         start += rows
 
 
+def best_of_rows(values: Tensor, owners: Sequence[int], rows: int) -> Tensor:
+    """Return the largest value among the pairs of each row, [rows, …], from values of pairs, [pairs, …]."""
+    best = torch.full((rows, *values.shape[1:]), float("-inf"), dtype=values.dtype)
+    index = torch.tensor(owners).view(-1, *[1] * (values.dim() - 1)).expand_as(values)
+    return best.scatter_reduce_(0, index, values, "amax")
+
+
 def target_logprobs(
     head: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, *, vocabulary: int, exact: bool = False
 ) -> Tensor:

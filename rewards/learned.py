@@ -7,10 +7,10 @@ from typing import Any, Literal, Self
 import torch
 from transformers import PretrainedConfig
 
-from rewards.base import Inputs, Metric, MetricResult, Pair, best_of_rows
+from rewards.base import Inputs, Metric, MetricResult, Pair
 from rewards.embedding.token_embeddings import needs_of
 from rewards.errors import MetricInputError, batch_of, installed_version, library, one_of
-from rewards.frozen import FrozenModel, batches_by_length
+from rewards.frozen import FrozenModel, batches_by_length, best_of_rows
 from rewards.signature import file_hash, model_identity
 from rewards.words import normalise_answer
 

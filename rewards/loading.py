@@ -139,8 +139,8 @@ def option_fault(error: Exception) -> str:
 
 
 def has_models(name: str, /) -> bool:
-    """Whether a metric may load models: all but those that count n-grams."""
-    return not _place(name)[0].startswith("rewards.overlap.")
+    """Whether a metric may load models: all but those that compare words and names."""
+    return not _place(name)[0].startswith(("rewards.overlap.", "rewards.faithfulness"))
 
 
 def _place(name: str) -> tuple[str, str, Mapping[str, Any]]:

@@ -150,7 +150,7 @@ def test_miniatures_are_found_at_any_depth(monkeypatch: pytest.MonkeyPatch) -> N
     def ensure(paths: list[str], text: object, sizes: object) -> dict[str, Path]:
         return {path: Path("/cache", path.removeprefix("miniature:")) for path in paths}
 
-    monkeypatch.setattr("rl_qg.miniatures.in_settings.ensure_miniatures", ensure)
+    monkeypatch.setattr("rl_qg.miniatures.cache.ensure_miniatures", ensure)
     parts = "{qrelscore:{},both:{metric:product,parts:{qascore:{clip:[-20,0]}}}}"
     settings = compose("pipeline", ["preset=smoke", "reward=weighted", f"reward.parts={parts}"])
     done = with_miniatures(settings, [], PartialState(cpu=True))

@@ -22,11 +22,10 @@ from rl_qg.generation.loading import load_seq2seq
 from rl_qg.generation.sets import set_rows
 from rl_qg.generation.tasks import QUESTION
 from rl_qg.runtime.files import read_json_lines
-from rl_qg.scoring.reward_scorer import ScoredRollout
 from rl_qg.scoring.task_scorers import SetScorer
 from rl_qg.training.config import SelfCriticalConfig
 from rl_qg.training.objectives import policy_gradient
-from rl_qg.training.set_credit import advantages_of, of_questions
+from rl_qg.training.set_credit import ScoredRollout, advantages_of, of_questions
 from rl_qg.training.trainer import SelfCriticalTrainer
 from tests.rl_qg.training.set_policy import SETS, autoregressive, exact_loss, expected_loss, logprobs, variance
 

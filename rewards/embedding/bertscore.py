@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.nn.utils.rnn import pad_sequence
 
-from rewards.base import Inputs, Metric, MetricResult, best_of_rows
+from rewards.base import Inputs, Metric, MetricResult
 from rewards.embedding.token_embeddings import Embedded, TextEncoder, WordWeights, needs_of
 from rewards.errors import MetricInputError, batch_of, number, packaged, path_of
-from rewards.frozen import FrozenModel, batches_by_length
+from rewards.frozen import FrozenModel, batches_by_length, best_of_rows
 
 PARTS = ("precision", "recall", "f")
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from rewards.base import Inputs, Metric, MetricResult, best_of_rows
+from rewards.base import Inputs, Metric, MetricResult
 from rewards.embedding.token_embeddings import Embedded, TextEncoder, WordWeights, needs_of
 from rewards.errors import MetricInputError, batch_of, library, one_of
-from rewards.frozen import FrozenModel
+from rewards.frozen import FrozenModel, best_of_rows
 
 _POOLED_LAYERS = 5
 _SIGNS = frozenset(string.punctuation)

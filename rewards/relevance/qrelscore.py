@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from rewards.base import Inputs, Metric, MetricResult, best_of_rows
+from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError, batch_of, flag, one_of
-from rewards.frozen import FrozenModel
+from rewards.frozen import FrozenModel, best_of_rows
 from rewards.relevance.baselines import PARTS, PUBLISHED, Baselines, read_baselines
 from rewards.relevance.explanation import Explanation, explain
 from rewards.relevance.global_relevance import GlobalRelevance

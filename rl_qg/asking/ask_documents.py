@@ -47,7 +47,7 @@ from rl_qg.runtime.files import (
     write_json,
     writing,
 )
-from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.ranks import from_main
 from rl_qg.runtime.resumable_lines import (
     Position,
     ResumableLines,

@@ -45,7 +45,7 @@ from rl_qg.generation.propose_answers import GeneratedAnswers
 from rl_qg.generation.tasks import PREFIXES
 from rl_qg.readers.answer_extractor import ExtractorAnswers
 from rl_qg.readers.reader import AnswerReader, f1
-from rl_qg.runtime.processes import OutOfMemoryRetry
+from rl_qg.runtime.ranks import OutOfMemoryRetry
 from rl_qg.text.spans import Span
 
 BEAMS = 4  # questions that are decoded for an answer

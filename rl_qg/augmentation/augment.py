@@ -81,7 +81,7 @@ from rl_qg.runtime.files import (
     report_value,
     write_json,
 )
-from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.ranks import from_main
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import AugmentSettings
 

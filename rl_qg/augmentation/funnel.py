@@ -22,7 +22,7 @@ from rl_qg.augmentation.candidates import Candidates, Record, marked
 from rl_qg.data.streaming import Examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
-from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.ranks import from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, json_line, note_path
 from rl_qg.scoring.reward_scorer import Reward
 

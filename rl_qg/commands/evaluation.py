@@ -8,9 +8,7 @@ from typing import Any
 
 from rewards.overlap.published_lmqg import PUBLISHED
 from rewards.sets import PUBLISHED_OPTIONS
-from rl_qg.augmentation.augment import import_target
 from rl_qg.commands.outputs import check_own_json, check_own_page, check_writable, part_of, required
-from rl_qg.commands.training import check_precision
 from rl_qg.data.examples import Role
 from rl_qg.data.splits import load_training, read_role, take
 from rl_qg.miniatures.in_settings import reward_with_miniatures
@@ -18,8 +16,7 @@ from rl_qg.pages.results import check_folder
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, write_json, writing
-from rl_qg.runtime.processes import processes
-from rl_qg.scoring.metrics import load_metrics, load_reward, metric_options, published_options
+from rl_qg.scoring.metrics import load_metrics, load_reward, metric_options, processes_for, published_options
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import Settings
 
@@ -37,7 +34,7 @@ def score(settings: Settings) -> None:
     context = settings.data.hotpotqa_context
     source = QuestionTable(options.input, asdict(options.columns), hotpotqa_context=context)
     check_writable(output)
-    state = processes(settings.training.use_cpu)
+    state = processes_for([settings.reward], settings.training)
     with state.main_process_first():
         options_of_reward = reward_with_miniatures(settings)
     reward = load_reward(options_of_reward, state, settings.training.reward_placement)
@@ -66,10 +63,11 @@ def evaluate(settings: Settings) -> None:
         return evaluate_pairs(_metrics(settings, entries), options, folder)
     from rl_qg.evaluation.evaluate import evaluate as run_evaluation
     from rl_qg.evaluation.evaluate import language_of_files
-    from rl_qg.reports.set_view import TITLE, write_set_page
 
     page = Path(options.page)
     if options.page:
+        from rl_qg.reports.set_view import TITLE, write_set_page  # plots
+
         check_writable(page)
         check_own_page(page, TITLE)
     options = replace(options, language=language_of_files(options))
@@ -109,6 +107,8 @@ def robustness(settings: Settings) -> None:
 
 def _built(key: str, options: Mapping[str, Any], settings: Settings) -> Any:
     """An object of the class that `_target_` names, with the other options, and folders in place of miniatures."""
+    from rl_qg.augmentation.augment import import_target
+
     target = str(options.get("_target_", ""))
     found = import_target(f"robustness.{key}={target}", target)
     complete = reward_with_miniatures(replace(settings, reward=dict(options)))
@@ -122,8 +122,10 @@ def _metrics(
     settings: Settings, entries: Sequence[Any], *, optional: bool = False, language: str = "en"
 ) -> dict[str, Reward]:
     """The metrics of a list, in one process, for a language; none where the list is empty and may be."""
-    state = processes(settings.training.use_cpu)
-    return load_metrics(entries, settings, state, language=language) if entries or not optional else {}
+    if optional and not entries:
+        return {}
+    state = processes_for(metric_options(entries, settings.reward_models).values(), settings.training)
+    return load_metrics(entries, settings, state, language=language)
 
 
 def separate(settings: Settings) -> None:
@@ -147,6 +149,7 @@ def _sampler(settings: Settings) -> Any:
     """What samples the questions of `separate.model.path`; None without one."""
     from rl_qg.asking.models import generator_path, reader_path, ways_of
     from rl_qg.generation.generator import CandidateGenerator
+    from rl_qg.runtime.processes import processes
     from rl_qg.scoring.separation import sampler
 
     options, scst, state = settings.separate, settings.scst, processes(settings.training.use_cpu)
@@ -233,7 +236,7 @@ def baselines(settings: Settings) -> None:
 
 def _reward(settings: Settings) -> Any:
     """The reward of the settings, for a command that runs in one process."""
-    state = processes(settings.training.use_cpu)
+    state = processes_for([settings.reward], settings.training)
     return load_reward(reward_with_miniatures(settings), state, settings.training.reward_placement)
 
 
@@ -256,6 +259,7 @@ def report(arguments: Sequence[str]) -> None:
 
 
 def qa_evaluate(settings: Settings) -> None:
+    from rl_qg.commands.training import check_precision
     from rl_qg.evaluation.qa_evaluation import evaluate_by_readers
 
     output = required(settings.qa_evaluate.output, "output", "qa.json")

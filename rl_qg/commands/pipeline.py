@@ -32,7 +32,8 @@ from rl_qg.reports.model_card import publish
 from rl_qg.reports.report import write_report
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_record
-from rl_qg.runtime.processes import from_main, processes
+from rl_qg.runtime.processes import processes
+from rl_qg.runtime.ranks import from_main
 from rl_qg.scoring.metrics import load_reranker, load_reward, rerank_options
 from rl_qg.settings import AugmentSettings, QASettings, Settings
 

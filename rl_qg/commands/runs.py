@@ -16,7 +16,8 @@ from rl_qg.data.reading import raw_records, source_names
 from rl_qg.data.splits import Splits, answer_spans, choosing_passages, load_splits, with_additional_spans
 from rl_qg.generation.propose_answers import method, propose_answers, report_line
 from rl_qg.miniatures.in_settings import answers_with_miniature, with_miniatures
-from rl_qg.runtime.processes import from_main, processes
+from rl_qg.runtime.processes import processes
+from rl_qg.runtime.ranks import from_main
 from rl_qg.runtime.run_folder import (
     CODE,
     FILE,

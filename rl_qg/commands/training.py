@@ -11,7 +11,8 @@ from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.data.splits import TRAINING, VALIDATION, Splits, load_splits, read_role, take
 from rl_qg.miniatures.in_settings import with_encoder
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.processes import from_main, load_unsharded, processes
+from rl_qg.runtime.processes import load_unsharded, processes
+from rl_qg.runtime.ranks import from_main
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.scoring.metrics import check_reward_options
 from rl_qg.scoring.reward_scorer import Reward, RewardScorer, try_reward
@@ -188,7 +189,7 @@ def qa(settings: Settings) -> None:
     scores = train_reader(
         splits.gold,
         splits.validation,
-        settings=with_encoder(settings.qa, splits.gold, settings),
+        settings=with_encoder(settings.qa, splits.gold, settings, processes(settings.training.use_cpu)),
         output_dir=Path(settings.output_dir),
         use_cpu=settings.training.use_cpu,
         precision=settings.training.precision,
@@ -246,6 +247,6 @@ def _fine_tune(
         read=read,
         extra=lambda splits: {"data_report": splits.report},
     )
-    options = with_encoder(options, splits.gold, settings)
+    options = with_encoder(options, splits.gold, settings, processes(settings.training.use_cpu))
     output_dir, use_cpu = Path(settings.output_dir), settings.training.use_cpu
     train(splits.gold, splits.validation, FineTuning(options, output_dir, settings.seed, use_cpu, precision))

@@ -292,7 +292,7 @@ def _readers(
             name if len(data) == 1 else f"{name}, {path}",
             synthetic.examples,
             gold,
-            settings=with_encoder(settings.qa, synthetic.examples, settings),
+            settings=with_encoder(settings.qa, synthetic.examples, settings, processes(settings.training.use_cpu)),
             trials=settings.qa_evaluate.trials,
             folder=folder / quote(name, safe="") / str(number),
             use_cpu=settings.training.use_cpu,

@@ -31,7 +31,7 @@ from rl_qg.generation.generator import Candidate, CandidateGenerator
 from rl_qg.generation.loading import weights_hash
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_record
-from rl_qg.runtime.processes import OutOfMemoryRetry, from_main
+from rl_qg.runtime.ranks import OutOfMemoryRetry, from_main
 from rl_qg.runtime.resumable_lines import (
     NO_SOURCES,
     Position,

@@ -40,7 +40,7 @@ from rl_qg.runtime.files import (
     write_json,
     writing,
 )
-from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.ranks import from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, json_line, note_path
 from rl_qg.settings import AnswersSettings
 from rl_qg.text.languages import known_code

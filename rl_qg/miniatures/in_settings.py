@@ -6,26 +6,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
-
-from accelerate import PartialState
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import load_splits, load_training
-from rl_qg.miniatures.cache import QUESTIONS, READER, SHIPPED, ensure_miniatures, generator_folder, is_miniature
-from rl_qg.miniatures.packaged import is_packaged, packaged_folder
-from rl_qg.miniatures.recipes import PretrainingPassage
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.processes import processes
+from rl_qg.runtime.ranks import Ranks
 from rl_qg.settings import AnswersSettings, DataSettings, QAModelSettings, Settings
 from rl_qg.settings.training import WORLD
 
+if TYPE_CHECKING:
+    from rl_qg.miniatures.recipes import PretrainingPassage
+
 Options = TypeVar("Options")
+NAMES = ("miniature:", "packaged:")  # known before PyTorch, which `cache` and `packaged` need, is loaded
 
 
 def with_miniatures(
-    settings: Settings, examples: Sequence[QAExample], state: PartialState, *, reader: bool = True
+    settings: Settings, examples: Sequence[QAExample], state: Ranks, *, reader: bool = True
 ) -> Settings:
     """Replace miniatures by folders in generator, both rewards and, for a command that trains one, the reader; the
     main process pretrains missing ones.
@@ -59,9 +58,9 @@ def answers_with_miniature(settings: Settings) -> AnswersSettings:
     return replace(settings.answers, generator=in_folders(settings.answers.generator, [], settings))
 
 
-def with_encoder(options: Any, examples: Iterable[QAExample], settings: Settings) -> Any:
+def with_encoder(options: Any, examples: Iterable[QAExample], settings: Settings, state: Ranks) -> Any:
     """Settings of a fine-tuning with a miniature as the encoder replaced by its folder; all processes call this."""
-    with processes(settings.training.use_cpu).main_process_first():
+    with state.main_process_first():
         return replace(options, model=QAModelSettings(in_folders(options.model.path, examples, settings)))
 
 
@@ -69,7 +68,11 @@ def in_folders(options: Options, examples: Iterable[QAExample], settings: Settin
     """A path, or options of metrics, with every miniature and packaged generator replaced by its folder. A miniature
     that is not in the cache is pretrained on these examples.
     """
-    paths = _named(options)
+    if not (paths := _named(options)):
+        return options
+    from rl_qg.miniatures.cache import QUESTIONS, READER, SHIPPED, ensure_miniatures, generator_folder, is_miniature
+    from rl_qg.miniatures.packaged import is_packaged, packaged_folder
+
     if READER in paths and settings.data.train != WORLD:
         raise InputError(
             f"{READER} knows the embedded corpus alone; train a reader (rl-qg qa) and set reward_models.reader=FOLDER"
@@ -87,7 +90,7 @@ def in_folders(options: Options, examples: Iterable[QAExample], settings: Settin
 def _named(options: Any) -> list[str]:
     if isinstance(options, dict):
         return [path for value in options.values() for path in _named(value)]
-    return [options] if isinstance(options, str) and (is_miniature(options) or is_packaged(options)) else []
+    return [options] if isinstance(options, str) and options.startswith(NAMES) else []
 
 
 def _replaced(options: Any, folders: Mapping[str, Path]) -> Any:
@@ -96,7 +99,7 @@ def _replaced(options: Any, folders: Mapping[str, Path]) -> Any:
     return str(folders[options]) if isinstance(options, str) and options in folders else options
 
 
-def pretraining_text(data: DataSettings, examples: Iterable[QAExample]) -> list[PretrainingPassage]:
+def pretraining_text(data: DataSettings, examples: Iterable[QAExample]) -> "list[PretrainingPassage]":
     """What miniatures are pretrained on: the passages of the run's training data, or new ones of the embedded corpus.
 
     To a metric model that was trained on the very passages it scores, nothing in them is surprising, so the reward
@@ -111,8 +114,10 @@ def pretraining_text(data: DataSettings, examples: Iterable[QAExample]) -> list[
     return [passage if number % 4 == 0 else replace(passage, questions=()) for number, passage in enumerate(passages)]
 
 
-def pretraining_passages(examples: Iterable[QAExample]) -> list[PretrainingPassage]:
+def pretraining_passages(examples: Iterable[QAExample]) -> "list[PretrainingPassage]":
     """Group neighbouring examples by passage; unlabelled ones have no questions."""
+    from rl_qg.miniatures.recipes import PretrainingPassage
+
     return [
         PretrainingPassage(context, tuple(example.question for example in group if example.question))
         for context, group in groupby(examples, key=lambda example: example.context)

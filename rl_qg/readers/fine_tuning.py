@@ -26,7 +26,8 @@ from rewards.frozen import TOKEN_HEAD, token_classifier
 from rewards.pretrained import check_tokenizer, check_weights
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_record, write_json
-from rl_qg.runtime.processes import from_main, load_unsharded, loading
+from rl_qg.runtime.processes import load_unsharded, loading
+from rl_qg.runtime.ranks import from_main
 from rl_qg.runtime.trainer_base import Resumable, checkpoints, resume_training
 from rl_qg.settings import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
 

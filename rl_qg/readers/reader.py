@@ -32,7 +32,8 @@ from rl_qg.readers import fine_tuning
 from rl_qg.readers.fine_tuning import FLOAT32, longest_window, padded
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.processes import OutOfMemoryRetry, load_unsharded, loading
+from rl_qg.runtime.processes import load_unsharded, loading
+from rl_qg.runtime.ranks import OutOfMemoryRetry
 from rl_qg.runtime.trainer_base import Resumable
 
 # --- exact match and F1 of SQuAD v1.1, as the official evaluation script computes them

@@ -1,29 +1,25 @@
-"""The processes of a run: how they start, share results, load models, do with little memory, and end."""
+"""The processes of a run: how they start, load models, and end."""
 
 import ctypes
-import gc
 import logging
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from multiprocessing import active_children, get_context
 from threading import Thread
-from typing import TypeVar
 
 import torch
 import transformers
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list
-from accelerate.utils.memory import should_reduce_batch_size
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from rewards.pretrained import ModelFault, explained
-from rl_qg.runtime.errors import InputError, LocalError
+from rl_qg.runtime.errors import InputError
 
 LAUNCHER_VARIABLES = frozenset(
     "RANK LOCAL_RANK GROUP_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE "
@@ -73,8 +69,6 @@ def _end_with(parent: int) -> None:
 # the closed connection or the launcher ends the others at once.
 TIMEOUT = timedelta(hours=2)
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
-Value = TypeVar("Value")
-Row = TypeVar("Row")
 log = logging.getLogger(__name__)
 
 
@@ -125,23 +119,6 @@ def _rejoin() -> None:
     store, rank, size = next(torch.distributed.rendezvous("env://"))
     keys = torch.distributed.PrefixStore(f"attempt-{attempt}", store)
     torch.distributed.init_process_group(store=keys, rank=rank, world_size=size, timeout=TIMEOUT)
-
-
-def from_main(state: PartialState, function: Callable[[], Value]) -> Value:
-    """Call `function` in the main process only; return its result, or raise its `InputError`, in every process."""
-    value, fault = None, None
-    if state.is_main_process:
-        try:
-            value = function()
-        except InputError as error:
-            if state.num_processes == 1:
-                raise
-            fault = str(error)
-    if state.num_processes > 1:
-        value, fault = broadcast_object_list([value, fault])
-    if fault is not None:
-        raise InputError(fault)
-    return value  # type: ignore[return-value]
 
 
 def exit_process(code: int) -> None:
@@ -200,56 +177,3 @@ def loading(path: str, key: str, kind: str) -> Iterator[str]:
             f"{setting}: the Hugging Face Hub could not be reached, or has no such model ({fault}); offline, give a "
             f"local folder with {key}=FOLDER, or run preset=quickstart, which needs no Hub"
         ) from None
-
-
-class OutOfMemoryRetry:
-    """Runs a function over rows in as few parts as fit into memory.
-
-    A part that does not fit is halved until it does. The size that fitted is kept for later calls, so memory runs out
-    once and not in every batch. Only for functions whose result for a row does not depend on the other rows, and that
-    do not communicate with other processes. The log names the `title`, and as the `remedy` what the user can do when a
-    single row does not fit.
-    """
-
-    def __init__(self, title: str, remedy: str) -> None:
-        self.title = title
-        self.remedy = remedy
-        self.limit: int | None = None  # rows in a part; None: memory has never run out
-
-    def __call__(self, function: Callable[[Sequence[Row]], Value], rows: Sequence[Row]) -> list[Value]:
-        """The results of `function` for consecutive parts of `rows`; a single one while everything fits. Raises
-        `LocalError` where a single row does not fit.
-        """
-        results: list[Value] = []
-        start = 0
-        while start < len(rows):
-            part = rows[start : start + (self.limit or len(rows))]
-            try:
-                results.append(function(part))
-                start += len(part)
-                continue
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                if len(part) == 1:
-                    raise LocalError(f"{self.title}: a single row does not fit into memory; {self.remedy}") from None
-            # Not in the handler: there the exception still holds the tensors of the failed part.
-            if self.limit is None:
-                log.warning(
-                    "%s: %d rows do not fit into memory; continuing with fewer at a time", self.title, len(part)
-                )
-            self.limit = len(part) // 2
-            gc.collect()
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
-        return results
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on the accelerator or on the host."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    texts = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
-    return isinstance(error, RuntimeError) and (
-        should_reduce_batch_size(error) or any(text in str(error) for text in texts)
-    )

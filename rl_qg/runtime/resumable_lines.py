@@ -13,13 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from accelerate import PartialState
-from accelerate.utils import gather_object
-
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import check_unchanged, read_record, write_json, writing
-from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.ranks import Ranks, from_main
 from rl_qg.runtime.run_folder import RETIRED
 
 Row = TypeVar("Row")
@@ -234,7 +231,7 @@ class Work(Generic[Row]):
         *,
         position: Position,
         total: int,
-        state: PartialState,
+        state: Ranks,
     ) -> None:
         """Cut the file at `position` and add the lines of `rows`, those after it, batch by batch, with a progress bar
         of the `total`, which counts the rows before it too.
@@ -254,9 +251,7 @@ class Work(Generic[Row]):
             while done := self._write_round(rows, lines_of, state):
                 bar.update(done)
 
-    def _write_round(
-        self, rows: Iterator[Row], lines_of: Callable[[Sequence[Row]], list[bytes]], state: PartialState
-    ) -> int:
+    def _write_round(self, rows: Iterator[Row], lines_of: Callable[[Sequence[Row]], list[bytes]], state: Ranks) -> int:
         """Take the next batch for each process and append their lines; return the number of rows."""
         batches = list(islice(rows, self.batch_size * state.num_processes))
         if not batches:
@@ -270,7 +265,11 @@ class Work(Generic[Row]):
             if state.num_processes == 1:
                 raise
             fault = str(error)
-        gathered = gather_object([(lines, fault)])
+        gathered = [(lines, fault)]
+        if state.num_processes > 1:
+            from accelerate.utils import gather_object
+
+            gathered = gather_object(gathered)
         if fault := next((fault for _, fault in gathered if fault), ""):
             raise InputError(fault)
         from_main(state, partial(append_lines, self.lines.path, [line for lines, _ in gathered for line in lines]))

@@ -30,7 +30,8 @@ from rewards.arithmetic import warn_if_slow
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError, LocalError, NothingLearned, Terminated
 from rl_qg.runtime.files import is_disk_full, write_json
-from rl_qg.runtime.processes import TIMEOUT, from_main
+from rl_qg.runtime.processes import TIMEOUT
+from rl_qg.runtime.ranks import from_main
 
 MANIFEST = "complete.json"  # of a checkpoint: written last, lists every file with its size
 MOST_UPDATES = 2**31 - 1  # more than any run makes

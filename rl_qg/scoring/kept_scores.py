@@ -21,7 +21,7 @@ from rl_qg.data.formats import json_line_rows
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.runtime.files import atomic_writer
-from rl_qg.runtime.processes import OutOfMemoryRetry, is_out_of_memory
+from rl_qg.runtime.ranks import OutOfMemoryRetry, is_out_of_memory
 from rl_qg.runtime.resumable_lines import ResumableLines
 from rl_qg.scoring.reward_scorer import Reward, score_or_refuse, signature_of
 from rl_qg.stats.intervals import Floats, difference, difference_p, estimate

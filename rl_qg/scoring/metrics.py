@@ -8,14 +8,13 @@ reads the models of `reward_models`.
 """
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from inspect import signature
-from typing import Any
-
-from accelerate import PartialState
+from typing import TYPE_CHECKING, Any
 
 import rewards
 from rewards.base import MetricResult
@@ -26,27 +25,48 @@ from rewards.overlap.base import OverlapMetric
 from rewards.overlap.meteor import Meteor
 from rewards.words import tokenizer_for
 from rl_qg.data.examples import QAExample
-from rl_qg.generation.generate import Reranker
 from rl_qg.miniatures.in_settings import in_folders, reward_with_miniatures
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.processes import load_unsharded, processes
-from rl_qg.scoring.placement import loading_where, place_reward
+from rl_qg.runtime.ranks import OneProcess, Ranks
 from rl_qg.scoring.reward_scorer import Reward, code_files, reranker_of
-from rl_qg.settings import REWARD_MODELS, Settings
+from rl_qg.settings import REWARD_MODELS, Settings, TrainingSettings
 from rl_qg.settings.yaml_files import choices, file_options
 from rl_qg.text.languages import OTHER
+
+if TYPE_CHECKING:
+    from rl_qg.generation.generate import Reranker
 
 _LABEL = re.compile(r"[\w.+-]+")
 
 
-def load_reward(options: Mapping[str, Any], state: PartialState, placement: str | float = "device") -> Reward:
+def processes_for(metrics: Iterable[Mapping[str, Any]], training: TrainingSettings) -> Ranks:
+    """The processes of a command that computes these rewards. A single one that counts words needs no PyTorch."""
+    by_models = any(has_models(str(options.get("_target_", ""))) for options in metrics)
+    if os.environ.get("WORLD_SIZE", "1") == "1" and not by_models and isinstance(training.reward_placement, str):
+        return OneProcess()
+    from rl_qg.runtime.processes import processes
+
+    return processes(training.use_cpu)
+
+
+def load_reward(options: Mapping[str, Any], state: Ranks, placement: str | float = "device") -> Reward:
     """The metric that `_target_` names, built with the other options, its models where `placement` says."""
+    if state.device is None:
+        return _built(options)
+    from rl_qg.scoring.placement import loading_where, place_reward
+
+    with loading_where(placement, state.device):
+        metric = _built(options)
+    place_reward(metric, placement, state.device)
+    return metric
+
+
+def _built(options: Mapping[str, Any]) -> Reward:
     arguments = {key: value for key, value in options.items() if key != "_target_"}
     target = str(options.get("_target_", ""))
-    load_unsharded()
     try:
-        with loading_where(placement, state.device):
-            metric: Reward = rewards.load(target, **arguments)
+        metric: Reward = rewards.load(target, **arguments)
+        return metric
     except UnreachableModel as error:
         model = next((name for name, usual in REWARD_MODELS.items() if repr(usual) in str(error)), "bert")
         raise InputError(
@@ -56,20 +76,18 @@ def load_reward(options: Mapping[str, Any], state: PartialState, placement: str 
     except TypeError as error:
         page = "docs/explanation/metrics.md names the options of each metric"
         raise InputError(f"reward {target}: {option_fault(error)}; {page}") from None
-    place_reward(metric, placement, state.device)
-    return metric
 
 
 def check_reward_options(settings: Settings) -> None:
     """Refuse, before data are read, what cannot be a reward: a metric that scores only whole sets, or wrong options.
-    Metrics that count n-grams are built for it; others have models, which come later.
+    Metrics of words are built for it; others have models, which come later.
     """
     for options in (settings.reward, settings.held_out):
         if options and settings.stages != "ce" and not has_models(str(options.get("_target_", ""))):
-            check_row_by_row(load_reward(options, processes(settings.training.use_cpu)))
+            check_row_by_row(load_reward(options, OneProcess()))
 
 
-def load_metrics(entries: Any, settings: Settings, state: PartialState, *, language: str = "en") -> dict[str, Reward]:
+def load_metrics(entries: Any, settings: Settings, state: Ranks, *, language: str = "en") -> dict[str, Reward]:
     placement = settings.training.reward_placement
     loaded = {}
     for label, options in metric_options(entries, settings.reward_models).items():
@@ -201,7 +219,7 @@ def rerank_options(entry: object, settings: Settings, key: str) -> dict[str, Any
     return options
 
 
-def load_reranker(settings: Settings, examples: Iterable[QAExample], state: PartialState) -> Reranker | None:
+def load_reranker(settings: Settings, examples: Iterable[QAExample], state: Ranks) -> "Reranker | None":
     """The metric that orders candidates, on this process's device; None if their probability does. All processes call
     this; missing miniatures are pretrained on the passages of `examples`.
     """
@@ -213,7 +231,7 @@ def load_reranker(settings: Settings, examples: Iterable[QAExample], state: Part
     return reranker_of(load_reward(complete, state, settings.training.reward_placement))
 
 
-def load_pair_reward(entry: object, settings: Settings, state: PartialState, key: str) -> Reward | None:
+def load_pair_reward(entry: object, settings: Settings, state: Ranks, key: str) -> Reward | None:
     """The metric of an entry of `key`, which orders pairs; None without one."""
     if not rerank_options(entry, settings, key):
         return None

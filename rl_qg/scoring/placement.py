@@ -13,12 +13,16 @@ from torch import nn
 from rewards.combine import Combined
 from rewards.frozen import FrozenModel, loading_on
 from rewards.set_rewards import SetReward
+from rl_qg.runtime.processes import load_unsharded
 
 log = logging.getLogger(__name__)
 
 
 def loading_where(placement: str | float, device: torch.device) -> AbstractContextManager[None]:
-    """Inside, frozen models load directly to `device`, or to the host if `place_reward` may keep some there."""
+    """Inside, frozen models load whole, and directly to `device`, or to the host if `place_reward` may keep some
+    there.
+    """
+    load_unsharded()
     return loading_on(device if placement == "device" else "cpu")
 
 

@@ -10,19 +10,18 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat
 
 from rewards.contract import LARGEST, Result, WrongReward, check_row_by_row, failure, scored
 from rewards.errors import MetricInputError
 from rl_qg.data.examples import QAExample
-from rl_qg.generation.generate import Reranker
 from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.runtime.files import append_json_line, file_hash
-from rl_qg.runtime.processes import OutOfMemoryRetry, is_out_of_memory
+from rl_qg.runtime.ranks import OutOfMemoryRetry, is_out_of_memory
 from rl_qg.settings.yaml_files import foreign_imports
+
+if TYPE_CHECKING:
+    from rl_qg.generation.generate import Reranker
 
 log = logging.getLogger(__name__)
 QUESTIONS_IN_VAIN = 64
@@ -64,7 +63,7 @@ def direction_of(reward: Reward) -> int:
     return 1 if getattr(reward, "higher_is_better", True) else -1
 
 
-def finite_or_none(value: Tensor | float) -> float | None:
+def finite_or_none(value: SupportsFloat) -> float | None:
     number = float(value)
     return number if math.isfinite(number) else None
 
@@ -226,38 +225,6 @@ def scored_texts(scores: Sequence[float | None], parts: Mapping[str, Sequence[fl
     ]
 
 
-@dataclass(frozen=True)
-class ScoredRollout:
-    """Texts of a rollout with their rewards (float32, NaN where there is none), all in the host's memory: what is
-    computed from so few numbers would make the accelerator wait.
-
-    Shapes: `sampled` b · k texts, the k of a context next to each other; `rewards` (b, k); `parts` (b · k,) each;
-    `greedy` (b,) with its texts, None without greedy questions. `credits` b · k and
-    `greedy_credits` b lists, a number for each question of a set; None for other texts.
-    """
-
-    sampled: list[str]
-    greedy_texts: list[str]
-    rewards: Tensor
-    greedy: Tensor | None
-    parts: Mapping[str, Tensor]
-    credits: list[list[float]] | None = None
-    greedy_credits: list[list[float]] | None = None
-
-    @classmethod
-    def of(cls, scored: ScoredBatch, sampled: list[str], greedy: list[str], *, copies: int) -> "ScoredRollout":
-        scores, count, credits = torch.tensor(scored.scores), len(sampled), scored.credits
-        return cls(
-            sampled,
-            greedy,
-            scores[:count].view(-1, copies),
-            scores[count:] if greedy else None,
-            {name: torch.tensor(values[:count]) for name, values in scored.parts.items()},
-            None if credits is None else credits[:count],
-            None if credits is None else credits[count:],
-        )
-
-
 class FailedRewards:
     """Writes every question whose reward failed to `samples.jsonl`, then skips it or ends the run.
 
@@ -298,7 +265,9 @@ class FailedRewards:
             )
 
 
-def reranker_of(reward: Reward) -> Reranker:
+def reranker_of(reward: Reward) -> "Reranker":
+    from rl_qg.generation.generate import Reranker  # a generator, which a reward alone does without
+
     scorer = RewardScorer(reward)
     return Reranker(
         signature_of(reward),

@@ -23,7 +23,6 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-from accelerate import PartialState
 
 from rewards.contract import COLUMN, check_row_by_row
 from rl_qg.data.examples import passage_hash
@@ -32,7 +31,7 @@ from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.data.reading import REPORTED_IDS
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.processes import OutOfMemoryRetry, from_main
+from rl_qg.runtime.ranks import OutOfMemoryRetry, Ranks, from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, begins_with, note_path
 from rl_qg.scoring.reward_scorer import Reward, score_or_refuse, signature_of
 from rl_qg.stats.intervals import Floats, Interval, PassageDraws, mean_interval
@@ -176,7 +175,7 @@ def score_file(
     output: Path,
     *,
     batch_size: int,
-    state: PartialState,
+    state: Ranks,
     accept_changed_data: bool = False,
     part: DataPart | None = None,
 ) -> dict[str, Any]:

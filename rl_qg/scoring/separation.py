@@ -28,7 +28,7 @@ from rl_qg.pages.results import NONE, Page, Table, as_text, estimate_text, write
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import packaged_yaml, read_record, write_json
-from rl_qg.runtime.processes import OutOfMemoryRetry
+from rl_qg.runtime.ranks import OutOfMemoryRetry
 from rl_qg.scoring.reward_scorer import Reward, RewardScorer, finite_or_none, score_or_refuse, signature_of
 from rl_qg.scoring.wrong_questions import ANSWER_KINDS, KINDS, wrong_questions
 from rl_qg.stats.intervals import FEW, SHARE, Floats, PassageDraws, few_passages, mean_interval

@@ -19,7 +19,7 @@ from rl_qg.asking.models import check_text
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
 from rl_qg.asking.selection import WeighedSpan
 from rl_qg.runtime.errors import InputError, LocalError
-from rl_qg.runtime.processes import OutOfMemoryRetry
+from rl_qg.runtime.ranks import OutOfMemoryRetry
 from rl_qg.serving.long_texts import WholeText, passage_requests
 from rl_qg.serving.problems import ProblemError
 from rl_qg.settings.web import ServeSettings

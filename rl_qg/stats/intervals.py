@@ -52,10 +52,10 @@ def widening(units: float, level: float = 0.95, degrees: float | None = None) ->
     infinitely many, such as draws that are corrected already. The second is the ratio of Student's and the normal
     quantile for `degrees` of freedom, by default n - 1. Fewer than two units count as two.
     """
-    from scipy.stats import norm, t
+    from scipy.special import ndtri, stdtrit  # quantiles; scipy.stats, which calls them, takes a second to load
 
     tail = (1 + level) / 2
-    factor = spread_factor(units) * t.ppf(tail, degrees_of(units, degrees)) / norm.ppf(tail)
+    factor = spread_factor(units) * stdtrit(degrees_of(units, degrees), tail) / ndtri(tail)
     return max(1.0, float(factor))  # rounding alone makes it less
 
 
@@ -101,10 +101,10 @@ def interval_ends(
 @lru_cache(maxsize=64)
 def widenings(draws: int, units: float, degrees: float | None) -> Floats:
     """`widening` for the intervals between the k-th smallest and k-th largest of so many draws, (draws // 2,)."""
-    from scipy.stats import norm, t
+    from scipy.special import ndtri, stdtrit
 
     tails = np.arange(1, draws // 2 + 1) / (draws + 1)
-    return np.maximum(1.0, spread_factor(units) * t.isf(tails, degrees_of(units, degrees)) / norm.isf(tails))
+    return np.maximum(1.0, spread_factor(units) * stdtrit(degrees_of(units, degrees), tails) / ndtri(tails))
 
 
 class PassageDraws:

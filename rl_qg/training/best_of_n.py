@@ -29,7 +29,8 @@ from rl_qg.generation.loading import load_seq2seq
 from rl_qg.generation.prompts import PROMPT_FILE, add_highlight, default_prefix
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json_lines, read_record, write_json
-from rl_qg.runtime.processes import from_main, processes
+from rl_qg.runtime.processes import processes
+from rl_qg.runtime.ranks import from_main
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import Settings
 from rl_qg.training import stages

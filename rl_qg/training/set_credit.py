@@ -27,17 +27,50 @@ baseline is. Below b is one; the n samples of a context are compared as `scst.ba
 Shapes: b contexts, k samples of each, n = b · k sequences, t positions, m questions at most.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from rl_qg.generation.decoding import Decoded
 from rl_qg.generation.tasks import QUESTION
-from rl_qg.scoring.reward_scorer import ScoredRollout
+from rl_qg.scoring.reward_scorer import ScoredBatch
 from rl_qg.training.objectives import advantages, baseline_levels
 
 Credits = Sequence[Sequence[float]]
+
+
+@dataclass(frozen=True)
+class ScoredRollout:
+    """Texts of a rollout with their rewards (float32, NaN where there is none), all in the host's memory: what is
+    computed from so few numbers would make the accelerator wait.
+
+    Shapes: `sampled` b · k texts, the k of a context next to each other; `rewards` (b, k); `parts` (b · k,) each;
+    `greedy` (b,) with its texts, None without greedy questions. `credits` b · k and
+    `greedy_credits` b lists, a number for each question of a set; None for other texts.
+    """
+
+    sampled: list[str]
+    greedy_texts: list[str]
+    rewards: Tensor
+    greedy: Tensor | None
+    parts: Mapping[str, Tensor]
+    credits: list[list[float]] | None = None
+    greedy_credits: list[list[float]] | None = None
+
+    @classmethod
+    def of(cls, scored: ScoredBatch, sampled: list[str], greedy: list[str], *, copies: int) -> "ScoredRollout":
+        scores, count, credits = torch.tensor(scored.scores), len(sampled), scored.credits
+        return cls(
+            sampled,
+            greedy,
+            scores[:count].view(-1, copies),
+            scores[count:] if greedy else None,
+            {name: torch.tensor(values[:count]) for name, values in scored.parts.items()},
+            None if credits is None else credits[:count],
+            None if credits is None else credits[count:],
+        )
 
 
 def advantages_of(scored: ScoredRollout, baseline: str, credit: str = "whole") -> Tensor:

@@ -30,7 +30,8 @@ from rl_qg.generation.tasks import task_rows
 from rl_qg.reports.model_card import check_repository, finish_publishing, publish
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
-from rl_qg.runtime.processes import from_main, processes
+from rl_qg.runtime.processes import processes
+from rl_qg.runtime.ranks import from_main
 from rl_qg.runtime.run_folder import TRAINED, is_measured, stop_folder
 from rl_qg.runtime.trainer_base import resume_training
 from rl_qg.scoring.reward_scorer import Reward, signature_of

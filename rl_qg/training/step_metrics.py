@@ -16,7 +16,8 @@ from rl_qg.data.examples import QAExample
 from rl_qg.generation.decoding import Rollout
 from rl_qg.generation.tasks import shown
 from rl_qg.scoring.held_out import held_out_measures
-from rl_qg.scoring.reward_scorer import RewardScorer, ScoredRollout, finite_or_none
+from rl_qg.scoring.reward_scorer import RewardScorer, finite_or_none
+from rl_qg.training.set_credit import ScoredRollout
 
 
 class StepMetrics:

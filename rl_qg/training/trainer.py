@@ -32,9 +32,9 @@ from rl_qg.generation.prompts import PromptEncoder, add_highlight
 from rl_qg.generation.sharing import share_encoder_pass
 from rl_qg.generation.tasks import QUESTION
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.processes import OutOfMemoryRetry
+from rl_qg.runtime.ranks import OutOfMemoryRetry
 from rl_qg.runtime.trainer_base import Resumable
-from rl_qg.scoring.reward_scorer import FailedRewards, Reward, ScoredRollout
+from rl_qg.scoring.reward_scorer import FailedRewards, Reward
 from rl_qg.training import objectives
 from rl_qg.training.callbacks import (
     AdvantageScale,
@@ -47,7 +47,7 @@ from rl_qg.training.config import SelfCriticalConfig
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.row_schedule import RowSchedule, ScheduleSampler, exact_share
 from rl_qg.training.run_files import RunFiles, save_model_folder
-from rl_qg.training.set_credit import advantages_of, of_questions, without_cut_question
+from rl_qg.training.set_credit import ScoredRollout, advantages_of, of_questions, without_cut_question
 from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics, sample_rows
 
 __all__ = ["SelfCriticalConfig", "SelfCriticalTrainer"]

@@ -95,7 +95,7 @@ def test_miniatures_of_the_second_reward_are_built_too(monkeypatch: pytest.Monke
         requested.extend(paths)
         return {path: tmp_path / path.removeprefix(PREFIX) for path in paths}
 
-    monkeypatch.setattr("rl_qg.miniatures.in_settings.ensure_miniatures", ensure)
+    monkeypatch.setattr("rl_qg.miniatures.cache.ensure_miniatures", ensure)
     settings = compose("pipeline", ["preset=smoke", "reward=qrelscore", "held_out=bartscore", "model.path=my-bart"])
     assert settings.held_out["model"] == "miniature:bart"
     done = with_miniatures(settings, [], PartialState(cpu=True))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.processes import OutOfMemoryRetry
+from rl_qg.runtime.ranks import OutOfMemoryRetry
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,8 @@ import torch
 from rewards.contract import scored
 from rl_qg.data.examples import QAExample
 from rl_qg.runtime.errors import InputError
-from rl_qg.scoring.reward_scorer import RewardScorer, ScoredRollout, signature_of
+from rl_qg.scoring.reward_scorer import RewardScorer, signature_of
+from rl_qg.training.set_credit import ScoredRollout
 from rl_qg.training.step_metrics import reward_metrics, sample_rows
 from tests.questions import example
 
@@ -60,7 +61,7 @@ def test_a_reward_that_raises_costs_only_the_question_that_made_it_raise() -> No
     scored = RewardScorer(Length())(about(["a", "raise", "cc", "none", "inf"]), ["a", "raise", "cc", "none", "inf"])
     assert [score for score in scored.scores if math.isfinite(score)] == [1, 2]
     assert math.isnan(scored.parts["twice"][1]) and scored.parts["twice"][2] == 4
-    raised = f"RuntimeError: too hard ({HERE}, line 34)"
+    raised = f"RuntimeError: too hard ({HERE}, line 35)"
     assert scored.faults == [None, raised, None, "the reward is None", "the reward is inf"]
 
 

@@ -255,7 +255,7 @@ def test_scoring_uses_the_miniatures_of_a_run_on_the_same_data(
         requests.append((text, sizes))
         return {path: Path("/cache", path.removeprefix("miniature:")) for path in paths}
 
-    monkeypatch.setattr("rl_qg.miniatures.in_settings.ensure_miniatures", ensure)
+    monkeypatch.setattr("rl_qg.miniatures.cache.ensure_miniatures", ensure)
     for name, passages in {"train": 6, "dev": 2}.items():
         write_squad(tmp_path / f"{name}.json", synthetic_examples(passages, seed=0, prefix=name))
     sources = [f"data.train={tmp_path}/train.json", f"data.validation={tmp_path}/dev.json"]
