@@ -343,9 +343,9 @@ def test_finite_parts_whose_sum_or_product_no_float_holds_are_one_line_and_an_un
 @pytest.mark.parametrize(
     ("name", "models", "option"),
     [
-        ("qrelscore", ("bert", "gpt2"), "baselines"),
-        ("bertscore", ("bert",), "rescale"),
-        ("bertscore", ("bert",), "idf"),
+        ("qrelscore", {"encoder": "bert", "decoder": "gpt2"}, "baselines"),
+        ("bertscore", {"model": "bert"}, "rescale"),
+        ("bertscore", {"model": "bert"}, "idf"),
     ],
 )
 def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(folders, tmp_path, name, models, option):
