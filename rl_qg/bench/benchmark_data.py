@@ -6,7 +6,6 @@ The folder gets `train.json`, `validation.json` and `test.json` (SQuAD's form, w
 QG-Bench's schema (`rl_qg.data.examples`), `statistics.json` and `statistics.md`.
 """
 
-import json
 import logging
 import re
 from collections import Counter
@@ -30,7 +29,7 @@ from rl_qg.data.reading import read_examples, source_names
 from rl_qg.pages.results import as_markdown
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_record, write_json, writing
+from rl_qg.runtime.files import read_record, write_json, write_json_lines, write_text, writing
 from rl_qg.settings import BenchSettings
 
 # The cleaning of texts in QG-Bench: asahi417/lm-question-generation, `tests/dataset_preparation.py` at e53a89b.
@@ -158,8 +157,7 @@ def write_bench_data(settings: BenchSettings, folder: Path) -> dict[str, Any]:
             _write_split(folder, name, parts.get(name, []))
         record["splits"] = {name: split_statistics(part) for name, part in parts.items()}
         table = statistics_table(record["splits"])
-        with atomic_writer(folder / "statistics.md") as stream:
-            stream.write(f"{table}\n")
+        write_text(folder / "statistics.md", f"{table}\n")
         write_json(folder / STATISTICS, {OWN: True, **record})
     log.info("%s\ndone: see %s", table, folder)
     return record
@@ -244,9 +242,8 @@ def _write_split(folder: Path, name: str, examples: list[QAExample]) -> None:
             (folder / f"{name}.{ending}").unlink(missing_ok=True)
         return
     write_squad(folder / f"{name}.json", examples)
-    with atomic_writer(folder / f"{name}.jsonl") as stream:
-        for example in ProgressBar(examples, desc=name, unit="row", leave=False, delay=2):
-            stream.write(json.dumps(unified_row(example), ensure_ascii=False) + "\n")
+    shown = ProgressBar(examples, desc=name, unit="row", leave=False, delay=2)
+    write_json_lines(folder / f"{name}.jsonl", map(unified_row, shown))
 
 
 def _check_folder(folder: Path, sources: dict[Role, Any], settings: dict[str, Any]) -> dict[str, str]:

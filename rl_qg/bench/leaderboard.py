@@ -15,7 +15,7 @@ from typing import Any
 from rl_qg.evaluation.predictions import CORPUS, MEAN
 from rl_qg.pages.results import Page, Table, as_csv, as_text, estimate_text, p_text, write_results
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_json, read_yaml
+from rl_qg.runtime.files import read_json, read_yaml, write_text
 from rl_qg.runtime.run_folder import CONFIG
 from rl_qg.scoring.kept_scores import FILE, ScoreDraws, paired_difference, read_draws
 from rl_qg.stats.intervals import add_holm
@@ -205,8 +205,7 @@ def write_leaderboard(sources: Sequence[tuple[str | None, Path]], folder: Path) 
     }
     page = _page(results, rows, tests, labels)
     write_results(folder, "leaderboard", record, page, {"tests": tests})
-    with atomic_writer(folder / "leaderboard.csv") as stream:
-        stream.write(as_csv(rows))
+    write_text(folder / "leaderboard.csv", as_csv(rows))
     log.info("%s\ndone: open %s", as_text(page), folder / "leaderboard.html")
     return record
 

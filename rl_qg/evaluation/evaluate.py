@@ -13,7 +13,7 @@ that a command that was killed goes on.
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -159,16 +159,12 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
 
 def sources_of(settings: EvaluateSettings, *more: str) -> dict[str, QuestionTable]:
     """The files by name; a mapping of columns, of which the table may have `more`, is one input."""
-    columns = asdict(settings.columns)
-    named = _named_inputs(settings.predictions, {*columns, *columns.values(), *more})
-    return {name: QuestionTable(path, columns) for name, path in named.items()}
-
-
-def _named_inputs(predictions: Any, columns: Set[str]) -> dict[str, Any]:
+    columns, predictions = asdict(settings.columns), settings.predictions
     if isinstance(predictions, Mapping) and predictions:
-        if predictions.keys() <= columns:
-            return {Path(str(next(iter(predictions.values())))).name.partition(".")[0]: predictions}
-        return {str(name): path for name, path in predictions.items()}
+        if predictions.keys() <= {*columns, *columns.values(), *more}:
+            name = Path(str(next(iter(predictions.values())))).name.partition(".")[0]
+            return {name: QuestionTable(predictions, columns)}
+        return {str(name): QuestionTable(path, columns) for name, path in predictions.items()}
     paths = predictions if isinstance(predictions, list) else [predictions]
     if not paths or not all(isinstance(path, str) and path for path in paths):
         raise InputError("predictions has no value; give a file, such as predictions=questions.jsonl, or several")
@@ -177,7 +173,7 @@ def _named_inputs(predictions: Any, columns: Set[str]) -> dict[str, Any]:
         names = paths
     if len(set(names)) < len(names):
         raise InputError(f"predictions: {names[0]} is named twice; give each file once, or names: {{a: …, b: …}}")
-    return dict(zip(names, paths, strict=True))
+    return {name: QuestionTable(path, columns) for name, path in zip(names, paths, strict=True)}
 
 
 def _rows(
@@ -299,7 +295,20 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
     tables = [Table(f"Scores ({UNIT})", file_table(whole, "form"), note)]
     columns = ("metric", "form")
     tables += test_table(f"Differences ({UNIT})", record["tests"], columns, "pair", NOTES["tests_of_questions"])
-    if lines := [_language_line(name, share) for name, share in record["languages"].items() if share]:
+    lines = [
+        {
+            "file": name,
+            "wanted": LANGUAGES[share["language"]].name,
+            "questions": f"{share['questions']:,}",
+            "in its script": f"{share['in_script']:.1%}",
+            "in it": f"{share['in_language']:.1%}",
+            "cannot be told": f"{share['undecided']:.1%}",
+            "others": ", ".join(f"{code} {number:,}" for code, number in share["others"].items()) or "none",
+        }
+        for name, share in record["languages"].items()
+        if share
+    ]
+    if lines:
         tables.append(Table("Language of the questions", lines, NOTES["language"]))
     if "sets" in record:
         tables.append(Table(f"Sets of questions ({UNIT})", file_table(record["sets"], "part"), _set_note(record)))
@@ -319,19 +328,6 @@ def _set_note(record: Mapping[str, Any]) -> str:
     without = [f"{name} asks nothing about {count:,}" for name, count in counts["without_questions"].items() if count]
     left_out = [f"{label} left out: {why}" for label, why in record["not_in_sets"].items()]
     return NOTES["sets"].format(**counts) + "".join(f" {sentence}." for sentence in [*without, *left_out])
-
-
-def _language_line(name: str, share: Mapping[str, Any]) -> dict[str, str]:
-    others = ", ".join(f"{code} {number:,}" for code, number in share["others"].items())
-    return {
-        "file": name,
-        "wanted": LANGUAGES[share["language"]].name,
-        "questions": f"{share['questions']:,}",
-        "in its script": f"{share['in_script']:.1%}",
-        "in it": f"{share['in_language']:.1%}",
-        "cannot be told": f"{share['undecided']:.1%}",
-        "others": others or "none",
-    }
 
 
 def _by_kind(rows: Rows) -> list[dict[str, str]]:

@@ -201,11 +201,12 @@ def pair_record(
         for name, pairs in sets.predictions.items()
     }
     draws_of = {name: {key: draws.means(v) for key, v in of.items()} for name, of in columns.items()}
-    scores = [
-        {"predictions": name, "metric": metric, "part": part, **_estimate(values, columns[name][metric, part], draws)}
-        for name, of in draws_of.items()
-        for (metric, part), values in of.items()
-    ]
+    scores: Rows = []
+    for name, of in draws_of.items():
+        for (metric, part), values in of.items():
+            known = int(np.isfinite(columns[name][metric, part]).sum())
+            cells = estimate(values, known, passages=known if known < 2 else draws.passages, why="no pairs").to_dict()
+            scores.append({"predictions": name, "metric": metric, "part": part, **cells})
     signatures = {label: aligned.signature for label, (aligned, _) in judged.items()}
     return {"scores": scores, "tests": _tests(draws_of, draws), "signatures": signatures, "left_out": left_out}
 
@@ -246,11 +247,6 @@ def _aligned(metric: Any) -> PassageJudge:
     if not isinstance(metric, Metric):
         raise MetricInputError("it is no rewards.Metric, which names what it needs and the bounds of its scores")
     return PassageJudge(QAAligned(metric), PairScores.parts(), lambda scored: scored.columns().values())
-
-
-def _estimate(means: Floats, values: Floats, draws: PassageDraws) -> dict[str, Any]:
-    known = int(np.isfinite(values).sum())
-    return estimate(means, known, passages=known if known < 2 else draws.passages, why="no pairs").to_dict()
 
 
 def _tests(draws_of: Mapping[str, Columns], draws: PassageDraws) -> Rows:

@@ -11,7 +11,7 @@ Source: Zhang and Bansal, "Addressing Semantic Drift in Question Generation for 
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -157,18 +157,14 @@ def correlations_with_metrics(
     for (metric, form), of_systems in values.items():
         for score in NAMES:
             both = [one for one in draws if one.metric == score and one.predictions in of_systems]
+            y = np.stack([one.values for one in both], axis=1)
+            x = np.broadcast_to([of_systems[one.predictions] for one in both], y.shape)
+            units, degrees = both[0].sample(*both[1:])
+            why = f"{len(both)} systems; a correlation needs {SYSTEMS}"
+            correlated = correlated_systems(x, y, units, why, degrees)
             about = {"metric": metric, "form": form, "with": score}
-            rows += [about | row for row in _correlations(of_systems, both)]
+            rows += [{**about, "coefficient": name, **correlated.cells(name)} for name in COEFFICIENTS]
     return rows
-
-
-def _correlations(of_systems: Mapping[str, float], both: Sequence[ScoreDraws]) -> Iterator[dict[str, Any]]:
-    y = np.stack([one.values for one in both], axis=1)
-    x = np.broadcast_to([of_systems[one.predictions] for one in both], y.shape)
-    units, degrees = both[0].sample(*both[1:])
-    correlated = correlated_systems(x, y, units, f"{len(both)} systems; a correlation needs {SYSTEMS}", degrees)
-    for coefficient in COEFFICIENTS:
-        yield {"coefficient": coefficient, **correlated.cells(coefficient)}
 
 
 def few_systems(count: int) -> str:

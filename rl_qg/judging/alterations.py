@@ -28,7 +28,7 @@ from rl_qg.judging.paraphrases import (
 )
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer
+from rl_qg.runtime.files import atomic_writer, packaged_yaml
 from rl_qg.scoring.kept_scores import MetricRow
 from rl_qg.scoring.wrong_questions import (
     ANY_LANGUAGE,
@@ -55,24 +55,10 @@ FEWEST = 20  # questions from which on their language is checked
 Paraphrase = tuple[str, Any]  # its text, and how it was made
 Change = Callable[[MetricRow, random.Random], Perturbation | None]
 
-# Entities and pronouns exchanged within their groups, as in QRelScore, Appendix C.
-_KINDS = {
-    "person": "person per",
-    "place": "gpe loc fac",
-    "organisation": "org",
-    "number": "cardinal ordinal quantity percent money date time number",
-    "name": "name",  # of the rules, which do not tell persons from places
-}
-_FOUR = {kind: group for group, kinds in _KINDS.items() for kind in kinds.split()}
+_WORDS: Mapping[str, Mapping[str, str]] = packaged_yaml(__file__, "alterations.yaml")
+_FOUR = {kind: group for group, kinds in _WORDS["entities"].items() for kind in kinds.split()}
 # The paper speaks of "four groups" and names persons, location/institution/organization and numbers: both readings.
 GROUPS: Mapping[str, Mapping[str, str]] = {"three": _FOUR | {"org": "place"}, "four": _FOUR}
-_SUBJECT = "you he she we they".split()
-_OBJECT = "me you him her us them".split()
-_POSSESSIVE = "my your his her its our their".split()
-_ALONE = "mine yours his hers ours theirs".split()
-_REFLEXIVE = "myself yourself himself herself itself ourselves themselves".split()
-_WITH_GENDER = {"he": _SUBJECT, "she": _SUBJECT, "him": _OBJECT, "hers": _ALONE}
-_WITH_GENDER |= {"himself": _REFLEXIVE, "herself": _REFLEXIVE}
 _SINGULAR = re.compile(r"(?:is|was|has|does)(?:n['’]t)?")
 
 
@@ -111,13 +97,14 @@ def _others(question: str, match: re.Match[str]) -> list[str]:
     before = (WORD.findall(question[: match.start()].casefold()) or [""])[-1]
     after = (WORD.findall(question[match.end() :].casefold()) or [""])[0]
     word = match.group().casefold()
-    group = _WITH_GENDER.get(word, [])
+    group = _WORDS["with_gender"].get(word, "")
     if word in ("his", "her"):
         alone = not after or after in PREPOSITIONS | CONJUNCTIONS | AUXILIARIES
-        group = _POSSESSIVE if not alone else _ALONE if word == "his" else _OBJECT
-    if group is _SUBJECT and (after.endswith("s") or any(map(_SINGULAR.fullmatch, (before, after)))):
-        group = ["he", "she"]
-    return [other for other in group if other != word]
+        group = "possessive" if not alone else "alone" if word == "his" else "object"
+    others = _WORDS["pronouns"].get(group, "").split()
+    if group == "subject" and (after.endswith("s") or any(map(_SINGULAR.fullmatch, (before, after)))):
+        others = ["he", "she"]
+    return [other for other in others if other != word]
 
 
 class Paraphraser(Protocol):

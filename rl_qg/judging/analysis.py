@@ -351,16 +351,10 @@ def replication_rows(first: RatedQuestions, second: RatedQuestions, criteria: Se
     return rows
 
 
-@dataclass(frozen=True)
-class RatingLevels:
-    """The ratings that are told apart, lowest first, and which of them each rating (n,) is; -1 where there is none."""
+def rating_levels(ratings: Floats) -> tuple[list[str], NDArray[np.intp]]:
+    """The ratings that are told apart, lowest first, and which of them each rating (n,) is; -1 where there is none.
 
-    labels: tuple[str, ...]
-    index: NDArray[np.intp]
-
-
-def rating_levels(ratings: Floats) -> RatingLevels:
-    """Up to six distinct ratings as they are. Means of ratings on a scale of three to six steps, such as 1-3, are
+    Up to six distinct ratings are as they are. Means of ratings on a scale of three to six steps, such as 1-3, are
     rounded to whole ratings, halves upwards. All others are in five classes of equal width.
     """
     known = np.isfinite(ratings)
@@ -378,15 +372,15 @@ def rating_levels(ratings: Floats) -> RatingLevels:
         edges = np.linspace(values.min(), values.max(), CLASSES + 1)
         labels = [f"{low:.3g} to {high:.3g}" for low, high in pairwise(edges)]
         index[known] = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, CLASSES - 1)
-    return RatingLevels(tuple(labels), index)
+    return labels, index
 
 
 def _scores_by_rating(rated: RatedQuestions, ratings: Floats) -> Iterator[Row]:
     """As in QRelScore, figures 3 and 7."""
-    levels = rating_levels(ratings)
+    labels, index = rating_levels(ratings)
     for name, scores in rated.scores.items():
-        for number, label in enumerate(levels.labels):
-            chosen = scores[(levels.index == number) & np.isfinite(scores)]
+        for number, label in enumerate(labels):
+            chosen = scores[(index == number) & np.isfinite(scores)]
             row: Row = {"metric": name, "rating": label, "n": len(chosen)}
             if len(chosen):
                 quantiles = np.quantile(chosen, list(QUANTILES.values())).tolist()
@@ -404,11 +398,11 @@ def _ratings_by_system(rated: RatedQuestions, criterion: str) -> Iterator[Row]:
     if rated.settings.standardise != "none" or not any(single):
         single = [[value] if np.isfinite(value) else [] for value in means.tolist()]
     owner = np.repeat(np.arange(len(single)), [len(values) for values in single])
-    levels = rating_levels(np.array([value for values in single for value in values], dtype=np.float64))
+    labels, index = rating_levels(np.array([value for values in single for value in values], dtype=np.float64))
     for at, system in enumerate(names):
-        chosen = levels.index[member[owner, at] > 0]
+        chosen = index[member[owner, at] > 0]
         known = means[(member[:, at] > 0) & np.isfinite(means)]
-        for number, label in enumerate(levels.labels if len(chosen) else ()):
+        for number, label in enumerate(labels if len(chosen) else ()):
             count, n = int((chosen == number).sum()), len(chosen)
             row = {"system": system, "rating": label, "count": count, "fraction": count / n, "n": n}
             yield row | {"mean": float(known.mean()), "questions": len(known)}

@@ -14,7 +14,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_json, write_json, writing
+from rl_qg.runtime.files import read_json, write_json, write_text, writing
 
 # Rows as tables: CSV for other programs, Markdown for people.
 
@@ -149,16 +149,14 @@ def write_results(
         write_json(folder / f"{name}.json", record)
         for key, rows in plain.items():
             if rows:
-                with atomic_writer(folder / "tables" / f"{key}.csv") as stream:
-                    stream.write(as_csv(rows))
-        with atomic_writer(folder / f"{name}.txt") as stream:
-            stream.write(as_text(page))
+                write_text(folder / "tables" / f"{key}.csv", as_csv(rows))
+        write_text(folder / f"{name}.txt", as_text(page))
     write_page(folder, name, page)
 
 
 def write_page(folder: Path, name: str, page: Page) -> None:
-    with writing(folder), atomic_writer(folder / f"{name}.html") as stream:
-        stream.write(as_html(page))
+    with writing(folder):
+        write_text(folder / f"{name}.html", as_html(page))
 
 
 def check_folder(output: str, example: str, *, name: str, key: str = "signatures") -> Path:

@@ -12,7 +12,7 @@ from rl_qg.rating.planning.plan import write_plan
 from rl_qg.rating.planning.questions import HUMAN
 from rl_qg.rating.protocol import Protocol
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_json, writing
+from rl_qg.runtime.files import read_json, write_text, writing
 from rl_qg.settings.web import RateDemoSettings, RatePlanSettings, RateServeSettings
 
 PACKAGED = Path(__file__).with_name("demo_questions.json")
@@ -29,8 +29,8 @@ def run_demo(settings: RateDemoSettings, protocol: Protocol) -> None:
     if questions.exists() and questions.read_text(encoding="utf-8") != lines:
         raise InputError(f"output={folder}: holds a study of other questions; choose another folder")
     if not (plan / "plan.json").exists():
-        with writing(folder, other="folder"), atomic_writer(questions) as file:
-            file.write(lines)
+        with writing(folder, other="folder"):
+            write_text(questions, lines)
         planned = RatePlanSettings(questions=str(questions), output=str(plan), study="demo", pay_per_hour=0.0)
         write_plan(planned, protocol)
     print("Open the address below, rate the questions, and end with Ctrl-C.")
@@ -44,7 +44,6 @@ def run_demo(settings: RateDemoSettings, protocol: Protocol) -> None:
 
 
 def compared_questions(run: Path) -> list[dict[str, Any]]:
-    """The held-out passages of a run with the questions of its generators and of people."""
     path = run / "evaluation.json"
     if not path.exists():
         raise InputError(f"run={run}: has no evaluation.json; give a finished run, as rl-qg pipeline makes it")

@@ -13,7 +13,7 @@ from typing import Any
 from rl_qg.data.formats import is_unicode
 from rl_qg.rating.protocol import KINDS, ORDINARY, Protocol
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, file_hash, read_json, read_json_lines
+from rl_qg.runtime.files import file_hash, read_json, read_json_lines, write_text
 
 PLAN, HITS = "plan.json", "hits.jsonl"
 FORMAT = 1
@@ -51,10 +51,6 @@ class Hit:
     language: str
     passages: tuple[TaskPassage, ...]
     items: tuple[Item, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """A line of `hits.jsonl`."""
-        return asdict(self)
 
     def fields_of(self, item: Item) -> dict[str, Any]:
         """What exports say of an item, wherever they name it."""
@@ -110,7 +106,7 @@ def plan_texts(settings: Mapping[str, Any], protocol: Protocol, hits: Sequence[H
     """The texts of the files of a plan, by name, `plan.json` last. `settings`: what `plan.json` holds beside the
     format, the hash of the tasks and the protocol.
     """
-    lines = "".join(json.dumps(hit.to_dict(), ensure_ascii=False) + "\n" for hit in hits)
+    lines = "".join(json.dumps(asdict(hit), ensure_ascii=False) + "\n" for hit in hits)
     head = {"format": FORMAT, "study": settings["study"], "hits_sha256": sha256(lines.encode()).hexdigest()}
     record = {**head, **settings, "protocol": protocol.to_dict()}
     return {HITS: lines, PLAN: json.dumps(record, ensure_ascii=False, indent=2) + "\n"}
@@ -123,8 +119,7 @@ def write_plan_files(folder: Path, settings: Mapping[str, Any], protocol: Protoc
         if (folder / name).exists() and (folder / name).read_bytes() != text.encode():
             raise InputError(f"output={folder}: holds another plan ({name} differs); name another folder")
     for name, text in texts.items():
-        with atomic_writer(folder / name) as stream:
-            stream.write(text)
+        write_text(folder / name, text)
 
 
 def read_plan(folder: Path) -> StudyPlan:

@@ -32,7 +32,7 @@ from rl_qg.reports.run_files import (
 )
 from rl_qg.reports.views import equal_conditions, reader_label, sentence, unlabelled_use
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_record
+from rl_qg.runtime.files import read_record, write_text
 from rl_qg.scoring.held_out import SeriesChange, rises
 from rl_qg.settings import SCSTSettings
 
@@ -54,8 +54,7 @@ def write_model_card(run_folder: Path) -> list[Path]:
     run = read_run(run_folder)
     paths = [model / "README.md" for model in _models(run_folder)]
     for path in paths:
-        with atomic_writer(path) as stream:
-            stream.write(_card(run, path.parent.name))
+        write_text(path, _card(run, path.parent.name))
     return paths
 
 

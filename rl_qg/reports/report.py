@@ -27,7 +27,7 @@ from rl_qg.reports.study_view import is_study, study_view
 from rl_qg.reports.training_plots import overlay_plot
 from rl_qg.reports.views import digits_of, estimate_cell, means_of, number_text, percent, run_view
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, write_json
+from rl_qg.runtime.files import write_json, write_text
 from rl_qg.stats.intervals import mean_of_seeds
 
 
@@ -56,8 +56,7 @@ def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
     # A page elsewhere may be about the runs of other people: nothing is written there.
     if len(reported) == 1 and Path(output).resolve().parent == reported[0].folder.resolve():
         write_json(reported[0].folder / "summary.json", summaries[0])
-    with atomic_writer(Path(output)) as stream:
-        stream.write(page)
+    write_text(Path(output), page)
     return {"report": str(output), "runs": summaries}
 
 

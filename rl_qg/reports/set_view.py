@@ -11,7 +11,7 @@ from typing import Any
 from rl_qg.pages.results import Rows, estimate_text, page_environment
 from rl_qg.reports.run_files import TABLES
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_record, writing
+from rl_qg.runtime.files import read_record, write_text, writing
 
 TITLE = "rl-qg evaluate, sets"
 COLUMNS = {(metric, part): column for metric, part, column in TABLES["sets"]}
@@ -41,8 +41,8 @@ def write_set_page(folder: Path, output: Path) -> None:
             f"({type(error).__name__}: {error}); run it again"
         ) from None
     template = page_environment("rl_qg.reports", "set_template.html").get_template("set_template.html")
-    with writing(output), atomic_writer(output) as stream:
-        stream.write(template.render(page=page))
+    with writing(output):
+        write_text(output, template.render(page=page))
 
 
 def summary(record: Mapping[str, Any]) -> Rows:

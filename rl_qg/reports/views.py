@@ -69,7 +69,6 @@ def percent(estimate: ReportedMean | None) -> ReportedMean | None:
 
 
 def means_of(run: ReportedRun, *field: str) -> dict[str, ReportedMean | None]:
-    """A measure of human questions and of both generators, and the difference of these."""
     return {model: run.measured(model, *field) for model in (*MODELS, "difference")}
 
 
@@ -193,8 +192,9 @@ def evaluation_view(run: ReportedRun) -> dict[str, Any] | None:
         if any(means.values()):
             headings.append(heading)
             cells = cells_of(means, 3 if field == "bleu4" else None)
-            if form:
-                cells = {model: _without_interval(mean, *form) for model, mean in means.items()}
+            if form:  # without an interval
+                texts = {model: form[0].format(mean.mean).removesuffix("%") for model, mean in means.items() if mean}
+                cells = {model: {"value": texts[model], "interval": ""} if model in texts else None for model in means}
             columns.append(cells)
     names = [name for model in MODELS for name in run.evaluation.part("models", model, "reward_parts").value]
     parts = {name: {model: run.measured(model, "reward_parts", name) for model in MODELS} for name in names}
@@ -203,10 +203,6 @@ def evaluation_view(run: ReportedRun) -> dict[str, Any] | None:
         "rows": [{"model": model, "cells": [cells[model] for cells in columns]} for model in models],
         "parts": [{"name": name, "cells": [*cells_of(means).values()]} for name, means in parts.items()],
     }
-
-
-def _without_interval(mean: ReportedMean | None, form: str) -> Cell:
-    return None if mean is None else {"value": form.format(mean.mean).removesuffix("%"), "interval": ""}
 
 
 def separation_view(run: ReportedRun) -> dict[str, Any] | None:

@@ -99,15 +99,12 @@ def lmqg_request(body: GenerationRequest, service: AskingService, settings: Serv
     highlights = [body.highlight] if isinstance(body.highlight, str) else body.highlight or []
     given = [GivenAnswer(text=text) for text in highlights if text.strip()]
     spans = given_answers(body.input_text, given, settings, field="highlight") if given else None
-    number = len(spans or sentence_texts(body.input_text))
-    return AskRequest(
-        body.input_text,
-        spans,
-        min(number, settings.max_questions),
-        _language(body.language),
-        None,
-        _way(body.qag_type or "Multitask", service),
-    )
+    number = min(len(spans or sentence_texts(body.input_text)), settings.max_questions)
+    kind, language = body.qag_type or "Multitask", _language(body.language)
+    way = next((way for way in WAYS_OF_TYPE[kind] if way in service.ways), None)
+    if way is None and service.ways:  # without ways the model is being loaded: the service answers that
+        raise wrong_field("qag_type", f"this model cannot {kind}; it can {', '.join(service.ways)}")
+    return AskRequest(body.input_text, spans, number, language, None, way)
 
 
 def ranked(text: str, pairs: QAPairs) -> list[GeneratedQuestion]:
@@ -139,12 +136,3 @@ def _language(name: str) -> str:
         detail = "is no code such as en, and none of " + ", ".join(map(str.capitalize, LANGUAGES))
         raise wrong_field("language", detail)
     return code
-
-
-def _way(kind: str, service: AskingService) -> str | None:
-    if not service.ways:
-        return None  # the model is being loaded: the service answers that
-    way = next((way for way in WAYS_OF_TYPE[kind] if way in service.ways), None)
-    if way is None:
-        raise wrong_field("qag_type", f"this model cannot {kind}; it can {', '.join(service.ways)}")
-    return way

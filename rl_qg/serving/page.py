@@ -85,7 +85,6 @@ def page_routes(service: AskingService, settings: ServeSettings, *, asks_key: bo
 
 
 def marked_parts(text: str, pairs: QAPairs) -> list[MarkedPart]:
-    """The text cut at both ends of each answer."""
     spans = {number: (pair.answer_start, pair.answer_end) for number, pair in enumerate(pairs, 1) if pair.answer}
     cuts = sorted({0, len(text), *(end for span in spans.values() for end in span)})
     parts = []

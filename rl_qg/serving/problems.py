@@ -12,6 +12,11 @@ from starlette.exceptions import HTTPException
 
 MEDIA_TYPE = "application/problem+json"
 STATUSES = (400, 401, 404, 405, 413, 421, 422, 429, 503)
+PLAIN_FAULTS = {
+    "missing": "is missing",
+    "extra_forbidden": "there is no such field",
+    "string_unicode": "a name of a field is not valid Unicode",
+}
 
 
 class ProblemError(Exception):
@@ -71,7 +76,14 @@ def add_problem_handlers(application: FastAPI) -> None:
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return ProblemError(error.status_code, _detail(request, error), headers=error.headers).response()
+        allowed = (error.headers or {}).get("Allow", "another method")
+        details = {
+            400: "the body cannot be read as JSON",
+            404: "there is no such address; GET /openapi.json lists them all",
+            405: f"this address does not take {request.method}; use {allowed}",
+        }
+        detail = details.get(error.status_code, str(error.detail))
+        return ProblemError(error.status_code, detail, headers=error.headers).response()
 
     application.add_exception_handler(ProblemError, problem)
     application.add_exception_handler(RequestValidationError, invalid)
@@ -91,28 +103,8 @@ def of_validation(error: RequestValidationError) -> ProblemError:
     for fault in found:  # a place such as ("body", "answers", 0, "text") is /answers/0/text
         parts = [str(part).replace("~", "~0").replace("/", "~1") for part in fault["loc"][1:]]
         pointer = "".join(f"/{part.encode(errors='replace').decode()[:80]}" for part in parts)
-        errors.append({"pointer": pointer, "detail": _fault(fault)})
+        text = PLAIN_FAULTS.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
+        errors.append({"pointer": pointer, "detail": text[:1].lower() + text[1:]})
     first = errors[0]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return ProblemError(422, f"{first['pointer'][1:] or 'body'}: {first['detail']}{more}", errors=errors[:20])
-
-
-def _fault(fault: Mapping[str, Any]) -> str:
-    plain = {
-        "missing": "is missing",
-        "extra_forbidden": "there is no such field",
-        "string_unicode": "a name of a field is not valid Unicode",
-    }
-    text: str = plain.get(fault["type"]) or fault["msg"].removeprefix("Value error, ")
-    return text[:1].lower() + text[1:]
-
-
-def _detail(request: Request, error: HTTPException) -> str:
-    if error.status_code == 404:
-        return "there is no such address; GET /openapi.json lists them all"
-    if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "another method")
-        return f"this address does not take {request.method}; use {allowed}"
-    if error.status_code == 400:
-        return "the body cannot be read as JSON"
-    return str(error.detail)

@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
+from rl_qg.asking.pairs import AnswerSpan, QAPairs
 from rl_qg.serving import messages, requests
 from rl_qg.serving.long_texts import WholeText, located
 from rl_qg.serving.problems import ProblemError, problem_responses
@@ -60,7 +60,11 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
     async def questions(body: messages.QuestionsRequest, request: Request) -> messages.PairsResponse:
         asked = requests.questions_request(body, service, settings)
         found = await requests.until_client_leaves(request, service.pairs(asked), service)
-        return _response(_in_order(found, asked), service)
+        places = {
+            (span.start, span.text): place for place, span in enumerate(located(asked.text, asked.answers or ()))
+        }
+        ordered = sorted(found, key=lambda pair: places.get((pair.answer_start, pair.answer), len(places)))
+        return _response(QAPairs(ordered, reason=found.reason, dropped=found.dropped), service)
 
     @router.post(
         "/pairs/stream",
@@ -176,10 +180,3 @@ def _response(pairs: QAPairs, service: AskingService) -> messages.PairsResponse:
 
 def _event(name: str, data: dict[str, Any]) -> str:
     return f"event: {name}\ndata: {json.dumps(data)}\n\n"
-
-
-def _in_order(found: QAPairs, asked: AskRequest) -> QAPairs:
-    spans = located(asked.text, asked.answers or ())
-    places = {(span.start, span.text): place for place, span in enumerate(spans)}
-    ordered = sorted(found, key=lambda pair: places.get((pair.answer_start, pair.answer), len(places)))
-    return QAPairs(ordered, reason=found.reason, dropped=found.dropped)

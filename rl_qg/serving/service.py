@@ -152,7 +152,6 @@ class BatchQueue:
         return batch, rows >= self._max_rows
 
     def _leave(self, job: QueuedRequest) -> None:
-        """Take a job out that was cancelled."""
         with self._changed:
             if job in self._jobs:
                 self._jobs.remove(job)

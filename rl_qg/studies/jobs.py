@@ -23,7 +23,7 @@ from typing import Any
 
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_record, write_json
+from rl_qg.runtime.files import read_record, write_json, write_text
 from rl_qg.settings import Settings
 from rl_qg.studies.job_files import key_of
 
@@ -227,8 +227,7 @@ class _RunningJob:
         self.threads = threads if device == CPU else 0  # on a GPU the libraries' own number
         job.folder.mkdir(parents=True, exist_ok=True)
         (job.folder / FAILED).unlink(missing_ok=True)
-        with atomic_writer(job.folder / "command.txt") as stream:
-            stream.write(f"{job.line()}\n")
+        write_text(job.folder / "command.txt", f"{job.line()}\n")
         own = {"CUDA_VISIBLE_DEVICES": "" if device == CPU else device, "TQDM_MININTERVAL": "10"}
         if device == CPU:
             own["OMP_NUM_THREADS"] = str(threads)

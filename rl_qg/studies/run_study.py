@@ -98,10 +98,19 @@ def plan(study: Study, compose: Compose, pretraining_text: PretrainingText) -> t
     examples = load_examples(study, composed().data.world)
     write_examples(examples)
     settings = {name: composed(resource.settings) for name, resource in study.resources.items()}
-    miniatures = {
-        name: _miniatures(study, examples.resources[name].text, own, pretraining_text)
-        for name, own in settings.items()
-    }
+    miniatures = dict[str, list[str]]()
+    for name, own in settings.items():
+        models = {"model.path": own.model.path, "qa.model.path": own.qa.model.path}
+        models |= {f"reward_models.{key}": path for key, path in own.reward_models.items()}
+        del models["reward_models.reader"]  # comes with the package or has to be taught: it is not pretrained
+        wanted = {key: path for key, path in models.items() if is_miniature(path)}
+        # Pretrained once, on the text of the resource: each job would pretrain others, on its own data.
+        folders = dict[str, Path]()
+        if wanted:
+            text = examples.resources[name].text
+            passages = pretraining_text(replace(own.data, train=study.data.train), text)
+            folders = ensure_miniatures(list(wanted.values()), passages, own.miniature)
+        miniatures[name] = [f"{key}={folders[path]}" for key, path in wanted.items()]
     return examples, make_grid(study, examples, miniatures, updates_of_readers(study, examples, settings))
 
 
@@ -127,21 +136,3 @@ def updates_of_readers(study: Study, examples: StudyExamples, settings: Mapping[
             questions = len(examples.resources[name].gold) * (1 + max(study.amounts))
             updates[name] = count_updates(round(questions * (1 + qa.unanswerable)), qa, processes=1)
     return updates
-
-
-def _miniatures(
-    study: Study, text: Sequence[QAExample], settings: Settings, pretraining_text: PretrainingText
-) -> list[str]:
-    """Overrides that name the folder of each miniature model in a resource's settings.
-
-    They are pretrained once, on the `text` of the resource; each job would pretrain others, on its own data.
-    """
-    models = {"model.path": settings.model.path, "qa.model.path": settings.qa.model.path}
-    models |= {f"reward_models.{key}": path for key, path in settings.reward_models.items()}
-    del models["reward_models.reader"]  # comes with the package or has to be taught: it is not pretrained on passages
-    wanted = {key: path for key, path in models.items() if is_miniature(path)}
-    if not wanted:
-        return []
-    passages = pretraining_text(replace(settings.data, train=study.data.train), text)
-    folders = ensure_miniatures(list(wanted.values()), passages, settings.miniature)
-    return [f"{key}={folders[path]}" for key, path in wanted.items()]

@@ -22,7 +22,7 @@ from typing import Any
 from rl_qg.data.formats import existing_file, is_hub_name
 from rl_qg.pages.results import NONE, Page, Table, as_csv, estimate_text, write_page
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, file_hash, read_json, read_record, write_json
+from rl_qg.runtime.files import file_hash, read_json, read_record, write_json, write_text
 from rl_qg.runtime.run_folder import MEASURES, git_state, hardware, package_versions, stop_folder
 from rl_qg.scoring.held_out import measure_signatures
 from rl_qg.settings import Settings
@@ -357,8 +357,7 @@ def write_search(runs: SearchRuns, halving: Halving, origin: Mapping[str, Any]) 
         "failed": [{"configuration": number, **failed} for number, failed in sorted(halving.failed.items())],
     }
     write_json(search.output_dir / FILE, record)
-    with atomic_writer(search.output_dir / f"{PAGE}.csv") as stream:
-        stream.write(as_csv([_csv_row(row) for row in rows]))
+    write_text(search.output_dir / f"{PAGE}.csv", as_csv([_csv_row(row) for row in rows]))
     write_page(search.output_dir, PAGE, _page(search, record))
 
 

@@ -20,7 +20,7 @@ from rl_qg.data.layouts import CONTEXTS
 from rl_qg.data.splits import answer_spans, read_role, sample_labelled, take
 from rl_qg.reports.study_view import NO_GENERATOR
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, file_hash, write_json
+from rl_qg.runtime.files import file_hash, write_json, write_json_lines
 from rl_qg.settings import DataSettings, WorldSettings
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.yaml_files import as_overrides, listed_values
@@ -257,11 +257,12 @@ def write_examples(examples: StudyExamples) -> None:
     for resource in examples.resources.values():
         if not (resource.folder / COMPLETE).exists():
             write_squad(resource.folder / "gold.json", resource.gold)
-            with atomic_writer(resource.folder / "spans.jsonl") as stream:
-                for span in resource.spans:
-                    answers = [{"text": span.answers[0].text, "answer_start": span.answers[0].start}]
-                    row = {"id": span.id, "title": span.title, "context": span.context, "question": ""}
-                    stream.write(json.dumps(row | {"answers": answers}, ensure_ascii=False) + "\n")
+            rows = []
+            for span in resource.spans:
+                answers = [{"text": span.answers[0].text, "answer_start": span.answers[0].start}]
+                row = {"id": span.id, "title": span.title, "context": span.context, "question": ""}
+                rows.append(row | {"answers": answers})
+            write_json_lines(resource.folder / "spans.jsonl", rows)
             write_json(resource.folder / COMPLETE, {"gold": len(resource.gold), "spans": len(resource.spans)})
 
 

@@ -24,7 +24,7 @@ from rl_qg.generation.answer_rules import rule_spans
 from rl_qg.pages.results import as_csv
 from rl_qg.reports.run_files import SCORES, read_metrics
 from rl_qg.reports.study_view import FILE, NO_GENERATOR, study_markdown, tables, write_curves
-from rl_qg.runtime.files import atomic_writer, read_json_lines, read_record, write_json
+from rl_qg.runtime.files import read_json_lines, read_record, write_json, write_text
 from rl_qg.runtime.run_folder import TRAINED, git_state, hardware, package_versions
 from rl_qg.stats.intervals import PERCENT, Bounds, Interval, PassageDraws, add_holm, difference_p, seed_interval
 from rl_qg.studies.jobs import is_done, seconds_of
@@ -366,9 +366,7 @@ def write_study_output(
     }
     write_json(folder / FILE, record)
     for name, rows in tables(record).items():
-        with atomic_writer(folder / "tables" / f"{name}.csv") as stream:
-            stream.write(as_csv(rows))
-    with atomic_writer(folder / "tables.md") as stream:
-        stream.write(study_markdown(record))
+        write_text(folder / "tables" / f"{name}.csv", as_csv(rows))
+    write_text(folder / "tables.md", study_markdown(record))
     write_curves(record["cells"], folder)
     return record

@@ -4,7 +4,6 @@
 and of the files that it reads.
 """
 
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from rl_qg.data.formats import existing_file
 from rl_qg.data.passages import Passages, passage_keys
 from rl_qg.pages.results import NONE, as_csv, as_markdown
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, file_hash, locked, read_record, write_json
+from rl_qg.runtime.files import file_hash, locked, read_record, write_json, write_json_lines, write_text
 from rl_qg.runtime.run_folder import git_state, hardware, package_versions
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.yaml_files import as_overrides, listed_values
@@ -234,10 +233,8 @@ class _TransferPlanner:
         train = domain.file("train")
         path = self.transfer.output_dir / "data" / f"{target}-{self.hash_of(train)[:8]}.jsonl"
         if not path.exists():
-            with atomic_writer(path) as stream:
-                for passage in Passages([str(train)]):
-                    row = {"id": passage.id, "title": passage.title, "context": passage.context}
-                    stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+            passages = Passages([str(train)])
+            write_json_lines(path, ({"id": one.id, "title": one.title, "context": one.context} for one in passages))
         return [path]
 
     def add(
@@ -277,9 +274,8 @@ def write_transfer(transfer: Transfer, plan: TransferPlan, outcomes: JobOutcomes
     for one, row in zip(flat, rows, strict=True):
         for metric, measure in row["measures"].items():
             one |= {metric: measure["value"], f"{metric}_low": measure["low"], f"{metric}_high": measure["high"]}
-    for ending, text in (("csv", as_csv(flat)), ("md", f"{table}\n")):
-        with atomic_writer(transfer.output_dir / f"transfer.{ending}") as stream:
-            stream.write(text)
+    write_text(transfer.output_dir / "transfer.csv", as_csv(flat))
+    write_text(transfer.output_dir / "transfer.md", f"{table}\n")
     return table
 
 

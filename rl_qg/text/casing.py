@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rl_qg.text.english import AUXILIARIES, NOT_AFTER_NAMES, VERBS, is_english
+from rl_qg.text.english import AUXILIARIES, LOWER_AT_START, NOT_AFTER_NAMES, VERBS, is_english
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
 IN_CAPITALS = re.compile(r"(?<![^\W\d_a-z])[^\W\d_a-z]{2,}+(?:[ \t]++[^\W\d_a-z]{2,}+){2,}")  # three words or more
@@ -14,12 +14,6 @@ OPENING = frozenset("([{“$£€#")  # no space after
 JOINING = frozenset("-–/'")  # neither
 SENTENCE_END = frozenset('.?!:”"“(')
 SHORTEST_FORM = 6  # letters of a word with a verb's ending; shorter ones are names as well (Fred)
-LOWER_AT_START = frozenset(
-    "a an the this that these those it its he she they his her their there here we our i you my your in on at by "
-    "for from to of with without after before during since until while when where which who what why how as if "
-    "although because and but or not no some many most all both each other another one two three first however then "
-    "also".split()
-)
 
 
 @dataclass(frozen=True)

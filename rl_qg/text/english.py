@@ -21,6 +21,7 @@ DETERMINERS, PREPOSITIONS, CONJUNCTIONS = _words("determiners"), _words("preposi
 PRONOUNS, AUXILIARIES, ADVERBS, VERBS = _words("pronouns"), _words("auxiliaries"), _words("adverbs"), _words("verbs")
 CLOSED = DETERMINERS | PREPOSITIONS | CONJUNCTIONS | PRONOUNS | AUXILIARIES | ADVERBS
 NOT_AFTER_NAMES = DETERMINERS | PRONOUNS | {":"}  # at the start of a sentence: Wipe the lid
+LOWER_AT_START = _words("lower_at_start")  # words that begin sentences with a capital and are no names
 # Within names, of several languages, and those of them that may stand alone between capitals.
 PARTICLES, JOINING = _words("particles"), _words("joining")
 MONTHS, WEEKDAYS, NUMBERS, UNITS = _words("months"), _words("weekdays"), _words("numbers"), _words("units")

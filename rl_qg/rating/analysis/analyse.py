@@ -5,7 +5,6 @@ Writes `analysis.json`, `.txt` and `.html`, every table as CSV (`tables/`), and 
 `docs/explanation/human-evaluation.md` explains each number.
 """
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -32,7 +31,7 @@ from rl_qg.rating.analysis.study import (
 )
 from rl_qg.rating.analysis.tables import analysis_tables, systems_table
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, file_hash, writing
+from rl_qg.runtime.files import file_hash, write_json_lines, writing
 from rl_qg.settings.web import RateAnalyseSettings
 from rl_qg.stats.crossed import FEWEST_RATERS
 from rl_qg.text.words import counted
@@ -172,13 +171,11 @@ def _judgements(
 
 
 def _write_judgements(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Write the file; without lines, remove one of an earlier analysis."""
     with writing(path.parent):
-        if not lines:
-            path.unlink(missing_ok=True)
-            return
-        with atomic_writer(path) as stream:
-            stream.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        if lines:
+            write_json_lines(path, lines)
+        else:
+            path.unlink(missing_ok=True)  # of an earlier analysis
 
 
 def _plots(tables: Tables) -> list[Plot]:

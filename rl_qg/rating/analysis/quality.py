@@ -164,7 +164,6 @@ def counted_raters(controls: Sequence[RaterControl], whose: str = PASSED) -> lis
 
 
 def counts_of(controls: Sequence[RaterControl]) -> dict[str, int]:
-    """How many raters, and their tasks, passed the control."""
     verdicts = [one.verdict for one in controls]
     return {
         "raters": len(controls),
@@ -293,5 +292,4 @@ def rater_rows(
 
 
 def _owners(rated: RatedItems) -> dict[str, str]:
-    """The rater of each task."""
     return {rated.tasks[task]: rated.raters[rater] for task, rater in zip(rated.task, rated.rater, strict=True)}

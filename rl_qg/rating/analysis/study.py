@@ -91,7 +91,6 @@ def read_study(source: str, settings: RateAnalyseSettings, *, key: str = "rating
 
 
 def _as_set(study: RatedStudy, settings: RateAnalyseSettings) -> RatedStudy:
-    """A study with the control that the settings ask for."""
     criteria, control = study.rated.criteria, study.control
     for setting, names in (("control_criteria", settings.control_criteria), ("reversed", settings.reversed)):
         for name in names or ():
@@ -113,7 +112,6 @@ def _records(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
 
 
 def _assignments(path: Path) -> tuple[dict[str, float], dict[str, int]]:
-    """The minutes of each finished assignment, and how many there are of each state."""
     minutes: dict[str, float] = {}
     states: Counter[str] = Counter()
     for number, record in _records(path):
@@ -458,7 +456,6 @@ def mixed_rows(scores: StudyScores) -> tuple[Rows, Mapping[tuple[str, str], dict
 
 
 def left_out(study: RatedStudy, scores: StudyScores) -> dict[str, int]:
-    """How many ratings are not in the scores, by reason."""
     counts = dict(scores.counted.left_out)
     kept = {*scores.counted.raters}
     values = np.count_nonzero(~np.isnan(study.rated.values), axis=1)
@@ -479,6 +476,5 @@ _WHY = {"failed": "failed the control", "undecided": "had too few pairs, or task
 
 
 def shared_questions(scores: QuestionScores) -> int:
-    """How many rated questions count for several systems."""
     scored = ~np.isnan(scores.values).all(axis=1)
     return int((scored & (scores.member.sum(axis=1) > 1)).sum())

@@ -57,13 +57,11 @@ def logout(visit: Visit) -> Response:
 
 
 def _cookie(visit: Visit) -> str:
-    """The cookie of whoever has signed in; "" for nobody."""
     cookie = visit.request.cookies.get(visit.site.cookies.admin, "")
     return cookie if visit.site.admin.name_of(cookie) and not visit.store.is_noted(SIGNED_OUT, _by(visit)) else ""
 
 
 def _by(visit: Visit) -> str:
-    """Whom the log names: the session."""
     return f"by session {visit.site.admin.name_of(visit.request.cookies.get(visit.site.cookies.admin, ''))}"
 
 

@@ -39,7 +39,6 @@ def leave(visit: Visit, kind: str, assignment: str | None = None) -> Response | 
 
 
 def last_page(visit: Visit, kind: str, assignment: str | None = None, *, more: bool = False) -> Response:
-    """What it ends with, the code, and a link back."""
     shown: dict[str, Any] = {part: visit.texts[f"{PAGES[kind]}_{part}"] for part in ("heading", "text")}
     return visit.page("done", outcome=outcome(visit, kind, assignment), more=more, **shown)
 
@@ -196,7 +195,6 @@ def screened(visit: Visit) -> Response:
 
 
 def _practised(visit: Visit) -> int:
-    """The number of the practice question of the address."""
     number = int(visit.request.path_params["number"])
     if not _has_consented(visit) or not 1 <= number <= len(visit.protocol.practice):
         raise NotYours("practice: not now")
@@ -204,7 +202,6 @@ def _practised(visit: Visit) -> int:
 
 
 def _answered(visit: Visit) -> dict[str, Mapping[str, int]]:
-    """What the rater has said of practice questions so far, by their number as a text."""
     return dict(visit.store.practice_values(visit.known.id) or {}) if visit.protocol.practice else {}
 
 

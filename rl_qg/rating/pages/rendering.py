@@ -20,7 +20,6 @@ RIGHT_TO_LEFT = frozenset({"ar", "arc", "ckb", "dv", "fa", "he", "ks", "ps", "sd
 
 
 def direction_of(language: str) -> str:
-    """Which way a language is written: `ltr` or `rtl`."""
     return "rtl" if language.split("-")[0].lower() in RIGHT_TO_LEFT else "ltr"
 
 
@@ -48,7 +47,6 @@ class LocalText:
 
     @property
     def paragraphs(self) -> list[str]:
-        """The text at its blank lines."""
         return [part.strip() for part in self.text.split("\n\n") if part.strip()]
 
 

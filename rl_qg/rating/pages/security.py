@@ -124,9 +124,11 @@ class AdminSessions:
     long a session lasts; `attempts`: those to sign in, of each address.
     """
 
-    def __init__(self, token: str, clock: Callable[[], float] = time.time, seconds: int = ADMIN_S) -> None:
+    seconds = ADMIN_S
+
+    def __init__(self, token: str, clock: Callable[[], float] = time.time) -> None:
         self._key = sha256(b"rl-qg rating admin\n" + token.encode()).digest()
-        self._hash, self._clock, self.seconds = sha256(token.encode()).digest(), clock, seconds
+        self._hash, self._clock = sha256(token.encode()).digest(), clock
         self.attempts = web.attempts()
 
     def opens(self, given: str) -> bool:
@@ -145,7 +147,6 @@ class AdminSessions:
         return name if known and until.isdecimal() and int(until) > self._clock() else ""
 
     def csrf(self, cookie: str) -> str:
-        """What the forms of a session send back."""
         return self._sign("csrf", cookie)
 
     def _sign(self, use: str, value: str) -> str:

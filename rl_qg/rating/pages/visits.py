@@ -1,6 +1,7 @@
 """One request of a rater: who it is, in which language, and what is answered when something is wrong."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -65,7 +66,6 @@ class Site:
             check_secret(self.panel_secret, f"panel_secret={path}", "the secret")
 
     def beside(self, rater: Rater) -> set[str]:
-        """The raters of the network address of a rater."""
         here = self._addresses.get(rater.id)
         return {one for one, address in list(self._addresses.items()) if address == here}
 
@@ -79,7 +79,11 @@ class Site:
         limiter = self._of_health if is_health else None
 
         async def answer(request: Request) -> Response:
-            form = await read_form(request) if method == "POST" else {}
+            form: dict[str, str] = {}  # of several fields of one name the last
+            if method == "POST":
+                with suppress(HTTPException):  # one that cannot be read is empty; files are left out
+                    fields = (await form_of(request, 0, MOST_FIELDS, LONGEST_BODY)).multi_items()
+                    form = {name: value for name, value in fields if isinstance(value, str)}
             with database.deadline(HEALTH_S if is_health else database.WAIT_S):
                 return await to_thread.run_sync(self._answer, handler, request, form, checks_form, limiter=limiter)
 
@@ -192,15 +196,6 @@ Routes = Sequence[tuple[str, str, Handler]]  # method, path
 
 def redirect(to: str) -> Response:
     return RedirectResponse(to, 303)
-
-
-async def read_form(request: Request) -> dict[str, str]:
-    """The fields of a form; of several of one name the last. What cannot be read, and files, are left out."""
-    try:
-        form = await form_of(request, 0, MOST_FIELDS, LONGEST_BODY)
-        return {name: value for name, value in form.multi_items() if isinstance(value, str)}
-    except HTTPException:
-        return {}
 
 
 def values_of(form: Mapping[str, str], criteria: Sequence[Criterion]) -> tuple[dict[str, int], dict[str, int]]:

@@ -366,7 +366,12 @@ class _Maker:
             self.tasks.nearer[distance] += 1
         for of_question in by_question.values():
             rng.shuffle(of_question)
-        self._add_ordered(_repeats_last([by_question[of].pop() for of in arranged(forms, distance, rng)]))
+        ordered = [by_question[of].pop() for of in arranged(forms, distance, rng)]
+        places = {(draft.kind, draft.of): place for place, draft in enumerate(ordered)}
+        for (kind, of), place in places.items():  # of a question that is shown twice the first is the ordinary one
+            if kind == protocol.REPEAT and place < (ordinary := places[protocol.ORDINARY, of]):
+                ordered[place], ordered[ordinary] = ordered[ordinary], ordered[place]
+        self._add_ordered(ordered)
 
     def _add_ordered(self, drafts: Sequence[ItemDraft]) -> None:
         places = {draft.of: place for place, draft in enumerate(drafts, 1) if draft.kind == protocol.ORDINARY}
@@ -388,16 +393,6 @@ class _Maker:
         ]
         name = f"h{len(self.tasks.hits) + 1:04}"
         self.tasks.hits.append(Hit(name, self.language, tuple(passages.values()), tuple(items)))
-
-
-def _repeats_last(drafts: Sequence[ItemDraft]) -> list[ItemDraft]:
-    """The same order; of a question that is shown twice the first one is the ordinary one."""
-    places: dict[tuple[str, int], int] = {(draft.kind, draft.of): place for place, draft in enumerate(drafts)}
-    ordered = [*drafts]
-    for (kind, of), place in places.items():
-        if kind == protocol.REPEAT and place < (ordinary := places[protocol.ORDINARY, of]):
-            ordered[place], ordered[ordinary] = ordered[ordinary], ordered[place]
-    return ordered
 
 
 def counts_of(hits: Sequence[Hit], systems: Sequence[str]) -> dict[str, Mapping[str, int]]:

@@ -53,7 +53,6 @@ class AssignmentTables(StudyTables):
         self._criteria: dict[str, Criterion] = {item.name: item for item in self.plan.protocol.criteria}
 
     def assignment(self, assignment_id: str, rater: str) -> records.Assignment:
-        """An assignment of a rater, in whatever state."""
         with self._database.read() as sql:
             return self._record(sql, self._own(sql, assignment_id, rater))
 
@@ -192,7 +191,6 @@ class AssignmentTables(StudyTables):
             raise InputError(f"item {position!r:.20}: the task has items 1 to {items}")
 
     def check_values(self, values: Mapping[str, int]) -> None:
-        """Refuse what is no rating."""
         for name, value in values.items():
             criterion = self._criteria.get(name)
             if criterion is None:
@@ -213,7 +211,9 @@ class AssignmentTables(StudyTables):
                 return records.Submitted(row.state)
             if row.state == records.RETURNED:
                 raise records.Closed(f"{assignment_id}: was given back")
-            if missing := self._missing(sql, row):
+            rated = sql.rows("SELECT position, criterion FROM rating WHERE assignment = ?", row.id)
+            wanted = [(item.position, name) for item in self._hits[row.hit].items for name in self._criteria]
+            if missing := tuple(pair for pair in wanted if pair not in {*rated}):
                 return records.Submitted(row.state, missing)
             lacking = sql.row(
                 "SELECT need - (SELECT count(*) FROM assignment WHERE assignment.hit = hit.id "
@@ -224,11 +224,6 @@ class AssignmentTables(StudyTables):
             sql.run("UPDATE assignment SET state = ?, submitted = ? WHERE id = ?", state, self._clock(), row.id)
             self._note(sql, state, row.rater, row.id)
             return records.Submitted(state)
-
-    def _missing(self, sql: Transaction, row: _AssignmentRow) -> tuple[tuple[int, str], ...]:
-        rated = set(sql.rows("SELECT position, criterion FROM rating WHERE assignment = ?", row.id))
-        wanted = [(item.position, name) for item in self._hits[row.hit].items for name in self._criteria]
-        return tuple(pair for pair in wanted if pair not in rated)
 
     def expire(self, assignment_id: str, by: str = "") -> bool:
         """End a lease now, so that the task is given out again; False: no assignment of this name is open."""
@@ -272,7 +267,6 @@ class AssignmentTables(StudyTables):
         return str(found[0])
 
     def _own(self, sql: Transaction, assignment_id: str, rater: str) -> _AssignmentRow:
-        """The row of an assignment, if it is this rater's."""
         found = sql.row(f"SELECT {COLUMNS} FROM assignment WHERE id = ?", assignment_number(assignment_id))
         if found is None or rater_name((row := _AssignmentRow(*found)).rater) != rater:
             raise records.NotYours(f"{assignment_id[:20]!r}: no assignment of yours")

@@ -109,7 +109,6 @@ class Database(ABC):
         """
 
     def _kept(self, where: str) -> InputError:
-        """That somebody reads what was deleted."""
         return InputError(
             f"study={self.place}: was deleted, but {where} still holds it, since another process reads the database; "
             "end what reads it (an export), then run the same command again"

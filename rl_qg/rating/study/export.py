@@ -67,7 +67,6 @@ def write_export(settings: RateExportSettings) -> None:
 
 
 def _user() -> str:
-    """Who runs the command, for the owner's log."""
     return f"by user {os.getuid()} in a shell"
 
 
@@ -133,13 +132,10 @@ def forget_rater(settings: RateForgetSettings) -> None:
         raise InputError("rater: name one, as rater=r0007, or say expired=true for all of a study that is over")
     try:
         with opened_store(settings.study) as store:
-            if not settings.expired:
-                done = store.forget(settings.rater, settings.ratings, _user())
-            elif store.now() < store.retention_until:
+            if settings.expired and store.now() < store.retention_until:
                 until = utc(store.retention_until)
                 raise InputError(f"expired: {store.place} keeps its raters until {until}, as its plan says")
-            else:
-                done = store.forget_all(settings.ratings, _user())
+            done = store.forget(None if settings.expired else settings.rater, settings.ratings, _user())
     except NotAllowed:
         raise InputError(f"rater={settings.rater}: the study has no such rater; exports name them, as r0007") from None
     kept = f"; {done['kept_ratings']} ratings stay, under a pseudonym that leads nowhere"

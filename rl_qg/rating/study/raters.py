@@ -151,28 +151,21 @@ class RaterTables(StudyTables):
             sql.run(f"UPDATE rater SET {assignment} WHERE id = ?", *values, number)
             self._note(sql, event, number, detail=detail)
 
-    def forget(self, rater: str, ratings: bool = False, by: str = "") -> Counter[str]:
-        """Delete identity, sessions, invitation, codes, feedback and events of a rater; the row stays, empty, as a
-        tombstone. With `ratings` they are deleted too, and the assignments: their tasks are given out again. Returns
-        how much of each was deleted, and `kept_ratings`.
+    def forget(self, rater: str | None, ratings: bool = False, by: str = "") -> Counter[str]:
+        """Delete identity, sessions, invitation, codes, feedback and events of a rater; None: of all, as is due after
+        `retention_until`. Rows stay, empty, as tombstones. With `ratings` they are deleted too, and the assignments:
+        their tasks are given out again. Returns how much of each was deleted, and `kept_ratings`.
         """
+        forgotten = Counter[str]()
         with self._database.write() as sql:
-            number, _ = self._rater(sql, rater)
-            forgotten = _forget(sql, number, ratings)
-            self._note(sql, "forgot", detail=f"{rater} {by}".strip())
+            every = sql.rows("SELECT id FROM rater ORDER BY id")
+            for number, *_ in every if rater is None else [self._rater(sql, rater)]:
+                forgotten.update(_forget(sql, number, ratings))
+            if rater is None:
+                sql.run("DELETE FROM invite")
+            self._note(sql, "forgot", detail=f"{rater or 'all raters'} {by}".strip())
         self._database.scrub(PERSONAL)
         return forgotten
-
-    def forget_all(self, ratings: bool = False, by: str = "") -> Counter[str]:
-        """Forget every rater, as is due after `retention_until`."""
-        total = Counter[str]()
-        with self._database.write() as sql:
-            for (number,) in sql.rows("SELECT id FROM rater ORDER BY id"):
-                total.update(_forget(sql, number, ratings))
-            sql.run("DELETE FROM invite")
-            self._note(sql, "forgot", detail=f"all raters {by}".strip())
-        self._database.scrub(PERSONAL)
-        return total
 
     def identities(self) -> list[dict[str, Any]]:
         """The raters whose identity is known, for payment; nothing else returns an identity. Tasks `submitted` count,

@@ -53,7 +53,6 @@ class Rater:
 
     @property
     def state(self) -> str:
-        """One word: arrived, declined, screened_out, consented or forgotten."""
         if self.forgotten:
             return "forgotten"
         if self.declined:
@@ -98,5 +97,4 @@ class Submitted:
 
     @property
     def done(self) -> bool:
-        """Whether the rater has finished, and is paid."""
         return self.state in (SUBMITTED, SURPLUS)

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -191,7 +192,7 @@ def _create(database: Database, plan: StudyPlan, now: float) -> None:
             for number, hit in enumerate(plan.hits, 1):
                 sql.run(
                     "INSERT INTO hit (id, number, need, payload) VALUES (?, ?, ?, ?)",
-                    *(hit.hit, number, plan.raters_per_hit, json.dumps(hit.to_dict())),
+                    *(hit.hit, number, plan.raters_per_hit, json.dumps(asdict(hit))),
                 )
         row = sql.row("SELECT sha256, format FROM study")
     if row is None or row[1] != FORMAT:

@@ -48,7 +48,7 @@ class StudyTables:
 
     @property
     def retention_until(self) -> float:
-        """From this time on the data of raters are to be deleted (`forget_all`), in seconds since 1970."""
+        """From this time on the data of raters are to be deleted (`forget`), in seconds since 1970."""
         return self.created + self.plan.retention_days * DAY
 
     def now(self) -> float:
@@ -116,7 +116,6 @@ class StudyTables:
         return row[0], record_of_rater(row)
 
     def _hash(self, text: str) -> str:
-        """HMAC-SHA-256 with the secret of the study."""
         return hmac.new(self._secret, text.encode(), sha256).hexdigest()
 
 

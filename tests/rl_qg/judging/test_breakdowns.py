@@ -242,8 +242,8 @@ def test_ratings_of_the_second_file_without_spread(tmp_path: Path) -> None:
 
 def test_ratings_that_are_told_apart() -> None:
     def levels(*values: float) -> list[str]:
-        found = rating_levels(np.array(values))
-        return [found.labels[number] if number >= 0 else "" for number in found.index]
+        labels, index = rating_levels(np.array(values))
+        return [labels[number] if number >= 0 else "" for number in index]
 
     assert levels(0, 1, 1, np.nan) == ["0", "1", "1", ""]
     assert levels(1, 1.5, 2, 2.5) == ["1", "1.5", "2", "2.5"]

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -183,4 +182,4 @@ def test_a_folder_without_a_plan(files: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "plan" / PLAN).write_text('{"format": 2}')
     with pytest.raises(InputError, match="not a plan of format 1"):
         read_plan(tmp_path / "plan")
-    assert replace(found.hits[0]).to_dict()["items"][0]["position"] == 1
+    assert found.hits[0].items[0].position == 1
