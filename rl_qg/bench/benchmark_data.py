@@ -43,9 +43,7 @@ def clean_text(text: str) -> str:
 
 
 def clean_example(example: QAExample) -> QAExample | str:
-    """The example with clean texts and answers at their offsets; the reason where its first answer is lost. Other
-    answers that are lost are left out.
-    """
+    """With clean texts and answers at their offsets, without lost ones; the reason where the first one is lost."""
     context, question = clean_text(example.context), clean_text(example.question)
     kept: list[Answer] = []
     for number, answer in enumerate(example.answers):

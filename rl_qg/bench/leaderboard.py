@@ -32,10 +32,7 @@ MEASURES = {  # of a run's evaluation.json: the field of the signature
 
 @dataclass(frozen=True)
 class ModelScore:
-    """One score of one model on some data; `draws` are those behind it, where the file of its result has them.
-
-    `data_hashes` are those of the files of human questions, where they are known.
-    """
+    """One score of one model on data; hashes of human questions and the draws behind it, where they are known."""
 
     data: str
     model: str
@@ -191,9 +188,7 @@ NOTE = (
 
 
 def write_leaderboard(sources: Sequence[tuple[str | None, Path]], folder: Path) -> dict[str, Any]:
-    """Read results, test them, write `leaderboard.html`, `.csv`, `.json`, `.txt` and `tables/tests.csv` to `folder`;
-    return the record.
-    """
+    """Read results, test them, write `leaderboard.*` and `tables/tests.csv` to `folder`; return the record."""
     results = read_results(sources)
     rows, tests = compared(results)
     labels = column_labels(results)
@@ -266,10 +261,7 @@ def _row(
 
 
 def column_labels(results: Sequence[ModelScore]) -> dict[tuple[str, str, str], str]:
-    """The name of each metric, signature and form on the page: with a number where one metric has several signatures.
-
-    Of a metric with a corpus score the page has that one alone, as published tables do; the CSV has both.
-    """
+    """Names of columns, numbered by signature where there are several; a corpus score stands without the mean."""
     corpus = {(result.metric, result.signature) for result in results if result.form == CORPUS}
     signatures: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for result in results:

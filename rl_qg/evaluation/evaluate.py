@@ -23,21 +23,7 @@ from urllib.parse import quote
 import numpy as np
 
 from rl_qg.data.question_tables import QuestionTable, TableRow
-from rl_qg.evaluation.predictions import (
-    ALL,
-    NOTES,
-    Predictions,
-    Rows,
-    draw_rows,
-    example_rows,
-    example_tables,
-    file_table,
-    not_alike,
-    passage_groups,
-    score_rows,
-    test_rows,
-    test_table,
-)
+from rl_qg.evaluation import predictions
 from rl_qg.evaluation.references import GoldQuestions, as_published, grouped_rows, stated_sentence
 from rl_qg.evaluation.sets import gap_files, is_set, passage_sets, rows_of_set, set_record, write_set_pairs
 from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, write_results
@@ -119,7 +105,7 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     sets = passage_sets(rows, gold, empty) if settings.sets else None
     files = [_scored(name, rows_of_file, metrics, settings, folder) for name, rows_of_file in rows.items()]
     corpus = {label: metric.corpus for label, metric in metrics.items() if _has_corpus_form(metric)}  # type: ignore[attr-defined]
-    why = not_alike(files)
+    why = predictions.not_alike(files)
     if settings.examples and why is not None:
         raise InputError(f"examples={settings.examples}: {why}; leave it out, or add sets=true page=sets.html instead")
     directions = {label: direction_of(metric) for label, metric in metrics.items()}
@@ -135,10 +121,12 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         "signatures": signatures,
         "lower_is_better": [label for label, direction in directions.items() if direction < 0],
         "languages": {name: language_shares(of_file, settings.language) for name, of_file in rows.items()},
-        "scores": [row for file in files for row in score_rows(file, corpus, settings.lengths, settings.language)],
-        "tests": test_rows(files, corpus, directions) if len(files) > 1 and why is None else [],
+        "scores": [
+            row for file in files for row in predictions.score_rows(file, corpus, settings.lengths, settings.language)
+        ],
+        "tests": predictions.test_rows(files, corpus, directions) if len(files) > 1 and why is None else [],
         "not_paired": why,
-        **({"examples": example_rows(files, settings.examples)} if settings.examples else {}),
+        **({"examples": predictions.example_rows(files, settings.examples)} if settings.examples else {}),
     }
     malformed = {str(source): source.malformed for source in sources.values() if source.malformed}
     malformed |= {str(gold): gold.malformed} if gold is not None and gold.malformed else {}
@@ -150,7 +138,7 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
     page = Page("evaluate", " · ".join(rows), _facts(record), _tables(record), shown)
     plain = {name: record.get(name, []) for name in ("scores", "tests", "sets", "set_measures", "examples")}
     write_results(folder, "evaluate", record, page, plain)
-    write_draws(folder / FILE, [row for file in files for row in draw_rows(file, corpus)])
+    write_draws(folder / FILE, [row for file in files for row in predictions.draw_rows(file, corpus)])
     if sets is not None and settings.page:
         write_set_pairs(folder, sets, metrics, record["not_in_sets"], settings.page_passages)
     log.info("%s\ndone: open %s", as_text(page), folder / "evaluate.html")
@@ -159,13 +147,13 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
 
 def sources_of(settings: EvaluateSettings, *more: str) -> dict[str, QuestionTable]:
     """The files by name; a mapping of columns, of which the table may have `more`, is one input."""
-    columns, predictions = asdict(settings.columns), settings.predictions
-    if isinstance(predictions, Mapping) and predictions:
-        if predictions.keys() <= {*columns, *columns.values(), *more}:
-            name = Path(str(next(iter(predictions.values())))).name.partition(".")[0]
-            return {name: QuestionTable(predictions, columns)}
-        return {str(name): QuestionTable(path, columns) for name, path in predictions.items()}
-    paths = predictions if isinstance(predictions, list) else [predictions]
+    columns, given = asdict(settings.columns), settings.predictions
+    if isinstance(given, Mapping) and given:
+        if given.keys() <= {*columns, *columns.values(), *more}:
+            name = Path(str(next(iter(given.values())))).name.partition(".")[0]
+            return {name: QuestionTable(given, columns)}
+        return {str(name): QuestionTable(path, columns) for name, path in given.items()}
+    paths = given if isinstance(given, list) else [given]
     if not paths or not all(isinstance(path, str) and path for path in paths):
         raise InputError("predictions has no value; give a file, such as predictions=questions.jsonl, or several")
     names = [Path(path).name.partition(".")[0] for path in paths]
@@ -179,9 +167,7 @@ def sources_of(settings: EvaluateSettings, *more: str) -> dict[str, QuestionTabl
 def _rows(
     source: QuestionTable, gold: GoldQuestions | None, by_sentence: bool
 ) -> tuple[list[MetricRow], list[MetricRow], dict[str, Any]]:
-    """A row for each question of a file, one for each passage about which it asks nothing, and how many were joined to
-    `gold` in which way; equal passages are kept once.
-    """
+    """A row for each question, and for each passage without any; how many were joined to `gold` in which way."""
     contexts: dict[str, str] = {}
     rows: list[MetricRow] = []
     empty: list[MetricRow] = []
@@ -230,7 +216,7 @@ def _single(
 
 def _scored(
     name: str, rows: Sequence[MetricRow], metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: Path
-) -> Predictions:
+) -> predictions.Predictions:
     scores, counts = {}, {}
     scores_folder = folder / "scores" / quote(name, safe="")
     for label, metric in metrics.items():
@@ -243,9 +229,9 @@ def _scored(
                 known = np.asarray(corpus_metric.sentence(counts[label])).tolist()
         values = scores_of(label, metric, rows, scores_folder, batch_size=settings.batch_size, known=known)
         scores[label] = np.array(values, dtype=np.float64)  # None is NaN
-    draws = PassageDraws(passage_groups(rows), resamples=settings.resamples, seed=settings.seed)
+    draws = PassageDraws(predictions.passage_groups(rows), resamples=settings.resamples, seed=settings.seed)
     bounds = {label: metric.bounds for label, metric in metrics.items() if hasattr(metric, "bounds")}
-    return Predictions(name, rows, scores, counts, draws, bounds)
+    return predictions.Predictions(name, rows, scores, counts, draws, bounds)
 
 
 def _has_corpus_form(metric: Reward) -> bool:
@@ -264,23 +250,23 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
             else ""
         )
         facts.append(f"{name}: {count['questions']:,} questions on {count['passages']:,} passages{how}.")
-    facts.append(NOTES["brackets"].format(**settings))
+    facts.append(predictions.NOTES["brackets"].format(**settings))
     if settings["language"] not in (OTHER, *TYPE_TABLES):
-        facts.append(NOTES["no_types"].format(known=", ".join(TYPE_TABLES), language=settings["language"]))
+        facts.append(predictions.NOTES["no_types"].format(known=", ".join(TYPE_TABLES), language=settings["language"]))
     if settings["language"] == OTHER:
-        facts.append(NOTES["unknown_language"])
+        facts.append(predictions.NOTES["unknown_language"])
     if settings["compat"] == "lmqg":
         level = settings["level"]
         of = f"; the {settings['aggregation']} question of each {level}, against all human ones"
         level += "" if level == "answer" else of
-        facts.append(NOTES["lmqg"].format(level=level))
+        facts.append(predictions.NOTES["lmqg"].format(level=level))
     if record["not_paired"]:
         facts.append(f"Not compared question by question: {record['not_paired']}.")
     facts += filter(None, [few_passages(min(count["passages"] for count in record["counts"].values()))])
     missing = {
         f"{row['metric']} ({row['predictions']})": row["without_score"]
         for row in record["scores"]
-        if row["by"] == ALL and "without_score" in row
+        if row["by"] == predictions.ALL and "without_score" in row
     }
     if missing:
         facts.append("Questions without a score: " + ", ".join(f"{key} {count:,}" for key, count in missing.items()))
@@ -288,13 +274,15 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
 
 
 def _tables(record: Mapping[str, Any]) -> list[Table]:
-    note = NOTES["scores"]
+    note = predictions.NOTES["scores"]
     if record["lower_is_better"]:
         note += f" Better when lower: {', '.join(record['lower_is_better'])}."
-    whole = [row for row in record["scores"] if row["by"] == ALL]
-    tables = [Table(f"Scores ({UNIT})", file_table(whole, "form"), note)]
+    whole = [row for row in record["scores"] if row["by"] == predictions.ALL]
+    tables = [Table(f"Scores ({UNIT})", predictions.file_table(whole, "form"), note)]
     columns = ("metric", "form")
-    tables += test_table(f"Differences ({UNIT})", record["tests"], columns, "pair", NOTES["tests_of_questions"])
+    tables += predictions.test_table(
+        f"Differences ({UNIT})", record["tests"], columns, "pair", predictions.NOTES["tests_of_questions"]
+    )
     lines = [
         {
             "file": name,
@@ -309,28 +297,30 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
         if share
     ]
     if lines:
-        tables.append(Table("Language of the questions", lines, NOTES["language"]))
+        tables.append(Table("Language of the questions", lines, predictions.NOTES["language"]))
     if "sets" in record:
-        tables.append(Table(f"Sets of questions ({UNIT})", file_table(record["sets"], "part"), _set_note(record)))
-        lines = file_table(record["set_measures"], "part")
-        tables.append(Table("Number, types and sentences of the sets", lines, NOTES["measures"]))
+        tables.append(
+            Table(f"Sets of questions ({UNIT})", predictions.file_table(record["sets"], "part"), _set_note(record))
+        )
+        lines = predictions.file_table(record["set_measures"], "part")
+        tables.append(Table("Number, types and sentences of the sets", lines, predictions.NOTES["measures"]))
     several = len(record["counts"]) > 1
     for by, title in (("type", f"By type of question ({UNIT})"), ("length", f"By length of the question ({UNIT})")):
         for name in record["counts"]:
             rows = [row for row in record["scores"] if row["by"] == by and row["predictions"] == name]
             if rows:  # there are no types in a language without them
                 tables.append(Table(f"{title}, {name}" if several else title, _by_kind(rows)))
-    return [*tables, *example_tables(record.get("examples", []))]
+    return [*tables, *predictions.example_tables(record.get("examples", []))]
 
 
 def _set_note(record: Mapping[str, Any]) -> str:
     counts = record["set_counts"]
     without = [f"{name} asks nothing about {count:,}" for name, count in counts["without_questions"].items() if count]
     left_out = [f"{label} left out: {why}" for label, why in record["not_in_sets"].items()]
-    return NOTES["sets"].format(**counts) + "".join(f" {sentence}." for sentence in [*without, *left_out])
+    return predictions.NOTES["sets"].format(**counts) + "".join(f" {sentence}." for sentence in [*without, *left_out])
 
 
-def _by_kind(rows: Rows) -> list[dict[str, str]]:
+def _by_kind(rows: predictions.Rows) -> list[dict[str, str]]:
     sizes: dict[str, int] = {}
     for row in rows:
         sizes[row["kind"]] = max(sizes.get(row["kind"], 0), row["n"] + row.get("without_score", 0))

@@ -37,9 +37,7 @@ class Predictions:
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
 
     def slices(self, lengths: Sequence[int], language: str) -> dict[tuple[str, str], np.ndarray]:
-        """Which questions are of each kind: all, by type where the language has types, and by number of words
-        (`lengths`: the first length of each further class).
-        """
+        """Which questions are of each kind: all, by type if known, by words (`lengths`: where each class begins)."""
         types = np.array([question_type(row.question, language) for row in self.rows])
         sizes = np.array([word_count(row.question) for row in self.rows])
         masks = {(ALL, ""): np.ones(len(self.rows), dtype=bool)}
@@ -165,9 +163,7 @@ def test_of(first: Floats, second: Floats, n: int, passages: float, *, why: str)
 
 
 def with_better(rows: Rows, is_first: Callable[[dict[str, Any]], bool]) -> Rows:
-    """Rows of tests with p after Holm's correction over all of them; where it is below 0.05, `better` names the first
-    file if `is_first` says so of the row, else the second.
-    """
+    """Rows with Holm's p over all; below 0.05 `better` is the first file if `is_first` of the row, else the second."""
     add_holm(rows)
     for row in rows:
         if row["p"] is not None:
@@ -182,9 +178,7 @@ def file_table(rows: Rows, part: str) -> list[dict[str, str]]:
 
 
 def test_table(title: str, rows: Rows, columns: Sequence[str], pair: str, note: str, digits: int = 4) -> list[Table]:
-    """The table of paired tests for people, none without tests. It begins with `columns`, and `pair` heads the column
-    of both names.
-    """
+    """The table of paired tests, none without tests: first `columns`, then both names below `pair`."""
     lines = [
         {
             **{column: row[column] for column in columns},

@@ -27,9 +27,7 @@ BY_ID, BY_ANSWER, BY_PASSAGE = "id", "passage and answer", "passage"
 
 
 class HumanSources:
-    """Files of human questions in any form that `data.train` takes, or Hub data sets, of which a `split` is read:
-    one, or a list of them.
-    """
+    """One source of human questions or a list of them, in any form that `data.train` takes; of the Hub a `split`."""
 
     remedy = "give a file, such as references=train.json, or a list of files"
 

@@ -108,9 +108,7 @@ def asked_sentences(questions: Sequence[str], context: str) -> list[int | None]:
 
 
 def coverage(questions: Sequence[str], references: Sequence[str], context: str) -> float:
-    """The share of the sentences that some reference asks about that some question asks about too; NaN where the
-    references ask about none.
-    """
+    """The share of the sentences that references ask about that questions ask about too; NaN where there are none."""
     human = {*asked_sentences(references, context)} - {None}
     asked = {*asked_sentences(questions, context)}
     return len(human & asked) / len(human) if human else float("nan")
@@ -212,9 +210,7 @@ def gap_files(gap: Any, files: Sequence[str]) -> tuple[str, str] | None:
 
 
 def gap_rows(metric: str, scores: Mapping[str, Floats], ends: tuple[str, str], draws: PassageDraws) -> Iterator[dict]:
-    """(file - random) / (oracle - random) of the means of `scores` (passages,), for every other file; undefined where
-    the oracle is not above random.
-    """
+    """(file - random) / (oracle - random) of the means of `scores` (passages,); undefined unless oracle > random."""
     means = {name: draws.means(values) for name, values in scores.items()}
     low, high = (means[name] for name in ends)
     whole = np.where(high > low, high - low, 0.0)
@@ -331,9 +327,7 @@ class PassageJudge:
         return str(self.judge.signature)
 
     def kept_scores(self, path: Path, columns: Sequence[Sequence[Any]]) -> dict[str, Floats]:
-        """Scores (passages,) of each part, from what the judge reads of each passage (`columns`); each is kept in
-        `path` before the next is computed.
-        """
+        """Scores (passages,) of each part, by what the judge reads (`columns`); each is kept in `path` at once."""
         passages = len(columns[0])
         note = {"signature": self.signature, "passages": passages, "texts": texts_hash(zip(*columns, strict=True))}
 
@@ -355,9 +349,7 @@ def judged_passages(
     files: Mapping[str, Sequence[Sequence[Any]]],
     folder: Path,
 ) -> tuple[Judged, dict[str, str]]:
-    """For each metric by label its judge, and of each file the scores of each part; and why other metrics are left
-    out. `files` holds what judges read of each passage, column by column.
-    """
+    """By metric its judge and each file's scores; why others are left out. `files`: columns that judges read."""
     judged: Judged = {}
     left_out: dict[str, str] = {}
     for label, metric in metrics.items():

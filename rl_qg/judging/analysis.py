@@ -21,24 +21,8 @@ from rl_qg.judging.redundancy import TRAINING, folds_of, forward_selection
 from rl_qg.pages.results import NONE, Page, Table, joined_rows
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.settings import CorrelateSettings
+from rl_qg.stats import correlation
 from rl_qg.stats.agreement import agreement_of
-from rl_qg.stats.correlation import (
-    COEFFICIENTS,
-    SYSTEMS,
-    Correlated,
-    Pair,
-    auc_draws,
-    between,
-    coefficient_p,
-    correlated_systems,
-    correlations,
-    is_constant,
-    not_worse_than_the_best,
-    pair_rows,
-    shared_systems,
-    why_undefined,
-    win_loss,
-)
 from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, estimate, quotient
 from rl_qg.text.question_types import OTHER, TYPES, question_type
 from rl_qg.text.spans import sentence_texts
@@ -123,13 +107,15 @@ def analyse(rated: RatedQuestions, criteria: Sequence[str]) -> dict[str, Rows]:
     return tables
 
 
-def _compared(rated: RatedQuestions, ratings: Floats, correlated: Callable[..., Correlated | None]) -> dict[str, Rows]:
+def _compared(
+    rated: RatedQuestions, ratings: Floats, correlated: Callable[..., correlation.Correlated | None]
+) -> dict[str, Rows]:
     """`correlations` of each metric on its own questions; `differences` of two, on the questions that both have a
     score for; and which are the `best`. `correlated` is `_questions` or `_systems`.
     """
-    known: dict[tuple[str, bytes], Correlated | None] = {}
+    known: dict[tuple[str, bytes], correlation.Correlated | None] = {}
 
-    def at(name: str, rows: NDArray[np.intp]) -> Correlated | None:
+    def at(name: str, rows: NDArray[np.intp]) -> correlation.Correlated | None:
         key = name, rows.tobytes()
         if key not in known:
             known[key] = correlated(rated, ratings, name, rows)
@@ -139,19 +125,21 @@ def _compared(rated: RatedQuestions, ratings: Floats, correlated: Callable[..., 
     own = {name: one for name, rows in rows_of.items() if (one := at(name, rows)) is not None}
     tables: dict[str, Rows] = {"correlations": [], "differences": [], "best": []}
     for name, one in own.items():
-        tables["correlations"] += [{"metric": name, "coefficient": key, **one.cells(key)} for key in COEFFICIENTS]
-    for coefficient in COEFFICIENTS:
+        tables["correlations"] += [
+            {"metric": name, "coefficient": key, **one.cells(key)} for key in correlation.COEFFICIENTS
+        ]
+    for coefficient in correlation.COEFFICIENTS:
         pairs = []
         for name, against in combinations(own, 2):
             rows = np.intersect1d(rows_of[name], rows_of[against], assume_unique=True)
             first, second = at(name, rows), at(against, rows)
             if first is not None and second is not None:
-                alike = between(coefficient, first.x, second.x)
+                alike = correlation.between(coefficient, first.x, second.x)
                 draws = first.draws[coefficient], second.draws[coefficient]
-                pairs.append(Pair(name, against, *draws, first.n, first.passages, alike))
-        tested = pair_rows(pairs)
+                pairs.append(correlation.Pair(name, against, *draws, first.n, first.passages, alike))
+        tested = correlation.pair_rows(pairs)
         values = {name: float(one.draws[coefficient][0]) for name, one in own.items()}
-        best, untested = not_worse_than_the_best(
+        best, untested = correlation.not_worse_than_the_best(
             tested, {name: value for name, value in values.items() if np.isfinite(value)}
         )
         tables["differences"] += [{"coefficient": coefficient, **row} for row in tested]
@@ -160,13 +148,15 @@ def _compared(rated: RatedQuestions, ratings: Floats, correlated: Callable[..., 
     return tables
 
 
-def _questions(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np.intp]) -> Correlated:
+def _questions(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np.intp]) -> correlation.Correlated:
     x, y = rated.scores[name][rows], ratings[rows]
-    draws = correlations(x, y, rated.draws, rows)
-    return Correlated(draws, len(rows), rated.draws.units_of(rows), why_undefined(x, y), x, y)
+    draws = correlation.correlations(x, y, rated.draws, rows)
+    return correlation.Correlated(draws, len(rows), rated.draws.units_of(rows), correlation.why_undefined(x, y), x, y)
 
 
-def _systems(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np.intp]) -> Correlated | None:
+def _systems(
+    rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np.intp]
+) -> correlation.Correlated | None:
     """Correlations of the systems' means, undefined in a draw that lacks one of the systems; None without systems."""
     names, member = rated.systems
     if not names:
@@ -176,8 +166,8 @@ def _systems(rated: RatedQuestions, ratings: Floats, name: str, rows: NDArray[np
     sums = rated.draws.sums_of_passages(table).reshape(-1, 3, len(names))
     sums = sums[:, :, sums[0, 0] > 0]
     means = np.where((sums[:, :1] > 0).all(axis=2, keepdims=True), quotient(sums[:, 1:], sums[:, :1]), np.nan)
-    why = f"{sums.shape[2]} systems with ratings; a correlation needs {SYSTEMS}"
-    return correlated_systems(means[:, 0], means[:, 1], rated.draws.units_of(rows), why)
+    why = f"{sums.shape[2]} systems with ratings; a correlation needs {correlation.SYSTEMS}"
+    return correlation.correlated_systems(means[:, 0], means[:, 1], rated.draws.units_of(rows), why)
 
 
 def _types(rated: RatedQuestions) -> dict[str, Mask]:
@@ -215,10 +205,10 @@ def breakdown(rated: RatedQuestions, ratings: Floats, column: str, groups: Mappi
             if n >= FEWEST:
                 correlated = _questions(rated, ratings, name, chosen)
             else:
-                unknown = {coefficient: np.full(2, np.nan) for coefficient in COEFFICIENTS}
+                unknown = {coefficient: np.full(2, np.nan) for coefficient in correlation.COEFFICIENTS}
                 why = f"fewer than {FEWEST} questions"
-                correlated = Correlated(unknown, n, 0, why, scores[chosen], ratings[chosen])
-            for coefficient in COEFFICIENTS if n else ():
+                correlated = correlation.Correlated(unknown, n, 0, why, scores[chosen], ratings[chosen])
+            for coefficient in correlation.COEFFICIENTS if n else ():
                 about = {"metric": name, column: label, "n": n, "coefficient": coefficient}
                 yield about | correlated.cells(coefficient)
 
@@ -229,7 +219,7 @@ def _win_loss(rated: RatedQuestions, ratings: Floats) -> Iterator[Row]:
     for name, scores in rated.scores.items():
         rows = rated.rows(name, ratings)
         items = [rated.judgements[row].item for row in rows]
-        fractions, pairs, alike = win_loss(scores[rows], ratings[rows], items, rated.draws, rows, min_gap)
+        fractions, pairs, alike = correlation.win_loss(scores[rows], ratings[rows], items, rated.draws, rows, min_gap)
         shares = {key: fraction.value for key, fraction in fractions.items()}
         interval = {key: value for key, value in alike.to_dict().items() if key != "n"}
         yield {"metric": name, "min_gap": min_gap, "pairs": pairs, **shares, **interval}
@@ -241,7 +231,7 @@ def _auc(rated: RatedQuestions, ratings: Floats) -> Iterator[Row]:
     for name, scores in rated.scores.items() if len(values) == 2 else ():
         rows = rated.rows(name, ratings)
         good = ratings[rows] == values[1]
-        draws, units = auc_draws(scores[rows], good, rated.draws, rows), rated.draws.units_of(rows)
+        draws, units = correlation.auc_draws(scores[rows], good, rated.draws, rows), rated.draws.units_of(rows)
         area = estimate(draws, len(rows), passages=units, why="one class alone", bounds=SHARE)
         yield {"metric": name, "good": int(good.sum()), "bad": int((~good).sum()), **area.to_dict()}
 
@@ -261,7 +251,7 @@ def _redundancy(rated: RatedQuestions, ratings: Floats) -> dict[str, Rows]:
     whole = np.isfinite(table).all(axis=1) & np.isfinite(ratings)
     groups = [judgement.group for judgement, used in zip(rated.judgements, whole, strict=True) if used]
     fewest = 3 if settings.select_on == TRAINING else 2
-    if len(set(groups)) < fewest or is_constant(ratings[whole]):
+    if len(set(groups)) < fewest or correlation.is_constant(ratings[whole]):
         return {}
     folds = [folds_of(groups, settings.folds, settings.seed + number) for number in range(settings.repeats)]
     taken = forward_selection(table[whole], ratings[whole], names, folds, settings.max_selected, settings.select_on)
@@ -290,18 +280,18 @@ def _pairs(columns: Mapping[str, Floats], kind: str) -> Iterator[Row]:
     """The coefficients of every two columns, on the questions that have both (QG-Bench, EMNLP 2022, figures 5, 6)."""
     from scipy.stats import kendalltau, pearsonr, spearmanr
 
-    compute = dict(zip(COEFFICIENTS, (pearsonr, spearmanr, kendalltau), strict=True))
+    compute = dict(zip(correlation.COEFFICIENTS, (pearsonr, spearmanr, kendalltau), strict=True))
     for name, against in combinations(columns, 2):
         both = np.isfinite(columns[name]) & np.isfinite(columns[against])
         x, y = columns[name][both], columns[against][both]
-        undefined = len(x) < 2 or is_constant(x) or is_constant(y)
-        for coefficient in COEFFICIENTS:
+        undefined = len(x) < 2 or correlation.is_constant(x) or correlation.is_constant(y)
+        for coefficient in correlation.COEFFICIENTS:
             row = {kind: name, "against": against, "coefficient": coefficient, "n": len(x), "value": None}
             if undefined:
-                yield {**row, "why": why_undefined(x, y).replace("ratings", f"values of {against}")}
+                yield {**row, "why": correlation.why_undefined(x, y).replace("ratings", f"values of {against}")}
             else:
                 value = float(compute[coefficient](x, y).statistic)
-                yield {**row, "value": value, "p": coefficient_p(coefficient, value, x, y)}
+                yield {**row, "value": value, "p": correlation.coefficient_p(coefficient, value, x, y)}
 
 
 def _means_of_systems(rated: RatedQuestions, values: Floats) -> Floats:
@@ -341,10 +331,10 @@ def replication_rows(first: RatedQuestions, second: RatedQuestions, criteria: Se
     units = min(first.draws.units_of(), second.draws.units_of())
     for criterion in criteria:
         parts = [(rated.systems[0], _means_of_systems(rated, rated.ratings(criterion))) for rated in (first, second)]
-        x, y, counts = shared_systems(*parts)
-        why = f"{x.shape[1]} systems in both files; a correlation needs {SYSTEMS}"
-        correlated = correlated_systems(x, y, units, why)
-        for coefficient in COEFFICIENTS:
+        x, y, counts = correlation.shared_systems(*parts)
+        why = f"{x.shape[1]} systems in both files; a correlation needs {correlation.SYSTEMS}"
+        correlated = correlation.correlated_systems(x, y, units, why)
+        for coefficient in correlation.COEFFICIENTS:
             rows.append(
                 {"criterion": criterion, "coefficient": coefficient, **correlated.cells(coefficient), **counts}
             )
@@ -445,9 +435,7 @@ def disagreements(rated: RatedQuestions, criteria: Sequence[str]) -> tuple[Rows,
 
 
 def disagreement_page(title: str, cases: Rows, types: Rows, signatures: Mapping[str, str]) -> Page:
-    """The first cases of every criterion and metric, of the metrics computed here before those of the data's authors,
-    with the types of all cases.
-    """
+    """The first cases of each criterion and metric, those of the data's authors last; the types of all cases."""
     parts: dict[tuple[str, str], Rows] = {}
     for row in cases:
         parts.setdefault((row["criterion"], row["metric"]), []).append(row)

@@ -18,15 +18,7 @@ from typing import Any
 import numpy as np
 
 from rewards.contract import Result, check_row_by_row, scored
-from rl_qg.judging.analysis import (
-    RatedQuestions,
-    Row,
-    Rows,
-    analyse,
-    disagreement_page,
-    disagreements,
-    replication_rows,
-)
+from rl_qg.judging import analysis
 from rl_qg.judging.judgements import AUTHORS, Judgement, criteria_of, read_judgements
 from rl_qg.judging.raters import ABOVE, NONE, OVERALL, WITH_CONTROLS, filter_rows, filtered, standardised, with_overall
 from rl_qg.judging.tables import Plots, page_tables
@@ -108,9 +100,7 @@ class PreparedRatings:
 def prepared_ratings(
     path: Path, settings: CorrelateSettings, criteria: Sequence[str] | None = None, *, key: str = "human"
 ) -> PreparedRatings:
-    """Read rated questions without controls; filter the ratings, put them on one scale, add `overall`, as the settings
-    say.
-    """
+    """Rated questions without controls; filtered, on one scale, with `overall`, as the settings say."""
     every = read_judgements(path, key=key, columns=asdict(settings.columns))
     unfiltered = [judgement for judgement in every if not judgement.control]
     controls = [judgement for judgement in every if judgement.control]
@@ -131,10 +121,7 @@ def prepared_ratings(
 
 
 def _replication(first: PreparedRatings, settings: CorrelateSettings) -> PreparedRatings | None:
-    """The file `replication`, filtered and on one scale as the first; None where the settings name none.
-
-    Criteria of one file alone are not compared, and `overall` only where both files have the same criteria.
-    """
+    """The file `replication`, treated as the first, on criteria of both (`overall`: if all are); None without one."""
     if not settings.replication:
         return None
     path = Path(settings.replication).expanduser()
@@ -165,7 +152,7 @@ def correlate(
     metrics: Mapping[str, Reward],
     settings: CorrelateSettings,
     folder: Path,
-    draw: Callable[[dict[str, Rows]], Plots] | None = None,
+    draw: Callable[[dict[str, analysis.Rows]], Plots] | None = None,
 ) -> dict[str, Any]:
     """Score the rated questions with every metric, compare, and write the results to `folder`; return the record.
 
@@ -183,7 +170,7 @@ def correlate(
         )
     second = _replication(ratings, settings)
     scores, signatures = _scores(metrics, settings, path, judgements, folder)
-    rated = RatedQuestions(judgements, scores, _draws(judgements, settings, settings.seed), settings)
+    rated = analysis.RatedQuestions(judgements, scores, _draws(judgements, settings, settings.seed), settings)
     tables, cases = _tables(rated, ratings, second)
     record = _record(path, rated, ratings, signatures, tables)
     facts = _facts(record)
@@ -197,7 +184,7 @@ def correlate(
     page = Page("correlate", path.name, facts, shown, signatures, footer)
     write_results(folder, "correlate", record, page, tables)
     if cases:
-        differing = disagreement_page(path.name, cases, tables["disagreement_types"], signatures)
+        differing = analysis.disagreement_page(path.name, cases, tables["disagreement_types"], signatures)
         write_page(folder, "disagreements", differing)
     short = replace(page, tables=page.tables[: len(criteria)])
     log.info("%s\ndone: open %s", as_text(short), folder / "correlate.html")
@@ -235,27 +222,27 @@ def _scores(
 
 
 def _tables(
-    rated: RatedQuestions, ratings: PreparedRatings, second: PreparedRatings | None
-) -> tuple[dict[str, Rows], list[Row]]:
+    rated: analysis.RatedQuestions, ratings: PreparedRatings, second: PreparedRatings | None
+) -> tuple[dict[str, analysis.Rows], list[analysis.Row]]:
     settings, criteria = rated.settings, ratings.criteria
-    tables = analyse(rated, criteria) | {"rater_filter": [], "replication": []}
+    tables = analysis.analyse(rated, criteria) | {"rater_filter": [], "replication": []}
     if settings.rater_filter != NONE:
         tables["rater_filter"] = filter_rows(ratings.unfiltered, ratings.judgements, criteria, rated.draws)
     if second is not None:
         draws = _draws(second.judgements, settings, (settings.seed + 1) % 2**32)
-        others = RatedQuestions(second.judgements, {}, draws, settings)
-        tables["replication"] = replication_rows(rated, others, second.criteria)
-    cases, tables["disagreement_types"] = disagreements(rated, criteria)
+        others = analysis.RatedQuestions(second.judgements, {}, draws, settings)
+        tables["replication"] = analysis.replication_rows(rated, others, second.criteria)
+    cases, tables["disagreement_types"] = analysis.disagreements(rated, criteria)
     tables["disagreements"] = [{key: value for key, value in case.items() if key != "context"} for case in cases]
     return tables, cases
 
 
 def _record(
     path: Path,
-    rated: RatedQuestions,
+    rated: analysis.RatedQuestions,
     ratings: PreparedRatings,
     signatures: Mapping[str, str],
-    tables: Mapping[str, Rows],
+    tables: Mapping[str, analysis.Rows],
 ) -> dict[str, Any]:
     judgements, settings = rated.judgements, rated.settings
     second = Path(settings.replication).expanduser() if settings.replication else None

@@ -51,10 +51,7 @@ class Judgement:
 
 
 def read_judgements(path: Path, *, key: str = "human", columns: Mapping[str, Any] | None = None) -> list[Judgement]:
-    """All questions of a file (`.jsonl`, `.tsv`, `.csv`, `.parquet`, also as `.gz`), which the setting `key` names.
-
-    `columns` has the names of its columns, see `judgement_records`.
-    """
+    """All questions of the file that the setting `key` names; `columns` as in `judgement_records`."""
     if not path.is_file():
         raise InputError(f"{key}={path}: no such file; give JSON lines of rated questions")
     judgements = [_Record(*located).judgement() for located in judgement_records(path, columns or {})]

@@ -65,9 +65,7 @@ def filtered(judgements: Sequence[Judgement], *, sides: str, threshold: float, m
 def filter_rows(
     before: Sequence[Judgement], after: Sequence[Judgement], criteria: Sequence[str], draws: PassageDraws
 ) -> list[dict[str, Any]]:
-    """Agreement and ratings for each question, before and after the filter (KPQA, table 2); one row for each criterion
-    and statistic.
-    """
+    """Agreement and ratings a question before and after the filter (KPQA, table 2), by criterion and statistic."""
     rows = []
     for criterion in criteria:
         tables: list[Ratings] = [[one.ratings.get(criterion, ()) for one in part] for part in (before, after)]

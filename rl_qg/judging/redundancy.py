@@ -61,9 +61,7 @@ def forward_selection(
 
 
 def _selected(problem: "_Regression", usable: Sequence[int], steps: int, select_on: str) -> list[dict[str, Any]]:
-    """The steps of one repetition: the columns added (one for each selection) and the errors; none where predicting
-    the mean leaves no error.
-    """
+    """The steps of one repetition: columns added (one a selection), errors; none where the mean leaves no error."""
     parts = range(len(problem.products))
     base = problem.squares(parts, []) / problem.n
     if base <= 0:

@@ -295,10 +295,7 @@ def _scores_by_rating(criterion: str, rows: Rows, plots: Sequence[Plot]) -> Tabl
 
 
 def judgement_plots(tables: Mapping[str, Rows]) -> dict[tuple[str, str], list[Plot]]:
-    """The drawings of each table and criterion, from the plain rows of `scores_by_rating` and `ratings_by_system`.
-
-    Scores are drawn for the metrics with the highest τ-b at question level.
-    """
+    """The drawings of each table and criterion: of scores those of the metrics with the highest τ-b of questions."""
     plots: dict[tuple[str, str], list[Plot]] = {}
     for criterion in _distinct(tables[SCORES], "criterion"):
         rows = _of(tables[SCORES], criterion=criterion)

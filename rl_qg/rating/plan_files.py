@@ -103,9 +103,7 @@ class StudyPlan:
 
 
 def plan_texts(settings: Mapping[str, Any], protocol: Protocol, hits: Sequence[Hit]) -> dict[str, str]:
-    """The texts of the files of a plan, by name, `plan.json` last. `settings`: what `plan.json` holds beside the
-    format, the hash of the tasks and the protocol.
-    """
+    """The files of a plan by name, `plan.json` last; `settings`: what that holds beside format, hash and protocol."""
     lines = "".join(json.dumps(asdict(hit), ensure_ascii=False) + "\n" for hit in hits)
     head = {"format": FORMAT, "study": settings["study"], "hits_sha256": sha256(lines.encode()).hexdigest()}
     record = {**head, **settings, "protocol": protocol.to_dict()}

@@ -45,10 +45,7 @@ BRIDGE = "The old bridge was built by Paula Klein in 1874."
 
 
 def write_model_card(run_folder: Path) -> list[Path]:
-    """Write a card beside every model of a run; return their paths. Call it again when the run has more files.
-
-    A folder without `config.yaml` was not made by a command and gets no card.
-    """
+    """Write a card beside every model of a run, and return their paths; a folder without `config.yaml` gets none."""
     if not (run_folder / "config.yaml").exists():
         return []
     run = read_run(run_folder)

@@ -14,15 +14,7 @@ from typing import Any
 
 from rl_qg.pages.plots import RUN_COLOURS, ReportedMean
 from rl_qg.pages.results import page_environment
-from rl_qg.reports.run_files import (
-    MODELS,
-    SCORES,
-    TABLES,
-    ReportedRun,
-    diverging,
-    fallen_measures,
-    read_run,
-)
+from rl_qg.reports import run_files
 from rl_qg.reports.study_view import is_study, study_view
 from rl_qg.reports.training_plots import overlay_plot
 from rl_qg.reports.views import digits_of, estimate_cell, means_of, number_text, percent, run_view
@@ -40,7 +32,7 @@ def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
     if not runs:
         raise InputError("no run folder given: rl-qg report RUN [RUN ...] --output report.html")
     studies = [Path(folder) for folder in runs if is_study(Path(folder))]
-    reported = [read_run(Path(folder)) for folder in runs if not is_study(Path(folder))]
+    reported = [run_files.read_run(Path(folder)) for folder in runs if not is_study(Path(folder))]
     names = [run.folder.resolve().name for run in reported]
     if len(set(names)) < len(names):
         names = [str(run.folder) for run in reported]
@@ -65,17 +57,17 @@ def _template() -> Any:
     environment = page_environment("rl_qg.reports", "report_template.html", "study_template.html")
     environment.filters["thousands"] = lambda number: "–" if number is None else f"{number:,.0f}"
     environment.filters |= {"number": number_text, "shown": estimate_cell, "percent": percent}
-    environment.globals["tables"] = TABLES
+    environment.globals["tables"] = run_files.TABLES
     return environment.get_template("report_template.html")
 
 
-def run_summary(run: ReportedRun) -> dict[str, Any]:
+def run_summary(run: run_files.ReportedRun) -> dict[str, Any]:
     """The main numbers of one run, as `summary.json` has them; missing ones are null."""
     evaluation, augmentation = run.evaluation, run.augmentation
     steps, _ = run.metrics.series("loss")
     bleu4 = _of_models(run, "bleu4")
     del bleu4["gold"]  # human questions are what it compares with
-    shares = {model: evaluation.part("models", model, "oracle").value for model in MODELS}
+    shares = {model: evaluation.part("models", model, "oracle").value for model in run_files.MODELS}
     shares["difference"] = evaluation.part("difference", "oracle").value
     seconds = {part: run.metrics.series(f"seconds_{part}")[1] for part in ("rollout", "reward", "update")}
     return {
@@ -92,8 +84,8 @@ def run_summary(run: ReportedRun) -> dict[str, Any]:
             model: {name: _plain(run.measured(model, "oracle", name), model == "difference") for name in names} or None
             for model, names in shares.items()
         },
-        "diverging": {measure: vars(change) for measure, change in diverging(run).items()},
-        "every_held_out_measure_fell": bool(fallen_measures(run)),
+        "diverging": {measure: vars(change) for measure, change in run_files.diverging(run).items()},
+        "every_held_out_measure_fell": bool(run_files.fallen_measures(run)),
         "questions": {
             "candidates": augmentation.count("candidates") or run.questions,
             **{key: augmentation.count(key) for key in ("kept", "sampled", "requested", "gold")},
@@ -122,27 +114,27 @@ def _plain(estimate: ReportedMean | None, difference: bool = False) -> dict[str,
     return {**vars(estimate), **({"excludes_zero": estimate.excludes_zero} if difference else {})}
 
 
-def _of_models(run: ReportedRun, field: str) -> dict[str, Any]:
+def _of_models(run: run_files.ReportedRun, field: str) -> dict[str, Any]:
     return {model: _plain(mean, model == "difference") for model, mean in means_of(run, field).items()}
 
 
-def _differences(run: ReportedRun, *keys: str) -> dict[str, Any]:
-    return {score: _plain(run.comparison.estimate(*keys, score), difference=True) for score in SCORES}
+def _differences(run: run_files.ReportedRun, *keys: str) -> dict[str, Any]:
+    return {score: _plain(run.comparison.estimate(*keys, score), difference=True) for score in run_files.SCORES}
 
 
-def _reader(run: ReportedRun, name: str) -> dict[str, Any] | None:
+def _reader(run: run_files.ReportedRun, name: str) -> dict[str, Any] | None:
     record = run.qa[name]
     if not record.value:
         return None
     return {
-        **{score: _plain(run.reader_score(name, score)) for score in SCORES},
+        **{score: _plain(run.reader_score(name, score)) for score in run_files.SCORES},
         "total": record.count("total"),
         "seeds": [row.get("seed") for row in record.list("seeds")],
         "updates": record.count("updates"),
     }
 
 
-def _comparison(runs: Sequence[ReportedRun], views: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _comparison(runs: Sequence[run_files.ReportedRun], views: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One row for each run. Rewards are marked by signature: those of two signatures never share an axis."""
     signatures, names = [_signature(run) for run in runs], [view["name"] for view in views]
     marks = {text: chr(ord("A") + number) for number, text in enumerate(dict.fromkeys(filter(None, signatures)))}
@@ -188,10 +180,8 @@ def _mean(means: Sequence[ReportedMean | None]) -> ReportedMean | None:
     return ReportedMean(*mean_of_seeds(known), n=len(known)) if len(known) == len(means) else None
 
 
-def _columns(runs: Sequence[ReportedRun], final: str) -> list[tuple[str, int, list[ReportedMean | None]]]:
-    """Heading, decimals, the mean of each run, and that over all of them. Whether questions are right is known of the
-    embedded corpus alone.
-    """
+def _columns(runs: Sequence[run_files.ReportedRun], final: str) -> list[tuple[str, int, list[ReportedMean | None]]]:
+    """Heading, decimals, the mean of each run, and over all. `right` is known of the embedded corpus alone."""
 
     def of_questions(*field: str) -> list[list[ReportedMean | None]]:
         return [[run.measured(part, *field) for run in runs] for part in ("ce", "scst", "difference")]
@@ -225,7 +215,7 @@ def _recipe(value: Any) -> Any:
     return {key: _recipe(part) for key, part in value.items() if key not in ("seed", "seeds", "output_dir")}
 
 
-def _signature(run: ReportedRun) -> str:
+def _signature(run: run_files.ReportedRun) -> str:
     has_reward = any(run.metrics.series(key)[0] for key in ("reward_greedy", "eval_reward_greedy"))
-    has_reward |= any(run.measured(model, "reward") for model in MODELS)
+    has_reward |= any(run.measured(model, "reward") for model in run_files.MODELS)
     return (run.signature or "signature not recorded") if has_reward else ""

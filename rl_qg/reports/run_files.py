@@ -24,10 +24,7 @@ TABLES = packaged_yaml(__file__, "tables.yaml")
 
 @dataclass(frozen=True)
 class JsonObject:
-    """A JSON object with its file, which errors name. Empty when the file is missing.
-
-    What is absent under nested keys is None, or an empty part or list.
-    """
+    """A JSON object and its file, for errors; empty without one. What is absent is None, or an empty part or list."""
 
     path: Path
     value: Mapping[str, Any]
@@ -239,10 +236,7 @@ def _config(path: Path) -> str:
 
 @dataclass(frozen=True)
 class ReportedMeasure:
-    """A measure of the evaluations in training, `eval_<key>` in `metrics.jsonl`.
-
-    `digits` are decimals as shown; with `percent` a fraction is shown in percent.
-    """
+    """A measure, `eval_<key>` in `metrics.jsonl`; with `percent` a fraction is shown in percent, with `digits`."""
 
     key: str
     label: str

@@ -46,9 +46,7 @@ def write_set_page(folder: Path, output: Path) -> None:
 
 
 def summary(record: Mapping[str, Any]) -> Rows:
-    """A row for each file: Multi-M (F1) of every metric, Self-BLEU, number, coverage, types, and the gap closed; one
-    for the human questions, and one for their halves.
-    """
+    """A row for each file (Multi-M F1, Self-BLEU, number, coverage, types, gap closed), people and their halves."""
     rows: dict[str, dict[str, str]] = {}
     for row in (*record["sets"], *record["set_measures"]):
         metric, part = row["metric"], row["part"]

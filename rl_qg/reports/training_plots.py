@@ -23,18 +23,13 @@ TABLES = packaged_yaml(__file__, "training_plots.yaml")
 
 
 def training_plots(run: ReportedRun, salt: str) -> list[Plot]:
-    """One plot for each panel that has data, and one of the time that each part of a step takes.
-
-    `salt` differs between the runs of a page, see `page_svg`.
-    """
+    """A plot for each panel with data, and of the time that parts of a step take; about `salt` see `page_svg`."""
     plots = [_draw_panel(panel, run, salt) for panel in TABLES["panels"]]
     return [plot for plot in (*plots, _draw_seconds(run, salt)) if plot]
 
 
 def overlay_plot(title: str, keys: tuple[str, str], runs: Mapping[str, tuple[str, Metrics]]) -> Plot | None:
-    """Several runs on one axis, each with its CSS variable and metrics; None when none has data. `keys` are the field
-    drawn as a line and the one measured at evaluations, drawn as dots.
-    """
+    """Several runs on one axis (CSS variable, metrics), None without data; `keys`: drawn as a line, and as dots."""
     figure, axes = new_figure()
     legend = []
     for name, (colour, metrics) in runs.items():

@@ -206,9 +206,7 @@ def evaluation_view(run: ReportedRun) -> dict[str, Any] | None:
 
 
 def separation_view(run: ReportedRun) -> dict[str, Any] | None:
-    """A row for each kind and over all: its name, the share, and a doubt in words. For each kind of question that the
-    generator samples, also how frequent it is.
-    """
+    """A row for each kind and over all: name, share, a doubt in words; of sampled kinds also how frequent they are."""
     pairs, sampled = run.separation.part("pairs"), run.separation.part("sampled")
     parts = {kind: pairs.part(kind) for kind in pairs.value}
     if run.separation.get("auc") is not None:
@@ -473,9 +471,7 @@ def _context(sample: JsonObject) -> dict[str, str]:
 
 
 def outcome_view(run: ReportedRun, anchor: str) -> dict[str, Any]:
-    """The conclusion in a sentence, the picture of the readers, the measures before and after; whose questions the
-    oracle has judged, and what a question may have beside its verdict.
-    """
+    """Conclusion, picture of the readers, measures before and after; whose questions the oracle judged, and how."""
     known = {model: run.evaluation.part("models", model, "oracle").value for model in MODELS}
     bars = {
         SCORES[score]: [

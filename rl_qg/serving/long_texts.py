@@ -67,10 +67,7 @@ def located(text: str, answers: Iterable[str | AnswerSpan]) -> list[AnswerSpan]:
 
 
 def shares(total: int, weights: Sequence[int]) -> list[int]:
-    """`total` divided in proportion to `weights`, in whole numbers: those with the largest remainders get one more.
-
-    Of equal remainders the first get it. All zeros where all weights are 0.
-    """
+    """`total` in proportion to `weights`, in whole numbers by the largest remainders, of equal ones the first."""
     whole = sum(weights)
     if not whole:
         return [0] * len(weights)
@@ -96,9 +93,7 @@ class WholeText:
         self._questions: set[str] = set()
 
     def add(self, start: int, found: QAPairs) -> QAPairs:
-        """The pairs of a passage that begins at character `start`, as pairs of the text: with its offsets, without
-        questions that an earlier passage has.
-        """
+        """The pairs of a passage that begins at `start`, with offsets of the text, without questions asked before."""
         new = [pair for pair in found if self._keeps_all or pair.question.casefold() not in self._questions]
         self._questions |= {pair.question.casefold() for pair in new}
         dropped = Counter(found.dropped)

@@ -54,10 +54,7 @@ def check_way(way: str | None, service: AskingService) -> None:
 def given_answers(
     text: str, answers: Sequence[GivenAnswer], settings: ServeSettings, *, field: str | None = None
 ) -> tuple[AnswerSpan, ...]:
-    """Given answers as spans without white space around them. Without a place: where the words stand first.
-
-    `field`: of the request that has them; None: `answers/0` and so on.
-    """
+    """Answers as spans without white space around them, by default where they stand first; `field`: their name."""
     check_number(len(answers), field or "answers", settings)
     spans = []
     for number, answer in enumerate(answers):

@@ -28,10 +28,7 @@ HALF = 100  # characters from the answer at which a word weighs half
 
 
 def shared_words(text: str, question: str, answer: AnswerSpan) -> list[messages.WeighedToken]:
-    """The words of a text that the question has too, without those of closed classes, in the order of the text.
-
-    The weight of a word d characters away from the answer is 1 / (1 + d / 100).
-    """
+    """The question's words in a text, without closed classes; at d characters from the answer 1 / (1 + d / 100)."""
     asked = {token.text.casefold() for token in tokens(question) if token.text[0].isalnum()} - CLOSED
     weighed = []
     for token in tokens(text):

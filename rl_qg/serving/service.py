@@ -241,9 +241,7 @@ class AskingService:
 
     @property
     def name(self) -> str:
-        """Of the model, for clients: `settings.name`, else that of its folder ("model" for the root of all); "" before
-        it is loaded.
-        """
+        """For clients: `settings.name`, else that of the model's folder (of the root "model"); "" before it loads."""
         if self._model is None or self.settings.name:
             return self.settings.name if self._model else ""
         folder = Path(self._model.name).expanduser()
@@ -277,9 +275,7 @@ class AskingService:
         return self._model.rank(pair) if self._model else pair.score
 
     async def pairs(self, request: AskRequest, *, by_sentence: bool = False) -> QAPairs:
-        """The pairs of a text of any length, best first, with offsets into it. With `by_sentence` each sentence is
-        read alone.
-        """
+        """The pairs of a text of any length, best first, with its offsets; `by_sentence`: each sentence read alone."""
         whole = WholeText(request, self.rank)
         try:
             async with asyncio.timeout(self.settings.timeout_seconds):
@@ -330,10 +326,7 @@ class AskingService:
         return [*await self._only_result(QueuedRequest(("score", language), [*requests], len(requests), longest))]
 
     async def explain(self, question: str, text: str, answer: AnswerSpan) -> list[WeighedSpan] | None:
-        """What in a text counts for a question, by the metric that orders the pairs, in the passage with the answer.
-
-        None where that metric has no explanation of its own.
-        """
+        """What counts for a question, by the metric that orders the pairs; None where that has no explanation."""
         if self.settings.rerank is None or (self._model is not None and self._model.explains is None):
             return None
         [part] = passage_requests(AskRequest(text, (answer,), 1), self.settings.passage_characters)

@@ -245,9 +245,7 @@ def correlated_systems(x: Floats, y: Floats, units: float, too_few: str, degrees
 
 
 def shared_systems(*parts: tuple[Sequence[str], Floats]) -> tuple[Floats, Floats, dict[str, int]]:
-    """Of two parts, each with the names of its systems and their values (1 + resamples, systems), those of the systems
-    that both have a value for, and how many systems are in one alone.
-    """
+    """Of two parts (names of systems, values (1 + resamples, systems)) what both have; how many are in one alone."""
     first, second = (
         {name: values[:, at] for at, name in enumerate(names) if np.isfinite(values[0, at])} for names, values in parts
     )

@@ -89,9 +89,7 @@ def _variance(deviations: Floats) -> Floats:
 
 
 class CrossedDraws:
-    """Draws of the raters and passages of rows, both (rows,). `note` says what is not drawn, and so not in the
-    intervals; it is empty where both are.
-    """
+    """Draws of the raters and passages of rows, both (rows,). `note` says what is not drawn, "" where both are."""
 
     def __init__(self, rater: Ints, passage: Ints, *, resamples: int, seed: int) -> None:
         raters, passages = len(np.unique(rater)), len(np.unique(passage))

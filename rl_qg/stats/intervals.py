@@ -232,10 +232,7 @@ def _seed_weights(rng: np.random.Generator, seeds: int, resamples: int) -> Float
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and the ends of its interval, in the unit of the values; of `n` questions about so many `passages`.
-
-    The ends are None where all questions are about one passage: all draws of it are alike.
-    """
+    """A mean of `n` questions about so many `passages`, with its interval; of one passage it has no ends."""
 
     mean: float
     low: float | None
@@ -289,9 +286,7 @@ def seed_interval(means: Floats, values: ArrayLike, draws: PassageDraws, *, boun
 
 
 def mean_of_seeds(values: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """The mean of one number for each training seed, and Student's 95 % interval for the mean of all seeds; a single
-    seed has none.
-    """
+    """The mean of one number for each training seed, with Student's 95 % interval; a single seed has none."""
     from scipy.stats import t
 
     numbers = np.asarray(values, dtype=np.float64)

@@ -101,9 +101,7 @@ class Halving:
         self._train([*new], self.plan.stops()[0])
 
     def finish(self) -> None:
-        """From the end of the first rung on. Each that the last one keeps goes on while its last epoch is its best,
-        and not an equal.
-        """
+        """From the end of the first rung on. What the last one keeps goes on while its last epoch is its only best."""
         numbers = [*self.configurations]
         for place, ((epochs, keep), stops) in enumerate(zip(self.plan.rungs, self.plan.stops(), strict=True)):
             if place:
@@ -120,9 +118,7 @@ class Halving:
             self.winner = self._ranked(numbers)[0]
 
     def without_effect(self) -> list[Record]:
-        """Configurations, `first` and `second`, whose models are equal bit for bit at the first rung with some seed,
-        and the `keys` in which they differ, which did nothing.
-        """
+        """Configurations whose models are equal at the first rung with some seed; the `keys` that did nothing."""
         found, seen = [], dict[tuple[int, str], int]()
         for (number, seed), weights in sorted(self.weights.items()):
             first = seen.setdefault((seed, weights), number)
@@ -143,9 +139,7 @@ class Halving:
         return means[best], best
 
     def leaders(self) -> list[int]:
-        """The winner, then all configurations that have not failed: those of the highest rung first, by rank; of what
-        the last one kept by the score at the end.
-        """
+        """The winner, then all that have not failed: what was kept last by its score, then by rung and rank."""
         ranked = [number for rung in reversed(self.rungs) for number in rung["ranking"] if number not in self.failed]
         if self.winner is not None:
             kept = [number for number in self.rungs[-1]["kept"] if number not in self.failed]

@@ -86,10 +86,7 @@ class JobList:
         exclusive: str = "",
         hashes: Iterable[str] = (),
     ) -> Job:
-        """The job of this command; `{out}` in its arguments stands for the folder of its results.
-
-        `hashes` are those of the contents that it reads, where their paths do not say it.
-        """
+        """The job of this command; `{out}` is the folder of its results, `hashes` are of contents that it reads."""
         command = COMMANDS.get(kind, kind)
         name = f"{kind}-{label}-s{seed}-{command_hash(command, [*arguments, *hashes], self.root)}"
         folder = self.root / "jobs" / name
@@ -119,10 +116,7 @@ def seconds_of(job: Job) -> float:
 
 
 def check_keys(jobs: Sequence[Job], compose: Compose) -> None:
-    """Compose the settings of each kind of job once, so that a wrong override ends the command before it begins.
-
-    Jobs are alike that differ in amount and seed alone.
-    """
+    """Compose each kind of job once, of any amount and seed, so that a wrong override ends the command at once."""
     checked = set()
     for job in jobs:
         kind = re.sub(r"(-x[\d.e+-]+)?-s\d+-\w+$", "", job.name)

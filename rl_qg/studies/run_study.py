@@ -19,17 +19,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import append_json_line, locked
 from rl_qg.settings import DataSettings, Settings
 from rl_qg.settings.training import WORLD
-from rl_qg.studies.jobs import (
-    Compose,
-    Job,
-    JobOutcomes,
-    check_keys,
-    count_jobs,
-    delete_checkpoints,
-    job_outcomes,
-    print_jobs,
-    run_jobs,
-)
+from rl_qg.studies import jobs
 from rl_qg.studies.study import KINDS, Grid, Study, StudyExamples, load_examples, make_grid, read_study, write_examples
 from rl_qg.studies.study_results import StudyResults, write_study_output
 
@@ -40,7 +30,7 @@ PretrainingText = Callable[[DataSettings, Iterable[QAExample]], list[Pretraining
 def run_study(
     file: Path,
     overrides: Sequence[str],
-    compose: Compose,
+    compose: jobs.Compose,
     pretraining_text: PretrainingText,
     *,
     dry_run: bool = False,
@@ -51,13 +41,13 @@ def run_study(
     study = read_study(file, overrides, allow_imports=allow_imports)
     if tables_only:  # also while another process runs the rest
         examples, grid = plan(study, compose, pretraining_text)
-        return write_results(study, examples, grid, job_outcomes(grid.jobs))
+        return write_results(study, examples, grid, jobs.job_outcomes(grid.jobs))
     with locked([("output_dir", study.output_dir)]):
         examples, grid = plan(study, compose, pretraining_text)
-        check_keys(grid.jobs, compose)
-        counts = f"{len(grid.cells)} readers in the grid; {count_jobs(grid.jobs, KINDS)}"
+        jobs.check_keys(grid.jobs, compose)
+        counts = f"{len(grid.cells)} readers in the grid; {jobs.count_jobs(grid.jobs, KINDS)}"
         if dry_run:
-            print_jobs(grid.jobs)
+            jobs.print_jobs(grid.jobs)
             print(counts)
             return study.output_dir
         path = study.output_dir / "jobs.jsonl"
@@ -70,14 +60,14 @@ def run_study(
         log.info("%s; %d at a time: %s", counts, len(study.devices), ", ".join(study.devices))
         baselines = {cell.reader.name for cell in grid.cells if cell.amount == 0}
 
-        def delete_unneeded(job: Job) -> None:
+        def delete_unneeded(job: jobs.Job) -> None:
             """What no other job reads: checkpoints, and the weights of readers that no filter may use."""
-            delete_checkpoints(job)
+            jobs.delete_checkpoints(job)
             if job.kind == "reader" and not study.keep_readers and job.name not in baselines:
                 for weights in job.results.rglob("*.safetensors"):
                     weights.unlink()
 
-        outcomes = run_jobs(grid.jobs, study.devices, delete_unneeded)
+        outcomes = jobs.run_jobs(grid.jobs, study.devices, delete_unneeded)
         page = write_results(study, examples, grid, outcomes)
     if outcomes.failed:
         first = next(iter(outcomes.failed))
@@ -88,7 +78,7 @@ def run_study(
     return page
 
 
-def plan(study: Study, compose: Compose, pretraining_text: PretrainingText) -> tuple[StudyExamples, Grid]:
+def plan(study: Study, compose: jobs.Compose, pretraining_text: PretrainingText) -> tuple[StudyExamples, Grid]:
     data = [f"data.train={WORLD}", f"data.validation={WORLD}"] if study.data.train == WORLD else []
 
     def composed(specific: Sequence[str] = ()) -> Settings:
@@ -114,7 +104,7 @@ def plan(study: Study, compose: Compose, pretraining_text: PretrainingText) -> t
     return examples, make_grid(study, examples, miniatures, updates_of_readers(study, examples, settings))
 
 
-def write_results(study: Study, examples: StudyExamples, grid: Grid, outcomes: JobOutcomes) -> Path:
+def write_results(study: Study, examples: StudyExamples, grid: Grid, outcomes: jobs.JobOutcomes) -> Path:
     results = StudyResults(study, examples, grid)
     if not results.groups:
         raise InputError(f"{study.output_dir}: no reader is done yet, so there is nothing to show")

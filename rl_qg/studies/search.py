@@ -39,10 +39,7 @@ RunJobs = Callable[..., JobOutcomes]  # of jobs, and `on_done`
 
 
 def run_search(search: SearchFile, compose: Compose, *, dry_run: bool = False, run: RunJobs | None = None) -> None:
-    """Run what is not done and write the results; with `dry_run` only print what the first rung would run.
-
-    `run` runs jobs; None: as the file says, on this machine or on a cluster.
-    """
+    """Run what is not done and write the results, or print the first rung; `run` runs jobs, None: as the file says."""
     runs, propose = SearchRuns(search, compose, run or _runner(search)), proposals(search)
     if dry_run:
         return _print_first_rung(search, runs, propose({}))
@@ -122,9 +119,7 @@ def best_trial(search: SearchFile, halving: Halving) -> Trial | None:
 
 
 def _plan(search: SearchFile, configuration: Configuration, compose: Compose) -> tuple[list[str], str | None]:
-    """The arguments of a configuration's training but for its seed; for an algorithm that cannot stop in between, the
-    folder of its final model.
-    """
+    """The arguments of a training but for its seed; where it cannot stop in between, the folder of its final model."""
     arguments = [
         f"preset={search.preset}",
         *search.settings,
@@ -251,9 +246,7 @@ class SearchRuns:
         return str(read_record(path)["weights"]) if path.exists() else None
 
     def tidy(self, halving: Halving, kept: Sequence[int]) -> None:
-        """Delete checkpoints of the configurations that are not `kept`, and the weights of every measured model but
-        the best one of each configuration.
-        """
+        """Delete checkpoints of what is not `kept`, and all weights but the best measured ones of a configuration."""
         for number, by_epochs in halving.values.items():
             best = halving.score(number)[1] if by_epochs else 0
             for seed in self.search.seeds:

@@ -199,9 +199,7 @@ def explain(results: StudyResults) -> dict[str, list[dict[str, Any]]]:
 
 
 def answer_type(example: QAExample) -> str:
-    """The kind of the first answer by the rules that propose answers (date, number, name, …); `other` for a span that
-    they would not propose.
-    """
+    """The kind of the first answer by the rules that propose answers (date, name, …); `other`: they would not."""
     answer = example.answers[0]
     return _kinds(example.context).get((answer.start, answer.start + len(answer.text)), OTHER)
 

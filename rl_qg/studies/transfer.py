@@ -215,9 +215,7 @@ class _TransferPlanner:
         return self.add("ce", label, seed, one.settings, own, start, one.file("train"), one.file("validation"))
 
     def adapt(self, source: str, target: str, seed: int, start: Job) -> Job:
-        """Training by reward on the target's passages. Its checkpoint is chosen on the source's validation data, so
-        that no question of the target is used.
-        """
+        """By reward on the target's passages; the source's validation data choose, so no target question does."""
         passages, validation = self.unlabelled(target), self.transfer.domains[source].file("validation")
         own: Values = {"stages": "scst", "seed": seed, "model.path": start.results / "ce", "data.train": "null"}
         files = f"[{','.join(map(str, passages))}]"

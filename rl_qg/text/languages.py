@@ -123,9 +123,7 @@ def _language_of_text(text: str) -> str:
 
 
 def _points(text: str) -> Counter[str]:
-    """How much speaks for each language of the script of a text: letters where it is the only one, else different
-    words that are common in it or have a letter of its own.
-    """
+    """For each language of the script: its letters where it is alone, else words common in it or with its letters."""
     counts = scripts(text)
     others = {name: count for name, count in counts.items() if name != "LATIN" and 4 * count >= counts.total()}
     script, letters = max((others or counts or {"": 0}).items(), key=lambda item: (item[1], item[0]))

@@ -23,9 +23,7 @@ _TOKEN = re.compile(r"\w+(?:['’]\w+)?")
 
 @dataclass(frozen=True)
 class TypeTable:
-    """How a language asks: `phrases` maps question words to types; `verbs` begin yes/no questions, and `inverted`
-    finds a verb before its subject, which does too.
-    """
+    """`phrases`: question words to types; `verbs` begin yes/no questions; `inverted`: a verb before its subject."""
 
     phrases: Mapping[str, str]
     verbs: frozenset[str]

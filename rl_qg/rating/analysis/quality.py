@@ -151,10 +151,7 @@ def pass_rates(records: Iterable[Mapping[str, Any]], protocol: Protocol) -> dict
 
 
 def counted_raters(controls: Sequence[RaterControl], whose: str = PASSED) -> list[str]:
-    """Whose ratings count: of those who passed, who did not fail (`not_failed`), or of all.
-
-    Where the control could decide on nobody, everybody counts, as without a control.
-    """
+    """Whose ratings count: of those that `whose` says, and everybody's where the control could decide on nobody."""
     undecidable = all(one.verdict == UNDECIDED for one in controls)
     return [
         one.rater
@@ -199,9 +196,7 @@ def control_of_raters(rated: RatedItems, control: Control, criteria: Sequence[st
 
 
 def _pairs(rated: RatedItems, rater: int, columns: list[int]) -> tuple[Floats, Floats]:
-    """The values of a rater's ordinary items and of their degraded forms, (pairs, criteria); NaN in both where one has
-    none.
-    """
+    """The values of a rater's ordinary items and their degraded forms, (pairs, criteria); NaN in both without one."""
     rows = np.flatnonzero((rated.rater == rater) & rated.is_kind(DEGRADED) & (rated.original != NO_ORIGINAL))
     bad, good = rated.values[rows][:, columns], rated.values[rated.original[rows]][:, columns]
     missing = np.isnan(good) | np.isnan(bad)

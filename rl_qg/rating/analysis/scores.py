@@ -51,9 +51,7 @@ def z_scores(rated: RatedItems, variant: str = WITHOUT_DEGRADED) -> ZScores:
 
 @dataclass(frozen=True)
 class QuestionScores:
-    """What raters gave to questions: a row for each question and rater, without degraded ones; a repeat is in the row
-    of its question, whose values are the mean of both.
-    """
+    """A row for each question and rater, without degraded ones; that of a repeated question is the mean of both."""
 
     criteria: tuple[str, ...]  # names, (c,)
     values: Floats  # (q, c), NaN: none
@@ -158,9 +156,7 @@ def _ratings_by_system(rated: RatedItems, scores: QuestionScores) -> Ints:
 
 
 def without_noisy(rated: RatedItems, *, sides: str, threshold: float, most: int) -> RatedItems:
-    """Without ratings that are far from those of other raters of the same question (`noisy_ratings`, KPQA); how many
-    these are is in `left_out`.
-    """
+    """Without ratings far from the others of a question (`noisy_ratings`, KPQA); `left_out` has their number."""
     values = rated.values.copy()
     groups: dict[int, list[int]] = {}
     for row, question in enumerate(rated.question.tolist()):

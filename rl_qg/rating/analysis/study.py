@@ -230,9 +230,7 @@ def _paired_means(scores: QuestionScores, values: Floats) -> Floats:
 
 
 def conclusion(rows: Rows) -> list[str]:
-    """What the pairs say: a sentence for each, or, of more than three systems, one for the best two and one for the
-    best against all others.
-    """
+    """A sentence for each pair; of more than three systems one for the best two, and the best against all others."""
     if len(rows) <= 3:
         return [preference(row) for row in rows]
     best = [row for row in rows if row["preferred"] == rows[0]["preferred"]]
@@ -354,9 +352,7 @@ DEGRADED_ROW = "degraded questions"  # in the table of systems
 
 @dataclass(frozen=True)
 class StudyScores:
-    """Whose ratings count, their z-scores and the scores of systems. Without a rater who passed, `counted` has no
-    rows, and without a z there are no `systems`.
-    """
+    """Who counts, z-scores and scores of systems: no rows in `counted` if nobody passed, no `systems` without a z."""
 
     controls: list[quality.RaterControl]
     counted: RatedItems
@@ -408,9 +404,7 @@ def tables_of(study: RatedStudy, scores: StudyScores, settings: RateAnalyseSetti
 
 
 def system_rows(systems: SystemScores, scores: StudyScores) -> Rows:
-    """The score of every system on every criterion and overall, with its interval; and the mean z of degraded
-    questions, which is no system's.
-    """
+    """The scores of every system with intervals; and the mean z of degraded questions, which is no system's."""
     rows = []
     criteria = (*systems.criteria, OVERALL)
     for at, name in enumerate(systems.systems):
@@ -430,9 +424,7 @@ def system_rows(systems: SystemScores, scores: StudyScores) -> Rows:
 
 
 def mixed_rows(scores: StudyScores) -> tuple[Rows, Mapping[tuple[str, str], dict[str, Any]]]:
-    """The mixed model of raw values of every criterion and overall: means of systems in points, standard deviations;
-    and the contrasts of `overall` by two systems.
-    """
+    """The mixed model of raw values: means of systems in points, standard deviations; contrasts of `overall`."""
     raw = question_scores(scores.counted, scores.counted.values)
     values = raw.with_overall()
     rows: Rows = []

@@ -47,9 +47,7 @@ def _unrated(visit: Visit, assignment: Assignment, ratings: Mapping[tuple[int, s
 
 
 def _assignment(visit: Visit) -> Assignment:
-    """The assignment of the address; `NotYours` where it is another rater's or there is none, `Closed` where it was
-    given back.
-    """
+    """That of the address; `NotYours` where it is another rater's or none, `Closed` where it was given back."""
     found = visit.store.assignment(visit.request.path_params["assignment"], visit.known.id)
     if found.state == RETURNED:
         raise Closed(found.id)

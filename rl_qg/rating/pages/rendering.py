@@ -66,9 +66,7 @@ def load_catalogues() -> dict[str, Catalogue]:
 
 
 def chosen_language(known: Collection[str], asked: Iterable[str | None], accepts: str, default: str) -> str:
-    """The language of a page: the first of `asked` that is known, else the best of the header Accept-Language (RFC
-    9110, 12.5.4; without regions), else `default`.
-    """
+    """The first of `asked` that is known, else the best of Accept-Language (RFC 9110, 12.5.4), else `default`."""
     weighed = []
     for number, entry in enumerate(accepts[:1000].split(",")):
         tag, _, weight = entry.partition(";")
@@ -109,10 +107,7 @@ class Renderer:
         self._assets = _assets()
 
     def local(self, texts: Mapping[str, str], language: str) -> LocalText:
-        """A text of the protocol in a language of the interface, or in the protocol's own.
-
-        `{minutes}` of a task and `{retention_days}` are filled in; other braces are left as they are.
-        """
+        """A text in a language of the interface, else the protocol's own, with `{minutes}` and `{retention_days}`."""
         found = local_text(texts, language, self.protocol.language)
         text = found.text
         for place, value in self._places.items():

@@ -102,9 +102,7 @@ class RequestGate:
 
 
 class Cookies:
-    """Names and attributes of the cookies: not seen by scripts, not sent by forms of other sites, over HTTPS where
-    the pages are.
-    """
+    """Names and attributes of cookies: not for scripts or forms of other sites, over HTTPS where the pages are."""
 
     def __init__(self, settings: RateServeSettings) -> None:
         self._secure = settings.public_url.startswith("https://")

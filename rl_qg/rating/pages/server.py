@@ -63,10 +63,7 @@ log = logging.getLogger(__name__)
 
 
 def serve_study(settings: RateServeSettings) -> None:
-    """Show the tasks of a plan to raters until SIGTERM.
-
-    A study that was begun goes on. The first lines printed are the address and, unless it was given, the admin token.
-    """
+    """Show the tasks of a plan to raters until SIGTERM; prints addresses and, unless it was given, the admin token."""
     settings.check()
     token, is_new = admin_token(settings.admin_token)
     if not settings.plan:

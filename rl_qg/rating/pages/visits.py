@@ -51,9 +51,7 @@ ANSWERS: Mapping[type[Exception], tuple[str, int, str]] = {
 
 
 class Site:
-    """What all pages of a study need. It makes visits of requests, calls handlers in threads, and answers what they
-    raise.
-    """
+    """What all pages of a study need. It makes visits of requests, calls handlers in threads, answers errors."""
 
     def __init__(self, store: Store, settings: RateServeSettings, admin_token: str) -> None:
         self.store, self.settings, self.renderer = store, settings, Renderer(store.plan)
@@ -199,9 +197,7 @@ def redirect(to: str) -> Response:
 
 
 def values_of(form: Mapping[str, str], criteria: Sequence[Criterion]) -> tuple[dict[str, int], dict[str, int]]:
-    """The values that a form has, by criterion, and where sliders were left that were moved and not set (a browser
-    without script). A slider counts when its box says that it was set.
-    """
+    """The values by criterion, and where sliders stand whose box does not say that they were set (without script)."""
     values, moved = dict[str, int](), dict[str, int]()
     for number, one in enumerate(criteria, 1):
         given = form.get(f"value-{number}", "")

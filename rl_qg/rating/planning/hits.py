@@ -139,10 +139,7 @@ def make_tasks(
 
 
 def check_distance(recipe: protocol.TaskRecipe) -> None:
-    """Raise `InputError` where the least distance of a recipe cannot be kept in a task of its own length.
-
-    Tasks of fewer systems have the greatest distance that is possible for them.
-    """
+    """Raise `InputError` where full tasks cannot keep the least distance; of fewer systems they keep what they can."""
     others = recipe.repeats + recipe.degraded + recipe.references
     ordinary = recipe.items - others
     if recipe.kind == protocol.ONE_PASSAGE:
@@ -243,9 +240,7 @@ class _Maker:
         return found
 
     def one_passage(self, subjects: Sequence[Subject]) -> None:
-        """A task for each subject. In so many tasks as there are systems (beside the human one) each of them has each
-        role once.
-        """
+        """A task for each subject. In as many tasks as systems (beside people) each of these has each role once."""
         circle = [*self.study.systems]
         kinds, of_human = roles(len(circle), self.recipe), dict[str, tuple[str, ...]]()
         if HUMAN in circle and len(circle) > 1:
@@ -304,9 +299,7 @@ class _Maker:
             self._add_ordered(order)
 
     def _pool(self, subjects: Sequence[Subject]) -> list[Asked]:
-        """All questions to be rated, those about a subject in random order; human ones are not among them where the
-        recipe has them as references.
-        """
+        """All questions to be rated, of a subject in random order; without human ones that are references."""
         pool = []
         for subject in subjects:
             asked = subject.asked()
@@ -324,9 +317,7 @@ class _Maker:
     def _chosen(
         self, kind: str, count: int, among: Sequence[tuple[int, Asked]], taken: Counter[int], rng: random.Random
     ) -> list[ItemDraft]:
-        """So many questions in a form of a kind: of systems that have had few of it, and of questions without another
-        form in this task where there are some.
-        """
+        """Questions in a form of a kind: of systems with few of it, if there are some without another form here."""
         found: list[ItemDraft] = []
         left = [*among]
         while left and len(found) < count:

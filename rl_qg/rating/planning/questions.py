@@ -250,9 +250,7 @@ def _system_name(where: str, given: Any) -> str:
 
 
 def _by_subject(rows: list[_Row], left_out: Counter[str]) -> dict[str, tuple[Subject, Any]]:
-    """Subjects by id, with the id of their first row. An answer without a place has that of the other files, or the
-    first in the passage; yes and no have none.
-    """
+    """Subjects by id, with their first row's id. Answers without a place have that of other files, or the first."""
     places: defaultdict[tuple[str, str], dict[int, None]] = defaultdict(dict)
     hashes: dict[str, str] = {}
     texts: dict[str, str] = {}

@@ -251,9 +251,7 @@ class AssignmentTables(StudyTables):
         return str(found[0]) if found else ""
 
     def code(self, assignment_id: str | None, kind: str) -> str:
-        """The code that a rater shows to be paid, the same each time. Of an assignment, or where it is None of the
-        whole study, as a panel asks for.
-        """
+        """What a rater shows to be paid, always the same: of an assignment, or (None) of the whole study."""
         if kind not in records.CODE_KINDS:
             raise ValueError(f"{kind}: not one of {', '.join(records.CODE_KINDS)}")
         number = None if assignment_id is None else assignment_number(assignment_id)

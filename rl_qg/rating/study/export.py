@@ -71,9 +71,7 @@ def _user() -> str:
 
 
 def export_study(store: Store, folder: Path) -> tuple[int, Counter[str]]:
-    """Write all files of a study, which appear when all are complete; return how many ratings there are, and
-    assignments by state.
-    """
+    """Write all files, which appear when all are complete; return the number of ratings, and assignments by state."""
     states, ratings = Counter[str](), 0
     with store.snapshot() as snapshot, ExitStack() as files:
 

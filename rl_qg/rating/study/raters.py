@@ -132,9 +132,7 @@ class RaterTables(StudyTables):
                 self._database.scrub(("feedback",))
 
     def set_practice(self, rater: str, values: Any, passed: bool | None) -> None:
-        """What the rater said of the practice questions (anything that JSON can hold), and whether it passes; None:
-        not all are answered yet.
-        """
+        """What was said of practice questions (any JSON), and whether it passes; None: not all are answered yet."""
         state = None if passed is None else "passed" if passed else "failed"
         columns = "practice = ?, practice_values = ?"
         self._change(rater, "practice", state or "", columns, (state, json.dumps(values)))

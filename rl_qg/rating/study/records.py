@@ -33,10 +33,7 @@ class Closed(PermissionError):
 
 
 class StoreFailed(OSError):
-    """The database could not do it: the disk is full, another process holds it too long, or it cannot be reached.
-
-    Nothing of the call was kept, and the same call may be made again.
-    """
+    """The database is full, busy or out of reach. Nothing of the call was kept, and it may be made again."""
 
 
 @dataclass(frozen=True)

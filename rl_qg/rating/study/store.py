@@ -34,9 +34,7 @@ class Snapshot:
         self._order = {item.name: number for number, item in enumerate(plan.protocol.criteria)}
 
     def ratings(self) -> Iterator[dict[str, Any]]:
-        """Every rating, as a line of `ratings.jsonl`: by assignment, position, and criterion as the protocol orders
-        them.
-        """
+        """Every rating, as a line of `ratings.jsonl`: by assignment, position, the protocol's order of criteria."""
         ranks = " ".join(f"WHEN ? THEN {number}" for number in self._order.values())
         for number, name, rater, state, position, criterion, value, shown, first, last, changes in self._sql.stream(
             "SELECT assignment.id, hit, rater, state, rating.position, criterion, value, at, first_at, last_at, "
@@ -154,9 +152,7 @@ class Store(RaterTables, AssignmentTables):
 
 
 def open_store(url: str, plan: StudyPlan | None = None, clock: Callable[[], float] = time.time) -> Store:
-    """Open a study. `url`: a file (SQLite), or `postgresql://USER@HOST/NAME`. With a plan the study is made if there
-    is none; without one there must be one.
-    """
+    """Open the study of a `url` (`open_database`). With a plan it is made if there is none; else there must be one."""
     database = open_database(url, create=plan is not None)
     try:
         if plan is not None:
