@@ -31,6 +31,7 @@ from rl_qg.judging.alterations import (
 )
 from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, write_results
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import packaged_yaml
 from rl_qg.scoring.kept_scores import check_rows, scores_of
 from rl_qg.scoring.reward_scorer import Reward, direction_of, signature_of
 from rl_qg.settings import RobustnessSettings
@@ -39,6 +40,7 @@ from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, estimate, few_pas
 
 log = logging.getLogger(__name__)
 SHOWN = 3  # examples of each kind on the page
+NOTES: dict[str, str] = packaged_yaml(__file__, "notes.yaml")
 
 
 @dataclass(frozen=True)
@@ -204,14 +206,7 @@ def _facts(record: Mapping[str, Any]) -> list[str]:
 
 def _tables(record: Mapping[str, Any], questions: Sequence[AlteredQuestion]) -> list[Table]:
     results = record["results"]
-    note = (
-        "Area under the ROC curve; 0.5: the metric cannot tell them apart. Brackets: 95 % bootstrap intervals over "
-        "passages. After each kind, in parentheses: the number of questions compared, good and wrong ones."
-    )
-    in_folds = (
-        "Trained on the other folds of passages, paraphrases against all wrong questions. The tables above rank the "
-        "questions of all folds together."
-    )
+    note = NOTES["areas"]
     tables = [Table("Paraphrases against wrong questions: area (0–1)", _by_metric(results, PARAPHRASE), note)]
     if any(row[ORIGINAL]["value"] is not None for row in results):
         title = "Questions as they were against wrong questions: area (0–1)"
@@ -223,7 +218,7 @@ def _tables(record: Mapping[str, Any], questions: Sequence[AlteredQuestion]) -> 
             | {"mean": f"{row['mean']:.3f}"}
             for row in record["supervised"]
         ]
-        tables.append(Table("Classifiers in each fold: area (0–1)", folds, in_folds))
+        tables.append(Table("Classifiers in each fold: area (0–1)", folds, NOTES["in_folds"]))
     own = "A question's paraphrase against its own wrong form: fraction of pairs (0–1)"
     examples = Table("Examples", _examples(questions))
     return [*tables, Table(own, _by_metric(results, "own_pair"), "Ties count half."), examples]

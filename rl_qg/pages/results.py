@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import DictLoader, Environment, StrictUndefined
+from jinja2 import DictLoader, Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from rl_qg.runtime.errors import InputError
@@ -110,6 +110,12 @@ def page_environment(package: str, *templates: str) -> Environment:
     environment = Environment(loader=DictLoader(texts), trim_blocks=True, lstrip_blocks=True, **options)
     environment.filters["column_kinds"] = column_kinds
     return environment
+
+
+def text_template(package: str, name: str) -> Template:
+    """A packaged template of plain text or Markdown."""
+    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
+    return Template(text, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
 
 
 MINUS = "\N{MINUS SIGN}"

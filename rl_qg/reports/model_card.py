@@ -4,13 +4,11 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import fields as fields_of
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, HfApi, ModelCardData
 from huggingface_hub.utils import HFValidationError, validate_repo_id
-from jinja2 import StrictUndefined, Template
 
 from rl_qg.data.formats import stem_and_kind
 from rl_qg.generation.generator import NO_RULES
@@ -18,7 +16,7 @@ from rl_qg.generation.prompts import HIGHLIGHT, WHOLE
 from rl_qg.generation.published import format_of
 from rl_qg.generation.tasks import PREFIXES
 from rl_qg.pages.plots import ReportedMean
-from rl_qg.pages.results import as_markdown
+from rl_qg.pages.results import as_markdown, text_template
 from rl_qg.reports.run_files import (
     BY_KEY,
     MEASURES,
@@ -72,11 +70,7 @@ def _card(run: ReportedRun, stage: str) -> str:
     name = repository or f"{run.folder.resolve().name}/{stage}"
     signature = str(run.signature or run.trained.value.get("reward") or config["reward"].get("_target_"))
     rewards, data = run.metrics.self_critical(f"eval_{REWARD}"), run.record.get("data") or {}
-    text = resources.files("rl_qg.reports").joinpath("model_card_template.md").read_text(encoding="utf-8")
-    template = Template(
-        text, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
-    )
-    return template.render(
+    return text_template("rl_qg.reports", "model_card_template.md").render(
         front_matter=_front_matter(run, stage, name, base, signature).to_yaml(),
         run=run,
         config=config,

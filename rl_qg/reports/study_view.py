@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rl_qg.pages.plots import COLOURS, RUN_COLOURS, STYLE, page_svg, shortened
-from rl_qg.pages.results import MINUS, Plot, as_markdown, columns_of, estimate_text, joined_rows
+from rl_qg.pages.results import MINUS, Plot, as_markdown, columns_of, estimate_text, joined_rows, text_template
 from rl_qg.reports.run_files import SCORES, TABLES
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
@@ -189,27 +189,18 @@ def _flat(row: StudyRow) -> dict[str, Any]:
 
 def study_markdown(record: Mapping[str, Any]) -> str:
     """The tables of all validation sets together, EM and F1 side by side."""
-    jobs, study = record["jobs"], record["study"]
-    sets = ", ".join(f"{name}: {count} questions" for name, count in record["sets"].items())
-    parts = [
-        f"# {Path(study['file']).stem}",
-        f"Readers of {len(study['seeds'])} seeds ({', '.join(map(str, study['seeds']))}), evaluated on {sets}. Percent"
-        "; brackets: 95 % bootstrap intervals over passages and seeds. Amounts are multiples of the gold questions; * "
-        "marks cells for which fewer questions were kept than requested.",
-        f"{jobs['done']} of {jobs['total']} jobs are done, {len(jobs['failed'])} failed, {len(jobs['left_out'])} were "
-        "left out because of them.\n"
-        + "".join(f"\n- {name}: `{text or 'no reward'}`" for name, text in record["rewards"].items()),
-    ]
-    sections = [("Scores", score_table(record))]
+    sections = {"Scores": score_table(record)}
     for question, title in record["questions"].items():
-        sections.append((f"{title[0].upper()}{title[1:]}", test_table(record, question)))
+        sections[f"{title[0].upper()}{title[1:]}"] = test_table(record, question)
     for name, why in record["why"].items():
-        sections.append((name.replace("_", " ").capitalize(), [_with_units(_flat(row), 4) for row in why]))
-    for heading, rows in sections:
+        sections[name.replace("_", " ").capitalize()] = [_with_units(_flat(row), 4) for row in why]
+    shown = {}
+    for heading, rows in sections.items():
         if rows or heading == "Scores":
             columns = columns_of(rows)
-            parts += [f"## {heading}", as_markdown(columns, [[row.get(key, "") for key in columns] for row in rows])]
-    return "\n\n".join(parts) + "\n"
+            shown[heading] = as_markdown(columns, [[row.get(key, "") for key in columns] for row in rows])
+    name = Path(record["study"]["file"]).stem
+    return text_template("rl_qg.reports", "study_tables.md").render(**record, name=name, tables=shown)
 
 
 def score_table(record: Mapping[str, Any]) -> list[dict[str, str]]:

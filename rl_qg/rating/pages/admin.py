@@ -19,14 +19,6 @@ from rl_qg.web.requests import network_of
 
 LANGUAGE = "en"  # of this page
 SIGNED_OUT = "signed out"
-SAID = {
-    "paused": "No more tasks are given out; whoever has one goes on.",
-    "resumed": "Tasks are given out again.",
-    "expired": "The lease has ended: the task goes to the next rater.",
-    "let_in": "The next browser that opens the rater's link goes on, and no other.",
-    "gone": "This task is no longer open.",
-    "empty": "Nobody has rated anything yet, so there is nothing to export.",
-}
 
 
 def health(visit: Visit) -> Response:
@@ -83,7 +75,7 @@ def show(visit: Visit) -> Response:
         next_expiry=shown[0][1][-5:] + " UTC" if shown else "",
         raters=visit.store.raters(),
         log=[(utc(at), *entry) for at, *entry in visit.store.log()],
-        said=SAID.get(visit.request.query_params.get("said", ""), ""),
+        said=visit.request.query_params.get("said", ""),
     )
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from rl_qg.pages.results import no_formula
+from rl_qg.pages.results import no_formula, text_template
 from rl_qg.rating.analysis.quality import pass_rates
 from rl_qg.rating.plan_files import PLAN, StudyPlan
 from rl_qg.rating.protocol import KINDS
@@ -147,7 +147,10 @@ def forget_rater(settings: RateForgetSettings) -> None:
 def print_status(settings: RateStatusSettings) -> None:
     with opened_store(settings.study) as store:
         status = study_status(store)
-    print(json.dumps(status, ensure_ascii=False, indent=2) if settings.json else status_text(status))
+    if settings.json:
+        print(json.dumps(status, ensure_ascii=False, indent=2))
+    else:
+        print(text_template("rl_qg.rating.study", "status.txt").render(status=status, kinds=KINDS), end="")
 
 
 def study_status(store: Store) -> dict[str, Any]:
@@ -157,29 +160,3 @@ def study_status(store: Store) -> dict[str, Any]:
     times = {name: utc(progress[name]) for name in ("created", "retention_until", "next_expiry")}
     over = store.now() >= store.retention_until
     return progress | times | {"retention_over": over, "control": passed}
-
-
-def status_text(status: dict[str, Any]) -> str:
-    states, control = status["assignments"], status["control"]
-    minutes, pay = status["minutes"], status["pay_per_hour"]
-    lines = [
-        f"study {status['study']}, since {status['created']}" + (" (paused)" if status["paused"] else ""),
-        f"tasks        {status['tasks_done']} of {status['tasks']} done; of {status['wanted']} wanted: "
-        + ", ".join(f"{count} {state}" for state, count in states.items()),
-        "raters       " + (", ".join(f"{count} {name}" for name, count in status["raters"].items()) or "none yet"),
-        f"ratings      {status['ratings']}, and {status['feedback']} texts of feedback",
-        f"control      {control['passed']} passed, {control['failed']} failed, {control['undecided']} undecided, "
-        f"of {control['raters']} raters who submitted",
-        "minutes      " + ("nobody has submitted a task yet" if minutes is None else f"{minutes:.1f} a task (median)"),
-    ]
-    if pay is not None:
-        lines.append(f"pay          {pay:.2f} {status['currency']} an hour at that median")
-    for system, kinds in status["systems"].items():
-        lines.append(
-            f"system       {system}: " + ", ".join(f"{kinds[kind]} {kind}" for kind in KINDS if kind in kinds)
-        )
-    if status["next_expiry"] is not None:
-        lines.append(f"next expiry  {status['next_expiry']}, of {states['open']} open assignments")
-    over = "over since" if status["retention_over"] else "until"
-    hint = "; rl-qg rate forget expired=true ratings=true deletes them" if status["retention_over"] else ""
-    return "\n".join([*lines, f"raters kept  {over} {status['retention_until']}{hint}"])
