@@ -15,7 +15,7 @@ from typing import Any
 from rl_qg.evaluation.predictions import CORPUS, MEAN
 from rl_qg.pages.results import Page, Table, as_csv, as_text, estimate_text, p_text, write_results
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import read_json, read_yaml, write_text
+from rl_qg.runtime.files import packaged_yaml, read_json, read_yaml, write_text
 from rl_qg.runtime.run_folder import CONFIG
 from rl_qg.scoring.kept_scores import FILE, ScoreDraws, paired_difference, read_draws
 from rl_qg.stats.intervals import add_holm
@@ -179,12 +179,7 @@ LEVEL = 0.05
 BEST, ALIKE, WORSE, UNTESTED, ALONE = "best", "not different from the best", "worse", "not tested", "alone"
 MARKS = {BEST: " *", ALIKE: " *", UNTESTED: " ?", WORSE: "", ALONE: ""}
 Rows = list[dict[str, Any]]
-NOTE = (
-    "*: the best value of a column, and those that do not differ from it significantly: paired bootstrap over the "
-    f"same passages, p ≥ {LEVEL:g} after Holm's correction over the tests against the best of the column. ?: not "
-    "tested against the best, as it has other rows, another seed of the draws, rows without a score, or no draws. "
-    "Without a single test a column has no star."
-)
+NOTES: dict[str, str] = packaged_yaml(__file__, "notes.yaml")
 
 
 def write_leaderboard(sources: Sequence[tuple[str | None, Path]], folder: Path) -> dict[str, Any]:
@@ -289,10 +284,15 @@ def _page(results: Sequence[ModelScore], rows: Rows, tests: Rows, labels: Mappin
                 line = lines.setdefault(row["model"], {"model": row["model"]})
                 value = estimate_text(row, 2 if row["metric"].startswith("qa_") else 4) + MARKS[row["mark"]]
                 line[label + (" ↓" if row["lower_is_better"] else "")] = value
-        tables.append(Table(data, [lines[model] for model in models if model in lines], "" if tables else NOTE))
+        tables.append(
+            Table(
+                data,
+                [lines[model] for model in models if model in lines],
+                "" if tables else NOTES["marks"].format(level=LEVEL),
+            )
+        )
     shown = [row for row in tests if (row["metric"], row["form"]) in {(metric, form) for metric, _, form in labels}]
     if shown:
-        note = "The best minus another, on the same rows and draws; Holm's correction over a column's tests."
         lines_of_tests = [
             {
                 "data": row["data"],
@@ -304,7 +304,7 @@ def _page(results: Sequence[ModelScore], rows: Rows, tests: Rows, labels: Mappin
             }
             for row in shown
         ]
-        tables.append(Table("Tests against the best", lines_of_tests, note))
+        tables.append(Table("Tests against the best", lines_of_tests, NOTES["tests"]))
     data_sets = len({result.data for result in results})
     facts = [f"{len(models)} models, {data_sets} data sets, {len(labels)} metrics. Brackets: 95 % intervals."]
     facts.append("↓: better when lower. Where a metric has several signatures its columns are numbered.")

@@ -63,7 +63,6 @@ def rows_of_set(
     row: TableRow, context: str | None, references: list[str] | None, gold: GoldQuestions | None
 ) -> tuple[list[MetricRow], str]:
     """A row for each question of a set, and how its references were found; one without a question for an empty set.
-
     Its references are all human questions about the passage: those of `gold` if given, else its own.
     """
     listed = row.fields["questions"]

@@ -193,9 +193,8 @@ def subsets_of(judgements: Sequence[Judgement], sentences_of: str = "none") -> d
 
 
 def breakdown(rated: RatedQuestions, ratings: Floats, column: str, groups: Mapping[str, Mask]) -> Iterator[Row]:
-    """The coefficients of every metric on the questions of each group, a mask (questions,); `column` names groups.
-
-    A group without a question with score and rating has no row, one with fewer than `FEWEST` no value.
+    """The coefficients of every metric on the questions of each group, a mask (questions,); `column` names groups. A
+    group without a question with score and rating has no row, one with fewer than `FEWEST` no value.
     """
     for name, scores in rated.scores.items():
         rows = rated.rows(name, ratings)

@@ -21,7 +21,7 @@ from rewards.contract import Result, check_row_by_row, scored
 from rl_qg.judging import analysis
 from rl_qg.judging.judgements import AUTHORS, Judgement, criteria_of, read_judgements
 from rl_qg.judging.raters import ABOVE, NONE, OVERALL, WITH_CONTROLS, filter_rows, filtered, standardised, with_overall
-from rl_qg.judging.tables import Plots, page_tables
+from rl_qg.judging.tables import NOTES, Plots, page_tables
 from rl_qg.pages.results import Page, as_text, write_page, write_results
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
@@ -155,7 +155,6 @@ def correlate(
     draw: Callable[[dict[str, analysis.Rows]], Plots] | None = None,
 ) -> dict[str, Any]:
     """Score the rated questions with every metric, compare, and write the results to `folder`; return the record.
-
     `draw` makes the drawings of the page from the tables, by name of the table and criterion.
     """
     if settings.references == BEST:
@@ -177,11 +176,7 @@ def correlate(
     if second and (left_out := [name for name in criteria if name not in second.criteria]):
         facts.append(f"Not in {Path(settings.replication).name}, and so not compared with it: {', '.join(left_out)}.")
     shown = page_tables(tables, criteria, draw(tables) if draw else {})
-    footer = (
-        "All pairs of metrics, with p-values by bootstrap and by Williams' test, are in tables/differences.csv; the "
-        "questions on which metrics and people differ most in disagreements.html."
-    )
-    page = Page("correlate", path.name, facts, shown, signatures, footer)
+    page = Page("correlate", path.name, facts, shown, signatures, NOTES["footer"])
     write_results(folder, "correlate", record, page, tables)
     if cases:
         differing = analysis.disagreement_page(path.name, cases, tables["disagreement_types"], signatures)

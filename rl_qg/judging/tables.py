@@ -18,7 +18,7 @@ MOST_COLUMNS = 12  # metrics of a table whose columns are metrics
 MOST_PAIRS = 4  # systems or subsets of a table with two columns for each
 MOST_METRICS = 6  # drawings of one criterion
 MOST_SYSTEMS = 24  # bars of one drawing
-_NOTES: dict[str, str] = packaged_yaml(__file__, "notes.yaml")
+NOTES: dict[str, str] = packaged_yaml(__file__, "notes.yaml")
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -51,7 +51,7 @@ def _of(rows: Iterable[Row], **wanted: str | None) -> list[Row]:
 
 
 def _note(*parts: str, **values: Any) -> str:
-    return " ".join(_NOTES[part].format_map(values) if values else _NOTES[part] for part in parts)
+    return " ".join(NOTES[part].format_map(values) if values else NOTES[part] for part in parts)
 
 
 def _first_few(texts: Sequence[str]) -> str:

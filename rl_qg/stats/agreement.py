@@ -48,9 +48,8 @@ def krippendorff_alpha(ratings: Ratings, level: str, draws: PassageDraws | None 
 
 
 def fleiss_kappa(ratings: Ratings, draws: PassageDraws | None = None) -> Statistic:
-    """κ of units that all have the same number of ratings (whose raters may differ): (P - P_e) / (1 - P_e).
-
-    Undefined where units differ in their number of ratings, have a single one, or all ratings are equal.
+    """κ of units that all have the same number of ratings (whose raters may differ): (P - P_e) / (1 - P_e). Undefined
+    where units differ in their number of ratings, have a single one, or all ratings are equal.
     """
     sizes = {sum(value is not None for value in unit) for unit in ratings} - {0}
     if len(sizes) != 1 or max(sizes) < 2:

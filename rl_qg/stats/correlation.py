@@ -43,9 +43,8 @@ def why_undefined(x: Floats, y: Floats) -> str:
 
 
 def correlations(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.intp]) -> dict[str, Floats]:
-    """Each of `COEFFICIENTS` between `x` and `y` (n,), the values of the questions `rows` (n,) of `draws`.
-
-    Returns float64 (1 + resamples,) for each, the first of the data themselves; NaN where a column is constant.
+    """Each of `COEFFICIENTS` between `x` and `y` (n,), the values of the questions `rows` (n,) of `draws`. Returns
+    float64 (1 + resamples,) for each, the first of the data themselves; NaN where a column is constant.
     """
     if len(x) < 2 or is_constant(x) or is_constant(y):
         return {name: np.full(draws.resamples + 1, np.nan) for name in COEFFICIENTS}

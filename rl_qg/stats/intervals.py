@@ -168,9 +168,8 @@ class PassageDraws:
         return column
 
     def means(self, values: ArrayLike) -> Floats:
-        """The mean of `values` (questions,) in each draw, float64 (1 + resamples,).
-
-        NaN stands for a question without a value, and is the mean of a draw in which no question has one.
+        """The mean of `values` (questions,) in each draw, float64 (1 + resamples,). NaN stands for a question without
+        a value, and is the mean of a draw in which no question has one.
         """
         column = self.column(values)
         known = ~np.isnan(column)

@@ -367,9 +367,8 @@ MINIATURES = {"train": ("",), "augment": ("qa.", "reward_models."), "qa": ("qa."
 
 @dataclass(frozen=True)
 class Cell:
-    """One reader of the grid: gold questions of a resource, and `amount` times as many generated ones.
-
-    `run` is the run folder of the generator; for a generator at a path, the folder above its model.
+    """One reader of the grid: gold questions of a resource, and `amount` times as many generated ones. `run` is the
+    run folder of the generator; for a generator at a path, the folder above its model.
     """
 
     resource: str

@@ -72,9 +72,8 @@ def stripped(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the span without white space, punctuation and brackets at its ends, and without an article before it.
-
-    A bracket is kept if its partner is inside; so is the full stop of an abbreviation (`U.S.`).
+    """Return the span without white space, punctuation and brackets at its ends, and without an article before it. A
+    bracket is kept if its partner is inside; so is the full stop of an abbreviation (`U.S.`).
     """
     while True:
         part = text[start:end]

@@ -141,7 +141,6 @@ class RaterControl:
 
 def pass_rates(records: Iterable[Mapping[str, Any]], protocol: Protocol) -> dict[str, Any]:
     """`counts_of` the control as the protocol says, and the control `of_raters`, of ratings so far (`ratings.jsonl`).
-
     Only submitted tasks count. A study without degraded items has no control: all its raters count as passed.
     """
     located = ((f"rating {number}", record) for number, record in enumerate(records, 1))
@@ -233,9 +232,8 @@ def _control(name: str, tasks: int, good: Floats, bad: Floats, control: Control)
 
 
 def summary_rows(rated: RatedItems, controls: Sequence[RaterControl], minutes: Mapping[str, float]) -> Rows:
-    """Raters, tasks, ratings and minutes of those who passed, of those who did not, and of all.
-
-    `minutes` of a task are means, as in the paper, and medians; tasks whose time is not known are left out of both.
+    """Raters, tasks, ratings and minutes of those who passed, of those who did not, and of all. `minutes` of a task
+    are means, as in the paper, and medians; tasks whose time is not known are left out of both.
     """
     groups = {
         "passed": {one.rater for one in controls if one.counts},

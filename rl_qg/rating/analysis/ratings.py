@@ -36,9 +36,8 @@ class Scale:
 
 @dataclass(frozen=True)
 class RatedItems:
-    """Items as raters saw them: n rows by task and position, each with a value for each of c criteria.
-
-    `rater`, `task`, `hit`, `item` and `passage` index the names; a task is what one rater did of one HIT.
+    """Items as raters saw them: n rows by task and position, each with a value for each of c criteria. `rater`,
+    `task`, `hit`, `item` and `passage` index the names; a task is what one rater did of one HIT.
     """
 
     criteria: tuple[str, ...]

@@ -228,11 +228,9 @@ def _shown_practice(
         done=number - 1 + fixed,
         is_practice=True,
         is_test=protocol.practice_passes > 0,
-        expired=False,
         item=shown_item("", *place, shown.question, protocol.language),
         statements=statements(values or {}, missing=missing, fixed=fixed, moved=moved),
         action=f"/practice/{number}",
-        before=False,
         comment=shown.comment if fixed else None,
         after=f"/practice/{number + 1}" if number < total else end,
     )

@@ -79,15 +79,11 @@ def item(visit: Visit) -> Response:
         heading=visit.texts("item_progress", position=position, total=total),
         total=total,
         done=total - len(_unrated(visit, assignment, ratings)),
-        is_practice=False,
-        is_test=False,
         expired=assignment.state == EXPIRED,
         item=_shown(assignment.hit, position),
         statements=visit.site.renderer.statements(values, missing=missing, moved=moved),
         action=f"/task/{assignment.id}/{position}",
         before=position > 1,
-        comment=None,
-        after="",
     )
 
 

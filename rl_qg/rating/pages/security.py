@@ -157,9 +157,8 @@ def same(given: str, expected: str) -> bool:
 
 
 def content_policy(settings: RateServeSettings) -> str:
-    """The Content-Security-Policy of every page: files of this server alone, nothing inline.
-
-    Browsers apply `form-action` to redirects after a form too, so a panel to which forms redirect is named.
+    """The Content-Security-Policy of every page: files of this server alone, nothing inline. Browsers apply
+    `form-action` to redirects after a form too, so a panel to which forms redirect is named.
     """
     targets = ["'self'"]
     if settings.redirect:
