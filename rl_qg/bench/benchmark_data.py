@@ -162,9 +162,7 @@ def write_bench_data(settings: BenchSettings, folder: Path) -> dict[str, Any]:
 
 
 def bench_splits(settings: BenchSettings) -> tuple[dict[str, list[QAExample]], dict[str, Any]]:
-    """The examples of each split that the settings ask for, without empty ones, and the record of how they came to be:
-    what reading and cleaning counted, and the sizes that were wanted.
-    """
+    """The examples of each split that has some; what reading and cleaning counted, and the wanted sizes."""
     parts: dict[str, list[QAExample]] = {}
     record: dict[str, Any] = {"settings": asdict(settings), "reading": {}, "cleaning": {}, "sha256": {}}
     for role, source in _sources(settings).items():

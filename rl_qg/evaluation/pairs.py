@@ -229,9 +229,7 @@ def exact_answers(pairs: Sequence[Sequence[Pair]], human: Sequence[Sequence[Huma
 
 
 def numbers(pairs: Sequence[Sequence[Pair]], human: Sequence[Sequence[HumanPair]]) -> Columns:
-    """For each passage: the share of its questions that differ in words (none without questions), exact repetitions of
-    pairs, and how many more pairs (repetitions once) than human ones there are.
-    """
+    """By passage: the share of questions that differ in words, repeated pairs, pairs (once) less human ones."""
     questions = [[question for question, _ in group] for group in pairs]
     kinds = distinct(questions)
     shares = [len(some) / len(every) if every else np.nan for some, every in zip(kinds, questions, strict=True)]

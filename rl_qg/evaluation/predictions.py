@@ -25,9 +25,7 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Predictions:
-    """The questions of one file, with scores (NaN: none) and, where a metric has a corpus form, its counts; `bounds`
-    of the metrics that state them.
-    """
+    """The questions of one file: scores (NaN: none), counts for corpus forms, and the `bounds` of metrics."""
 
     name: str
     rows: Sequence[MetricRow]

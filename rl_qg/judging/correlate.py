@@ -154,9 +154,7 @@ def correlate(
     folder: Path,
     draw: Callable[[dict[str, analysis.Rows]], Plots] | None = None,
 ) -> dict[str, Any]:
-    """Score the rated questions with every metric, compare, and write the results to `folder`; return the record.
-    `draw` makes the drawings of the page from the tables, by name of the table and criterion.
-    """
+    """Score the rated questions and compare; write results to `folder`, drawn by `draw`; return the record."""
     if settings.references == BEST:
         metrics = {label: best_of_references(metric) for label, metric in metrics.items()}
     path = Path(settings.human).expanduser()

@@ -80,9 +80,7 @@ def robustness(
     paraphraser: Paraphraser | None = None,
     use_cpu: bool = False,
 ) -> dict[str, Any]:
-    """Make questions, score them with every metric and classifier, and write the results to `folder`; return the
-    record. `paraphraser` is the object that `settings.paraphraser` names, where it is not a model.
-    """
+    """Make questions, score them by metrics and classifiers, write the results to `folder`; return the record."""
     check_settings(settings)
     if both := [label for label in classifiers or {} if label in metrics]:
         raise InputError(f"supervised: there is a metric {both[0]!r} already; give this one another label")

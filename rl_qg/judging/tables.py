@@ -26,9 +26,7 @@ Plots = Mapping[tuple[str, str], Sequence[Plot]]
 
 
 def page_tables(tables: Mapping[str, Rows], criteria: Sequence[str], plots: Plots) -> list[Table]:
-    """For each criterion a table of metrics, best first; then agreement, types of questions, redundancy, raters,
-    systems, criteria and metrics with each other, parts of the data and distributions; empty ones are left out.
-    """
+    """For each criterion a table of metrics, best first; then all other tables; empty ones are left out."""
     of = {one: {name: _of(rows, criterion=one) for name, rows in tables.items()} for one in criteria}
     shown = [_metrics(one, of[one]) for one in criteria]
     shown.append(_agreement(tables["agreement"]))

@@ -61,9 +61,7 @@ def summary(record: Mapping[str, Any]) -> Rows:
 def file_view(
     name: str, questions: Sequence[str], references: Sequence[str], pairs: Sequence[Sequence[float]]
 ) -> dict[str, Any]:
-    """The questions of a file and the references of a passage, numbered, each with the number of its partner and the
-    score of the pair, and the lines between them in units of a row.
-    """
+    """Questions and references, numbered, with their partners and scores; lines between them in units of a row."""
     of_question = {int(question): (int(reference), float(score)) for question, reference, score in pairs}
     paired = {reference for reference, _ in of_question.values()}
     if not {*of_question} <= {*range(len(questions))} or not paired <= {*range(len(references))}:

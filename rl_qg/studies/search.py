@@ -258,9 +258,7 @@ class SearchRuns:
                         weights.unlink()
 
     def restore(self, trial: Trial, halving: Halving) -> None:
-        """Train a run again where the weights of this stop were deleted: a search with another measure preferred other
-        epochs. The run is the same bit for bit; all its measured stops are made again.
-        """
+        """Train a run again, the same bit for bit, where another measure has deleted the weights of this stop."""
         run = self.folder(trial)
         if self.weights(trial) is None or any(self.model(trial).glob("*.safetensors")):
             return

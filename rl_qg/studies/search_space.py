@@ -152,9 +152,7 @@ class Cluster:
 
 @dataclass
 class SearchFile(JobFile):
-    """A search file, which may begin from one that comes with the package (`base`). Overrides are written as on the
-    command line, `key=value`. `docs/how-to/search.md` explains the keys.
-    """
+    """A search file, which may begin from a packaged one (`base`); `docs/how-to/search.md` explains the keys."""
 
     output_dir: Path = MISSING
     data: SearchData = item(SearchData)

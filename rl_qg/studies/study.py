@@ -105,9 +105,7 @@ def _generator(value: Any, where: str) -> dict[str, Any]:
 
 @dataclass
 class Study(JobFile):
-    """A grid of generators, filters, amounts, resources and seeds. Overrides are written as on the command line,
-    `key=value`. `docs/how-to/study.md` explains the keys.
-    """
+    """A grid of generators, filters, amounts, resources and seeds; `docs/how-to/study.md` explains the keys."""
 
     output_dir: Path = MISSING
     data: StudyData = item(StudyData)

@@ -281,9 +281,7 @@ def _described(examples: Sequence[QAExample]) -> dict[str, Any]:
 
 
 def _reward_rows(results: StudyResults) -> Iterator[dict[str, Any]]:
-    """How training changed each generator's reward and held-out measures on the development passages; with what its
-    questions gained for the reader, against those of the generator it started from.
-    """
+    """How training changed rewards and held-out measures on development passages; F1 gained over where it began."""
     for resource, generator in dict.fromkeys((group.resource, group.generator) for group in results.groups):
         groups = [group for group in results.groups if (group.resource, group.generator) == (resource, generator)]
         runs = {cell.seed: cell.run for group in groups for cell in group.cells if _signature_of(cell.run)}

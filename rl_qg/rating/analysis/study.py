@@ -311,9 +311,7 @@ def judgement_lines(
 
 
 def with_references(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The judgements of systems about passages and answers of which people asked too, with their question as the
-    reference. Those of people are left out: they would be compared with themselves.
-    """
+    """The judgements of systems with a human question as the reference; those of people would be their own."""
     asked = {line["item"]: line["question"] for line in lines if HUMAN in line["system"] and "control" not in line}
     found = []
     for line in lines:

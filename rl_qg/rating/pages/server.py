@@ -81,9 +81,7 @@ def serve_study(settings: RateServeSettings) -> None:
 
 
 def admin_token(path: str, environment: Mapping[str, str] = os.environ) -> tuple[str, bool]:
-    """The token of the owner's page, and whether it was made just now: that of a file, else of the variable
-    `RL_QG_ADMIN_TOKEN`, else a new one.
-    """
+    """The token of the owner's page, of a file, of `RL_QG_ADMIN_TOKEN` or a new one; and whether it is new."""
     given, where = environment.get(VARIABLE, "").strip(), VARIABLE
     if path:
         where = f"admin_token={path}"

@@ -112,9 +112,7 @@ class ItemDraft(NamedTuple):
 
 @dataclass
 class Tasks:
-    """The tasks of a study, what was left out by reason, and how many tasks have too few different questions for the
-    distance of the protocol, by the distance that forms of a question have there.
-    """
+    """Tasks, what was left out by reason, and numbers of tasks whose forms are nearer than the recipe's distance."""
 
     hits: list[Hit]
     left_out: Counter[str] = field(default_factory=Counter)

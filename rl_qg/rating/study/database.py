@@ -125,9 +125,7 @@ class Database(ABC):
 
     @contextmanager
     def read(self, *, apart: bool = False) -> Iterator[Transaction]:
-        """A transaction that sees the data as they are now, whatever is written meanwhile. It waits as `write` does;
-        `apart`: for none of the connections that others share.
-        """
+        """A transaction that sees the data of now. It waits as `write` does; `apart`: for no shared connection."""
         with self._transaction(False, _end_of_wait(), self._place_apart if apart else None) as transaction:
             yield transaction
 

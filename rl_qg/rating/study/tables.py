@@ -20,9 +20,7 @@ RATER = "id, panel, consent_version, declined, practice, language, forgotten"
 
 
 class StudyTables:
-    """A study in a database. A method that is given a rater raises `NotAllowed` where there is none of this name.
-    `clock`: seconds since 1970.
-    """
+    """A study in a database; `clock`: seconds since 1970. For no rater's name methods raise `NotAllowed`."""
 
     def __init__(self, database: Database, clock: Callable[[], float]) -> None:
         self._database = database
