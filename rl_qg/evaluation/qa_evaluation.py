@@ -193,18 +193,16 @@ def qa_page(record: Mapping[str, Any]) -> Page:
     note = NOTES["tests_of_readers"]
     tests = [{**row, "score": WORDS[row["metric"]]} for row in record["tests"]]
     tables += test_table("Differences (points)", tests, ("score",), "generators", note, digits=2)
-    if record["correlations"]:
-        tables.append(Table("Metrics and readers", _correlation_lines(record["correlations"]), record["few_systems"]))
-    return Page("qa-evaluate", " · ".join(record["systems"]), facts, tables, record["signatures"])
 
-
-def _correlation_lines(rows: Rows) -> list[dict[str, str]]:
     def cells(row: Mapping[str, Any]) -> dict[str, str]:
         symbol = SYMBOLS[row["coefficient"]]
         texts = {symbol: estimate_text(row, 2), f"p of {symbol}": p_text(row.get("p"))}
         return {"with": WORDS[row["with"]], **texts, "systems": str(row["n"])}
 
-    return joined_rows(rows, ("metric", "form", "with"), cells)
+    if record["correlations"]:
+        lines = joined_rows(record["correlations"], ("metric", "form", "with"), cells)
+        tables.append(Table("Metrics and readers", lines, record["few_systems"]))
+    return Page("qa-evaluate", " · ".join(record["systems"]), facts, tables, record["signatures"])
 
 
 def evaluate_by_readers(settings: Settings, output: Path) -> None:

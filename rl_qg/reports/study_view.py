@@ -33,44 +33,40 @@ def study_view(folder: Path, anchor: str) -> dict[str, Any]:
     path = folder / FILE
     record = read_json(path)
     try:
-        return _view(record, folder.resolve().name, anchor)
+        study, jobs, columns = record["study"], record["jobs"], tables(record)
+        return {
+            "name": folder.resolve().name,
+            "anchor": anchor,
+            "facts": [
+                f"{jobs['done']} of {jobs['total']} jobs done",
+                f"seeds {', '.join(map(str, study['seeds']))}",
+                f"commit {str(record['code'].get('commit'))[:10]}",
+            ],
+            "failed": dict(jobs["failed"]),
+            "left_out": len(jobs["left_out"]),
+            "sets": record["sets"],
+            "rewards": record["rewards"],
+            "resamples": study["resamples"],
+            "plots": curves(record["cells"], anchor),
+            "scores": score_table(record),
+            "tests": [
+                {"title": title, "set": name, "rows": rows}
+                for question, title in record["questions"].items()
+                for name in record["sets"]
+                if (rows := test_table(record, question, name))
+            ],
+            "why": [
+                {"title": TABLES["why"].get(key, key), "rows": [_with_units(row, 3) for row in columns[key]]}
+                for key in record["why"]
+                if columns[key]
+            ],
+            "data": [(key, value) for key, value in record["data"]["counts"].items() if key != "reading"],
+            "sources": list(record["data"]["sha256"].items()),
+        }
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
             f"{path}: not what rl-qg study writes ({type(error).__name__}: {error}); write it again"
         ) from None
-
-
-def _view(record: Mapping[str, Any], name: str, anchor: str) -> dict[str, Any]:
-    study, jobs, columns = record["study"], record["jobs"], tables(record)
-    return {
-        "name": name,
-        "anchor": anchor,
-        "facts": [
-            f"{jobs['done']} of {jobs['total']} jobs done",
-            f"seeds {', '.join(map(str, study['seeds']))}",
-            f"commit {str(record['code'].get('commit'))[:10]}",
-        ],
-        "failed": dict(jobs["failed"]),
-        "left_out": len(jobs["left_out"]),
-        "sets": record["sets"],
-        "rewards": record["rewards"],
-        "resamples": study["resamples"],
-        "plots": curves(record["cells"], anchor),
-        "scores": score_table(record),
-        "tests": [
-            {"title": title, "set": name, "rows": rows}
-            for question, title in record["questions"].items()
-            for name in record["sets"]
-            if (rows := test_table(record, question, name))
-        ],
-        "why": [
-            {"title": TABLES["why"].get(key, key), "rows": [_with_units(row, 3) for row in columns[key]]}
-            for key in record["why"]
-            if columns[key]
-        ],
-        "data": [(key, value) for key, value in record["data"]["counts"].items() if key != "reading"],
-        "sources": list(record["data"]["sha256"].items()),
-    }
 
 
 # --- Curves, as in figure 5 of the QRelScore paper: EM and F1 against the amount of generated questions, with bands

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from rl_qg.asking.documents import TextPassage, cut_text
 from rl_qg.asking.drafts import NOT_IN_TEXT
@@ -14,18 +13,11 @@ from rl_qg.text.spans import sentences, stripped
 REPEATED = "question already asked about an earlier passage"
 
 
-class PassageRequest(NamedTuple):
-    """What is asked about one passage; it begins at character `start` of the whole text."""
-
-    start: int
-    ask: AskRequest
-
-
 def passage_requests(
     request: AskRequest, longest: int, *, by_sentence: bool = False, more: int = 0
-) -> list[PassageRequest]:
-    """The requests for the passages of a text, in its order, of `longest` characters where no answer is longer; or,
-    `by_sentence`, for its sentences.
+) -> list[tuple[int, AskRequest]]:
+    """Where each passage of a text begins and what is asked about it, in order: passages of `longest` characters,
+    where no answer is longer, or, `by_sentence`, sentences.
 
     `number` is divided among the passages, in proportion to their given answers, else to their lengths (sentences:
     evenly); each of several is asked for some `more`, to choose from. A passage whose part is 0 is left out, and so
@@ -51,8 +43,7 @@ def passage_requests(
         if weight and number != 0:
             moved = tuple(replace(span, start=span.start - passage.start) for span in inside)
             given = None if request.answers is None else moved
-            ask = replace(request, text=passage.text, number=number, answers=given)
-            requests.append(PassageRequest(passage.start, ask))
+            requests.append((passage.start, replace(request, text=passage.text, number=number, answers=given)))
     return requests
 
 

@@ -296,13 +296,13 @@ class AskingService:
         parts = passage_requests(request, self.settings.passage_characters, by_sentence=by_sentence, more=more)
         kind = ("pairs", request.way, request.seed is None)
         jobs = [
-            QueuedRequest(kind, part.ask, part.ask.number or self.settings.max_questions, len(part.ask.text))
-            for part in parts
+            QueuedRequest(kind, asked, asked.number or self.settings.max_questions, len(asked.text))
+            for _, asked in parts
         ]
         futures = self._put(jobs)
         try:
-            for part, future in zip(parts, futures, strict=True):
-                yield part.start, await self._result(future)
+            for (start, _), future in zip(parts, futures, strict=True):
+                yield start, await self._result(future)
         finally:
             for future in futures:
                 future.cancel()
@@ -329,13 +329,13 @@ class AskingService:
         """What counts for a question, by the metric that orders the pairs; None where that has no explanation."""
         if self.settings.rerank is None or (self._model is not None and self._model.explains is None):
             return None
-        [part] = passage_requests(AskRequest(text, (answer,), 1), self.settings.passage_characters)
-        [place] = [span for span in part.ask.answers or () if isinstance(span, AnswerSpan)]
-        job = QueuedRequest(("explain",), (question, part.ask.text, place), 1, len(part.ask.text))
+        [(start, asked)] = passage_requests(AskRequest(text, (answer,), 1), self.settings.passage_characters)
+        [place] = [span for span in asked.answers or () if isinstance(span, AnswerSpan)]
+        job = QueuedRequest(("explain",), (question, asked.text, place), 1, len(asked.text))
         found: Sequence[WeighedSpan] | None = await self._only_result(job)
         if found is None:
             return None
-        return [replace(one, start=one.start + part.start, end=one.end + part.start) for one in found]
+        return [replace(one, start=one.start + start, end=one.end + start) for one in found]
 
     async def _only_result(self, job: QueuedRequest) -> Any:
         [future] = self._put([job])

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, Response
 
 from rl_qg.pages.results import page_environment
 from rl_qg.rating.plan_files import StudyPlan
-from rl_qg.rating.protocol import Criterion, Texts
+from rl_qg.rating.protocol import Texts
 from rl_qg.web.requests import page_files
 
 RIGHT_TO_LEFT = frozenset({"ar", "arc", "ckb", "dv", "fa", "he", "ks", "ps", "sd", "ug", "ur", "yi"})
@@ -80,18 +80,6 @@ def chosen_language(known: Collection[str], asked: Iterable[str | None], accepts
     return next((code for code in codes if code is not None and code in known), default)
 
 
-@dataclass(frozen=True)
-class Statement:
-    """One criterion with what was said of it: `value`, None for nothing yet."""
-
-    number: int  # in the names of fields, from 1
-    criterion: Criterion
-    value: int | None
-    stands_at: int  # of a slider
-    missing: bool
-    fixed: bool
-
-
 class Renderer:
     """The pages of a study."""
 
@@ -150,13 +138,20 @@ class Renderer:
         missing: Collection[str] = (),
         fixed: bool = False,
         moved: Mapping[str, int] | None = None,
-    ) -> list[Statement]:
+    ) -> list[dict[str, Any]]:
         """The criteria with what was said of them so far, by name. Where sliders were left that count for nothing,
         since their box was not ticked, they stand (`moved`); others stand in the middle until they are set.
         """
         stand = values if moved is None else {**moved, **values}
         return [
-            Statement(number, one, values.get(one.name), stand.get(one.name, one.middle), one.name in missing, fixed)
+            {
+                "number": number,  # in the names of fields
+                "criterion": one,
+                "value": values.get(one.name),  # None: nothing was said yet
+                "stands_at": stand.get(one.name, one.middle),  # of a slider
+                "missing": one.name in missing,
+                "fixed": fixed,
+            }
             for number, one in enumerate(self.protocol.criteria, 1)
         ]
 
