@@ -247,7 +247,6 @@ def write_questions(path: Path, questions: Sequence[AlteredQuestion]) -> None:
 
 
 def _changes(rows: Sequence[MetricRow], settings: RobustnessSettings) -> tuple[dict[str, Change], dict[str, str]]:
-    """What makes a question wrong, by kind, and how each is made."""
     finds, finder = _entity_finder(settings.spacy_model, settings.language.casefold())
     find = lru_cache(PASSAGES)(finds)
     negation, by = _negation(settings) if "negation" in settings.kinds else (lambda row, chance: None, "none")

@@ -61,7 +61,6 @@ def _distinct(rows: Iterable[Row], column: str) -> list[Any]:
 
 
 def _largest(rows: Rows, column: str) -> dict[str, int]:
-    """The largest `n` of the rows with each value of a column."""
     sizes: dict[str, int] = {}
     for row in rows:
         sizes[row[column]] = max(row["n"], sizes.get(row[column], 0))

@@ -367,7 +367,6 @@ def write_best(runs: SearchRuns, trial: Trial) -> Path:
 
 
 def _configurations(runs: SearchRuns, halving: Halving) -> Iterator[dict[str, Any]]:
-    """One record for each configuration: the ranked ones in their order, then those that are not ranked."""
     ranked = halving.leaders()
     for rank, number in enumerate(dict.fromkeys([*ranked, *halving.configurations]), 1):
         by_epochs = halving.values.get(number, {})

@@ -256,7 +256,6 @@ def _measured(report: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _question_rows(results: StudyResults, groups: Sequence[CellGroup]) -> Iterator[dict[str, Any]]:
-    """What human questions, evaluation questions and added questions are like."""
     for name, data in results.examples.resources.items():
         yield {"resource": name, "questions": "gold", **_described(data.gold)}
     yield {"resource": "", "questions": "evaluation", **_described(results.examples.validation)}

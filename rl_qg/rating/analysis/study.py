@@ -107,7 +107,6 @@ def _as_set(study: RatedStudy, settings: RateAnalyseSettings) -> RatedStudy:
 
 
 def _records(path: Path) -> Iterable[tuple[int, dict[str, Any]]]:
-    """The numbered lines of a file; of one that is not there none."""
     return read_json_lines(path) if path.is_file() else ()
 
 
