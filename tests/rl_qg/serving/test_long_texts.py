@@ -16,9 +16,9 @@ def test_passages_have_the_places_that_they_say_and_all_that_is_not_white_space(
     text: str, longest: int, number: int
 ) -> None:
     parts = passage_requests(AskRequest(text, number=None), longest)
-    assert all(text.startswith(part.ask.text, part.start) for part in parts)
-    assert "".join("".join(part.ask.text.split()) for part in parts) == "".join(text.split())
-    numbers = [part.ask.number for part in passage_requests(AskRequest(text, number=number), longest)]
+    assert all(text.startswith(asked.text, start) for start, asked in parts)
+    assert "".join("".join(asked.text.split()) for _, asked in parts) == "".join(text.split())
+    numbers = [asked.number for _, asked in passage_requests(AskRequest(text, number=number), longest)]
     assert sum(one or 0 for one in numbers) == number and None not in numbers and 0 not in numbers
 
 
@@ -33,17 +33,17 @@ def test_every_answer_is_asked_about_once_in_the_passage_that_holds_it(
     if not answer.text.strip():
         assert passage_requests(request, longest) == [] and WholeText(request).dropped == {NOT_IN_TEXT: 1}
         return
-    [part] = passage_requests(request, longest)
-    [moved] = part.ask.answers or ()
+    [(place, asked)] = passage_requests(request, longest)
+    [moved] = asked.answers or ()
     assert isinstance(moved, AnswerSpan)
-    assert (moved.text, moved.end + part.start) == (answer.text.strip(), start + len(answer.text.rstrip()))
-    assert part.ask.text.startswith(moved.text, moved.start)
+    assert (moved.text, moved.end + place) == (answer.text.strip(), start + len(answer.text.rstrip()))
+    assert asked.text.startswith(moved.text, moved.start)
 
 
 def test_answers_that_do_not_stand_in_the_text_are_counted() -> None:
     request = AskRequest("One day.", tuple(AnswerSpan("One", start) for start in (0, 1, 90, -8)), number=4)
-    [part] = passage_requests(request, 100)
-    assert part.ask.answers == (AnswerSpan("One", 0),) and WholeText(request).dropped == {NOT_IN_TEXT: 3}
+    [(_, asked)] = passage_requests(request, 100)
+    assert asked.answers == (AnswerSpan("One", 0),) and WholeText(request).dropped == {NOT_IN_TEXT: 3}
 
 
 def test_a_number_is_divided_by_largest_remainders() -> None:
@@ -71,8 +71,8 @@ def test_pairs_of_passages_get_the_offsets_of_the_text_and_questions_are_not_rep
 def test_of_several_passages_the_best_pairs_of_the_whole_text_are_chosen_and_one_reason_is_given() -> None:
     text = "Ada met Bob.\n\nEve met Dan."
     request = AskRequest(text, number=2)
-    assert [part.ask.number for part in passage_requests(request, 14, more=2)] == [3, 3]
-    assert [part.ask.number for part in passage_requests(request, 99, more=2)] == [2]
+    assert [asked.number for _, asked in passage_requests(request, 14, more=2)] == [3, 3]
+    assert [asked.number for _, asked in passage_requests(request, 99, more=2)] == [2]
     one = [QAPair("Who met Bob there on a day in the year?", "Ada", 0, 0.4, -1.0), QAPair("B?", "Bob", 8, 0.3, -1.0)]
     two = [QAPair("Who met Bob there on a day in the year", "Eve", 0, 0.9, -1.0), QAPair("C?", "Dan", 8, 0.2, -1.0)]
     whole = WholeText(request)
