@@ -365,15 +365,15 @@ def load_tokenizer(name: str | Path) -> Any:
 def _load(part: str, name: str, auto: Any, **options: Any) -> Any:
     """Call the ``from_pretrained`` of a class; its errors for a bad name or folder become one line."""
     try:
-        with explained():
+        with explained(name):
             return auto.from_pretrained(name, trust_remote_code=False, **options)
     except ModelFault as fault:
         if Path(name).is_dir() or not fault.unreachable:
             raise MetricInputError(f"cannot load the {part} of {name!r}: {fault}") from fault
-        raise UnreachableModel(
+        raise UnreachableModel(  # the errors of the libraries, a page of them, say no more
             f"cannot load the {part} of {name!r}: there is no such folder, and the Hugging Face Hub has no such model "
-            f"or cannot be reached ({fault})"
-        ) from fault
+            f"or cannot be reached ({fault}); offline, name a local folder"
+        ) from None
 
 
 @contextmanager

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import constants
 from torch import Tensor, nn
+
+from rewards.hub import hub_answers
 
 OWN_CODE = (
     "it needs code of its own (auto_map), which is not run; give one whose type and tokenizer transformers knows"
@@ -26,10 +29,26 @@ class ModelFault(ValueError):
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """Within the block every error of a library, `Exception` itself among them, becomes a `ModelFault` of one line."""
+def without_hub(name: str) -> Iterator[None]:
+    """Where `name` is no local path and the Hugging Face Hub does not answer, models are loaded from the cache within
+    the block, or refused at once. Without this the libraries try again for half a minute.
+    """
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or not (os.path.exists(name) or hub_answers())
     try:
         yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+@contextmanager
+def explained(name: str) -> Iterator[None]:
+    """Within the block, which loads the model of a folder or Hub name, every error of a library, `Exception` itself
+    among them, becomes a `ModelFault` of one line.
+    """
+    try:
+        with without_hub(name):
+            yield
     except (ModelFault, torch.OutOfMemoryError, MemoryError):
         raise
     except Exception as error:

@@ -2,7 +2,7 @@
 
     python experiments/real-generator/read_documents.py --model packaged:english --output reading.md
 
-`rl-qg ask` runs on each document with its defaults; the first ten of its pairs, in their order, are in the table.
+`rl-qg ask number=10` runs on each document; its pairs, in their order, are in the table.
 """
 
 import argparse
@@ -18,15 +18,14 @@ COLUMNS = ("document", "number", "question", "answer", "score", "usable")
 
 
 def pairs_of(document: Path, model: str, number: int) -> list[dict[str, Any]]:
-    """The first pairs that the command writes about a document."""
+    """The pairs that the command writes about a document."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "pairs.jsonl")
-        command = ["-m", "rl_qg", "ask", str(document), f"output={output}", f"model.path={model}"]
+        command = ["-m", "rl_qg", "ask", str(document), f"output={output}", f"model.path={model}", f"number={number}"]
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
         if done.returncode:
             sys.exit(done.stderr or done.stdout)
-        lines = output.read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines[:number]]
+        return [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
 
 
 def cell(text: str) -> str:

@@ -48,6 +48,7 @@ from rl_qg.readers.reader import AnswerReader, f1
 from rl_qg.runtime.ranks import OutOfMemoryRetry
 from rl_qg.text.spans import Span
 
+ANSWERS_PER_PAIR = 4  # of ten pairs about each of ten documents 61 were usable, with two answers a pair 50
 BEAMS = 4  # questions that are decoded for an answer
 TOP_P = 0.9  # of samples, as in `rl-qg generate`
 MARGIN = 10  # tokens that are left free: for special tokens, and because a text may have more than its parts
@@ -225,9 +226,9 @@ class Draft:
 
     @property
     def _proposed(self) -> int | None:
-        """Answers to propose: more than pairs are wanted, because some give no usable question."""
+        """Answers to propose: more than pairs are wanted, because many give no usable question."""
         number = self.request.number
-        return None if number is None else 2 * number + 2
+        return None if number is None else ANSWERS_PER_PAIR * number + 2
 
     def propose(self, proposals: AnswerProposals) -> None:
         """Find what to ask about, unless that is done."""

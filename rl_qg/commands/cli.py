@@ -244,17 +244,10 @@ def _stay_offline_without_a_hub() -> None:
 
     Without this they try again for half a minute. They read the variable when they are imported, so this comes before.
     """
-    if "HF_HUB_OFFLINE" in os.environ:
-        return  # the user has decided
-    import urllib.error
-    import urllib.request
+    from rewards.hub import hub_answers
 
-    try:
-        urllib.request.urlopen(os.environ.get("HF_ENDPOINT", "https://huggingface.co"), timeout=3)
-    except urllib.error.HTTPError:
-        return  # it answers
-    except OSError:
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    if "HF_HUB_OFFLINE" not in os.environ and not hub_answers():  # else the user has decided
+        os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def _configure_logging() -> None:

@@ -194,7 +194,7 @@ def seq2seq(model: str, key: str, *, use_cpu: bool = False) -> Callable[[Sequenc
     from rewards.pretrained import ModelFault, explained
 
     try:
-        with explained():
+        with explained(model):
             tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
             network: Any = AutoModelForSeq2SeqLM.from_pretrained(model, trust_remote_code=False)
     except ModelFault as fault:

@@ -164,7 +164,7 @@ def loading(path: str, key: str, kind: str) -> Iterator[str]:
     if is_local and not os.path.exists(os.path.join(folder, "config.json")):
         raise InputError(f"{setting}: no model folder (it has no config.json); name one that save_pretrained wrote")
     try:
-        with explained():
+        with explained(folder if is_local else path):
             yield folder if is_local else path
     except ModelFault as fault:
         # what the library says where it cannot read a SentencePiece model, whose reader is another
