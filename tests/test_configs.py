@@ -218,6 +218,26 @@ def test_a_wrong_setting_is_one_clear_line(override: str, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "overrides"),
+    [
+        (["--output", "a=b.jsonl", "--num-beams", "3"], ["output=a=b.jsonl", "num_beams=3"]),
+        (["--seed=4", "--data.train", "t.json", "data.validation=v.json"], ["seed=4", "data.train=t.json"]),
+        (["--do-sample", "--preset", "smoke", "--top_p", "-1"], ["do_sample=true", "preset=smoke", "top_p=-1"]),
+        (["--do-sample=false"], ["do_sample=false"]),
+    ],
+)
+def test_a_key_may_be_written_as_an_option(options: list[str], overrides: list[str]) -> None:
+    expected = [*overrides, *(text for text in options if text.startswith("data.validation"))]
+    assert full_overrides("generate", options) == full_overrides("generate", expected)
+
+
+@pytest.mark.parametrize("given", [["--seed"], ["--output", "--seed", "1"], ["--output", ""]])
+def test_an_option_without_a_value_is_named(given: list[str]) -> None:
+    with pytest.raises(InputError, match=rf"argument '{given[0]}' has no value; give one, such as {given[0][2:]}=…"):
+        full_overrides("generate", given)
+
+
 def test_all_faults_are_named_together() -> None:
     with pytest.raises(InputError, match=r"stages=x .*; generate.num_beams=0"):
         compose("pipeline", ["stages=x", "generate.num_beams=0"])

@@ -7,7 +7,7 @@ is. A command reads its own section without the section's name: `rl-qg generate 
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from itertools import takewhile
@@ -98,16 +98,14 @@ def resolved_yaml(command: str, overrides: Sequence[str]) -> str:
 def full_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, Any]]:
     """Overrides in full, as names and values: with section names, and with the group that a key implies.
 
-    A key below `filters` is changed where there is one, and added where there is none. A switch of the command's own
-    section may be written as a flag: `--json` is `json=true`.
+    A key below `filters` is changed where there is one, and added where there is none. Keys may be written as options
+    too: see `without_dashes`.
     """
     section = Settings.__dataclass_fields__.get(section_of(command))
     section_fields = section.type.__dataclass_fields__ if section else {}  # type: ignore[union-attr]
     section_keys = set(section_fields)
-    flags = {
-        f"--{name.replace('_', '-')}": f"{name}=true" for name, item in section_fields.items() if item.type is bool
-    }
-    overrides = [flags.get(text, text) for text in overrides]
+    switches = {name for name, item in section_fields.items() if item.type is bool}
+    overrides = [*without_dashes(overrides, {*all_keys(), *GROUPS, *section_keys}, switches)]
     # A group comes before a key of its name; but `data` may be a key of a command that reads nothing of that group.
     groups = GROUPS.keys() - ({"data"} & section_keys if "data" not in groups_of(command) else set())
     overrides = _with_input(command, overrides)
@@ -136,6 +134,27 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, An
     if "data.train" in given and "data" not in given:
         full.insert(0, ("data", "files"))  # a preset's settings for its own data are not for these files
     return full
+
+
+def without_dashes(arguments: Sequence[str], keys: Collection[str], switches: Collection[str] = ()) -> Iterator[str]:
+    """`--output FILE` and `--output=FILE` as `output=FILE`, for each of the keys; `--json`, a switch, as `json=true`.
+
+    A key may have hyphens in the place of underscores.
+    """
+    waiting = iter(arguments)
+    for text in waiting:
+        option, equals, value = text.partition("=")
+        name = option.removeprefix("--").replace("-", "_")
+        if not text.startswith("--") or name not in keys:
+            yield text
+        elif equals:
+            yield f"{name}={value}"
+        elif name in switches:
+            yield f"{name}=true"
+        elif (value := next(waiting, "")) and not value.startswith("--"):
+            yield f"{name}={value}"
+        else:
+            raise InputError(f"argument {text!r} has no value; give one, such as {name}=…")
 
 
 def _limits_lifted(given: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -241,17 +241,16 @@ def _reward(settings: Settings) -> Any:
 
 
 def report(arguments: Sequence[str]) -> None:
+    from rl_qg.commands.compose import without_dashes
     from rl_qg.reports.report import write_report
 
-    runs, output = list(arguments), "report.html"
-    if "--output" in runs[:-1]:
-        position = runs.index("--output")
-        output = runs[position + 1]
-        del runs[position : position + 2]
+    given = [*without_dashes(arguments, {"output"})]
+    outputs = [text.removeprefix("output=") for text in given if text.startswith("output=")] or ["report.html"]
+    runs, output = [text for text in given if not text.startswith("output=")], outputs[-1]
     if not runs or any(name.startswith("-") for name in runs):
-        raise InputError("give run folders and --output FILE, such as rl-qg report runs/a --output report.html")
+        raise InputError("give run folders and output=FILE, such as rl-qg report runs/a output=report.html")
     if Path(output).suffix != ".html":
-        raise InputError(f"--output {output}: the report is a page; give a name that ends in .html")
+        raise InputError(f"output={output}: the report is a page; give a name that ends in .html")
     check_writable(Path(output))
     check_own_page(Path(output), "rl-qg report")
     write_report([Path(run) for run in runs], Path(output))

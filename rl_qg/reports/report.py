@@ -1,6 +1,6 @@
 """The report: one page about a run, made from the files of its folder alone.
 
-    rl-qg report runs/a runs/b --output report.html
+    rl-qg report runs/a runs/b output=report.html
 
 Any file of a run folder may be missing: the page says so. The page is one file without scripts, and loads nothing.
 Rewards, BLEU-4 and ROUGE-L have the unit of their metric in `rewards/`, and shares of pairs in order are from 0 to 1,
@@ -30,7 +30,7 @@ def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
     for a broken file, with its name.
     """
     if not runs:
-        raise InputError("no run folder given: rl-qg report RUN [RUN ...] --output report.html")
+        raise InputError("no run folder given: rl-qg report RUN [RUN ...] output=report.html")
     studies = [Path(folder) for folder in runs if is_study(Path(folder))]
     reported = [run_files.read_run(Path(folder)) for folder in runs if not is_study(Path(folder))]
     names = [run.folder.resolve().name for run in reported]

@@ -70,8 +70,8 @@ def _built(options: Mapping[str, Any]) -> Reward:
     except UnreachableModel as error:
         model = next((name for name, usual in REWARD_MODELS.items() if repr(usual) in str(error)), "bert")
         raise InputError(
-            f"reward {target}: {error} (such as reward_models.{model}=FOLDER), or add preset=quickstart, which needs no "
-            "Hub"
+            f"reward {target}: {error} (such as reward_models.{model}=FOLDER), or add preset=quickstart, which needs "
+            "no Hub"
         ) from None
     except TypeError as error:
         page = "docs/explanation/metrics.md names the options of each metric"

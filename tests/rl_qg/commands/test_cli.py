@@ -137,13 +137,14 @@ def test_each_stage_runs_by_its_own_command(run: Path, home: dict[str, str], tmp
             "training.use_cpu=true",
         ],
         ["report", str(run), "--output", f"{tmp_path}/report.html"],
+        ["report", f"output={tmp_path}/same.html", str(run)],
     ]
     for command in commands:
         done = rl_qg(home, *command)
         assert done.returncode == 0, (command, done.stderr[-3000:])
     assert len(scored.read_text().splitlines()) == len(questions.read_text().splitlines())
     assert json.loads((tmp_path / "scored.summary.json").read_text())["signature"].startswith("bartscore|")
-    assert (tmp_path / "report.html").exists()
+    assert (tmp_path / "report.html").read_bytes() == (tmp_path / "same.html").read_bytes()
     assert json.loads((tmp_path / "qa" / "qa_metrics.json").read_text())["total"] > 0
 
 
