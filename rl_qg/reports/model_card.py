@@ -29,7 +29,6 @@ from rl_qg.reports.run_files import (
     read_run,
 )
 from rl_qg.reports.views import equal_conditions, reader_label, sentence, unlabelled_use
-from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_record, write_text
 from rl_qg.scoring.held_out import SeriesChange, rises
 from rl_qg.settings import SCSTSettings
@@ -270,17 +269,6 @@ def is_on_hub(name: str) -> bool:
 def shown(source: str) -> str:
     """A source as a card may show it: the last part of an absolute path, which would describe a machine."""
     return Path(source).name if Path(source).is_absolute() else source
-
-
-def check_repository(name: str | None) -> None:
-    if name is None:
-        return
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        raise InputError(
-            f"training.hub_model={name}: not a name of a Hub repository; write it as me/bart-qg"
-        ) from None
 
 
 def publish(run_folder: Path, repository: str | None, *, api: Any = None) -> list[Path]:

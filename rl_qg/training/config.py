@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from huggingface_hub.utils import HFValidationError, validate_repo_id
 from transformers import Seq2SeqTrainingArguments
 
 from rl_qg.generation.decoding import DecodingRules
@@ -38,6 +39,17 @@ def check_tracker(name: str) -> None:
             "or use none: training.report_to=none"
         )
     os.environ.setdefault("WANDB_PROJECT", PROJECT)  # the library has no argument for it
+
+
+def check_repository(name: str | None) -> None:
+    if name is None:
+        return
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        raise InputError(
+            f"training.hub_model={name}: not a name of a Hub repository; write it as me/bart-qg"
+        ) from None
 
 
 def rate_factor(settings: Settings) -> float:

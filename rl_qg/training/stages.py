@@ -27,7 +27,6 @@ from rl_qg.generation.loading import add_lora, check_lora, load_seq2seq
 from rl_qg.generation.prompts import add_highlight, default_prefix, token_ids_of
 from rl_qg.generation.sets import in_order_of_model, set_rows
 from rl_qg.generation.tasks import task_rows
-from rl_qg.reports.model_card import check_repository, finish_publishing, publish
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
 from rl_qg.runtime.processes import processes
@@ -135,6 +134,8 @@ def is_complete(settings: Settings, final: Path) -> bool:
     """Whether the run is complete; then what is left of publishing it is done."""
     if not (final.parent / TRAINED).exists():
         return False
+    from rl_qg.reports.model_card import finish_publishing
+
     log.info("train: %s is complete already", final)
     hub_model = settings.training.hub_model
     from_main(processes(settings.training.use_cpu), lambda: finish_publishing(final.parent, hub_model))
@@ -161,6 +162,8 @@ def complete(
         note["unlabelled"] = {"examples": len(splits.unlabelled), "share": float(share)}
     write_json(folder / TRAINED, note | more)
     shutil.rmtree(folder / BEST, ignore_errors=True)  # only now, so that a kill loses nothing
+    from rl_qg.reports.model_card import publish  # and plots, which the first update need not wait for
+
     publish(folder, settings.training.hub_model)
 
 
@@ -183,7 +186,7 @@ def check_training(settings: Settings) -> None:
     config.check_tracker(settings.training.report_to)
     _arguments(settings)
     check_lora(settings.peft)  # after the arguments, which activate DeepSpeed in the library
-    check_repository(settings.training.hub_model)
+    config.check_repository(settings.training.hub_model)
     config.check_stops(settings)
     config.warn_of_unused(settings)
     config.check_input(settings)

@@ -24,7 +24,6 @@ from transformers import PreTrainedModel, set_seed
 from rl_qg.data.splits import Splits
 from rl_qg.generation.loading import check_lora, load_causal, lora_config
 from rl_qg.generation.prompts import HIGHLIGHT, CausalPromptEncoder, add_highlight, default_separator
-from rl_qg.reports.model_card import check_repository
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_record, write_json
 from rl_qg.runtime.trainer_base import resume_training
@@ -33,7 +32,15 @@ from rl_qg.settings import Settings
 from rl_qg.settings.training import SelfCriticalOptions
 from rl_qg.training import stages
 from rl_qg.training.callbacks import HackingReport, HeldOutStopping
-from rl_qg.training.config import check_input, check_stops, check_tracker, prompt_of, rate_factor, warn_of_unused
+from rl_qg.training.config import (
+    check_input,
+    check_repository,
+    check_stops,
+    check_tracker,
+    prompt_of,
+    rate_factor,
+    warn_of_unused,
+)
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.run_files import replace_folder, save_model_folder
 

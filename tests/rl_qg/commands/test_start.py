@@ -48,3 +48,9 @@ def test_scoring_by_words_loads_no_model_library(tmp_path: Path, rows: str, rewa
 
 def test_evaluating_by_words_loads_no_model_library(tmp_path: Path, rows: str) -> None:
     assert not loaded(tmp_path, "evaluate", f"predictions={rows}", "metrics=[bleu4,rouge_l]", "output=found") & HEAVY
+
+
+def test_training_starts_without_plots(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", "import sys, rl_qg.training.stages; print(*sys.modules)"]
+    ran = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "matplotlib" not in ran.stdout.split()

@@ -19,7 +19,6 @@ from rl_qg.data.splits import Splits
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.prompts import INPUTS, Prompt, add_highlight, as_input, highlight
 from rl_qg.reports.model_card import (
-    check_repository,
     final_model,
     is_on_hub,
     marked_code,
@@ -29,6 +28,7 @@ from rl_qg.reports.model_card import (
 )
 from rl_qg.settings import PeftSettings, Settings
 from rl_qg.training import stages as stage
+from rl_qg.training.config import check_repository
 from tests.questions import example
 from tests.rl_qg.reports.run_folders import three_readers, write
 from tests.rl_qg.training.word_task import WordReward, data

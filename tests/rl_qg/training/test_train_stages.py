@@ -17,6 +17,7 @@ from transformers import AutoModelForSeq2SeqLM
 
 from rl_qg.data.splits import Splits
 from rl_qg.generation.prompts import LanguageCodes
+from rl_qg.reports import model_card
 from rl_qg.runtime.errors import InputError, NothingLearned
 from rl_qg.runtime.files import read_json
 from rl_qg.runtime.run_folder import TRAINED
@@ -271,7 +272,12 @@ def test_the_first_stage_alone_says_where_its_model_is_not_the_last(
 
 def test_a_complete_run_is_published_once(tmp_path: Path, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[Path, str | None]] = []
-    monkeypatch.setattr(stage, "publish", lambda folder, name: sent.append((folder, name)))
+
+    def publish(folder: Path, name: str | None) -> None:
+        sent.append((folder, name))
+        (folder / "ce" / "README.md").write_text("a card", encoding="utf-8")
+
+    monkeypatch.setattr(model_card, "publish", publish)
     chosen = replace(settings(tmp_path, start), stages="ce")
     chosen.training.hub_model = "me/bart-qg"
     train(chosen, splits(), None)
