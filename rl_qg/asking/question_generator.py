@@ -32,7 +32,8 @@ from rl_qg.asking.selection import WeighedSpan, matched_spans
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.readers.reader import AnswerReader
 from rl_qg.runtime.errors import InputError
-from rl_qg.scoring.reward_scorer import Reward, reranker_of
+from rl_qg.scoring.metrics import reranker_of
+from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.text.languages import known_code
 
 Answers = Sequence[str | AnswerSpan]

@@ -123,7 +123,7 @@ def _best_of_samples(
 ) -> None:
     """Write the best by the reward of the questions that a generator samples for each answer."""
     from rl_qg.generation.generate import generate
-    from rl_qg.scoring.reward_scorer import reranker_of
+    from rl_qg.scoring.metrics import reranker_of
     from rl_qg.training.trl_stages import samples_of
 
     load_unsharded()

@@ -1,7 +1,4 @@
-"""The processes of a command as each of them sees them, and what one does with little memory.
-
-PyTorch and accelerate are loaded only where they are used already: what counts words starts without them.
-"""
+"""The processes of a command as each of them sees them, and what one does with little memory; without PyTorch."""
 
 import gc
 import logging

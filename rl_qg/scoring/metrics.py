@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.miniatures.in_settings import in_folders, reward_with_miniatures
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.ranks import OneProcess, Ranks
-from rl_qg.scoring.reward_scorer import Reward, code_files, reranker_of
+from rl_qg.scoring.reward_scorer import Reward, RewardScorer, code_files, direction_of, signature_of
 from rl_qg.settings import REWARD_MODELS, Settings, TrainingSettings
 from rl_qg.settings.yaml_files import choices, file_options
 from rl_qg.text.languages import OTHER
@@ -51,22 +51,16 @@ def processes_for(metrics: Iterable[Mapping[str, Any]], training: TrainingSettin
 
 def load_reward(options: Mapping[str, Any], state: Ranks, placement: str | float = "device") -> Reward:
     """The metric that `_target_` names, built with the other options, its models where `placement` says."""
-    if state.device is None:
-        return _built(options)
-    from rl_qg.scoring.placement import loading_where, place_reward
-
-    with loading_where(placement, state.device):
-        metric = _built(options)
-    place_reward(metric, placement, state.device)
-    return metric
-
-
-def _built(options: Mapping[str, Any]) -> Reward:
     arguments = {key: value for key, value in options.items() if key != "_target_"}
     target = str(options.get("_target_", ""))
+    where: Any = nullcontext()
+    if state.device is not None:
+        from rl_qg.scoring.placement import loading_where, place_reward
+
+        where = loading_where(placement, state.device)
     try:
-        metric: Reward = rewards.load(target, **arguments)
-        return metric
+        with where:
+            metric: Reward = rewards.load(target, **arguments)
     except UnreachableModel as error:
         model = next((name for name, usual in REWARD_MODELS.items() if repr(usual) in str(error)), "bert")
         raise InputError(
@@ -76,6 +70,9 @@ def _built(options: Mapping[str, Any]) -> Reward:
     except TypeError as error:
         page = "docs/explanation/metrics.md names the options of each metric"
         raise InputError(f"reward {target}: {option_fault(error)}; {page}") from None
+    if state.device is not None:
+        place_reward(metric, placement, state.device)
+    return metric
 
 
 def check_reward_options(settings: Settings) -> None:
@@ -237,3 +234,16 @@ def load_pair_reward(entry: object, settings: Settings, state: Ranks, key: str) 
         return None
     (reward,) = load_metrics(entry, settings, state).values()
     return reward
+
+
+def reranker_of(reward: Reward) -> "Reranker":
+    from rl_qg.generation.generate import Reranker  # a generator, which a reward alone does without
+
+    scorer = RewardScorer(reward)
+    return Reranker(
+        signature_of(reward),
+        lambda examples, questions: scorer(examples, questions).scores,
+        scorer.reset_cache,
+        sign=direction_of(reward),
+        needs_references="references" in getattr(reward, "needs", ()),
+    )

@@ -19,9 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def loading_where(placement: str | float, device: torch.device) -> AbstractContextManager[None]:
-    """Inside, frozen models load whole, and directly to `device`, or to the host if `place_reward` may keep some
-    there.
-    """
+    """Inside, frozen models load whole, to `device`, or to the host if `place_reward` may keep some there."""
     load_unsharded()
     return loading_on(device if placement == "device" else "cpu")
 

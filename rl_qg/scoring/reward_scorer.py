@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat
+from typing import Any, Protocol, SupportsFloat
 
 from rewards.contract import LARGEST, Result, WrongReward, check_row_by_row, failure, scored
 from rewards.errors import MetricInputError
@@ -19,9 +19,6 @@ from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.runtime.files import append_json_line, file_hash
 from rl_qg.runtime.ranks import OutOfMemoryRetry, is_out_of_memory
 from rl_qg.settings.yaml_files import foreign_imports
-
-if TYPE_CHECKING:
-    from rl_qg.generation.generate import Reranker
 
 log = logging.getLogger(__name__)
 QUESTIONS_IN_VAIN = 64
@@ -263,16 +260,3 @@ class FailedRewards:
                 f"none of the first {self._in_vain} sampled questions has a reward ({batch.rows[0].fault}); correct "
                 "the reward"
             )
-
-
-def reranker_of(reward: Reward) -> "Reranker":
-    from rl_qg.generation.generate import Reranker  # a generator, which a reward alone does without
-
-    scorer = RewardScorer(reward)
-    return Reranker(
-        signature_of(reward),
-        lambda examples, questions: scorer(examples, questions).scores,
-        scorer.reset_cache,
-        sign=direction_of(reward),
-        needs_references="references" in getattr(reward, "needs", ()),
-    )

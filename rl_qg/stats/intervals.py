@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri, stdtr, stdtrit  # quantiles; scipy.stats, which calls them, takes a second to load
 
 from rl_qg.runtime.errors import InputError
 
@@ -52,8 +53,6 @@ def widening(units: float, level: float = 0.95, degrees: float | None = None) ->
     infinitely many, such as draws that are corrected already. The second is the ratio of Student's and the normal
     quantile for `degrees` of freedom, by default n - 1. Fewer than two units count as two.
     """
-    from scipy.special import ndtri, stdtrit  # quantiles; scipy.stats, which calls them, takes a second to load
-
     tail = (1 + level) / 2
     factor = spread_factor(units) * stdtrit(degrees_of(units, degrees), tail) / ndtri(tail)
     return max(1.0, float(factor))  # rounding alone makes it less
@@ -101,8 +100,6 @@ def interval_ends(
 @lru_cache(maxsize=64)
 def widenings(draws: int, units: float, degrees: float | None) -> Floats:
     """`widening` for the intervals between the k-th smallest and k-th largest of so many draws, (draws // 2,)."""
-    from scipy.special import ndtri, stdtrit
-
     tails = np.arange(1, draws // 2 + 1) / (draws + 1)
     return np.maximum(1.0, spread_factor(units) * stdtrit(degrees_of(units, degrees), tails) / ndtri(tails))
 
@@ -286,13 +283,11 @@ def seed_interval(means: Floats, values: ArrayLike, draws: PassageDraws, *, boun
 
 def mean_of_seeds(values: Sequence[float]) -> tuple[float, float | None, float | None]:
     """The mean of one number for each training seed, with Student's 95 % interval; a single seed has none."""
-    from scipy.stats import t
-
     numbers = np.asarray(values, dtype=np.float64)
     mean = float(numbers.mean())
     if numbers.size < 2:
         return mean, None, None
-    half = float(t.ppf(0.975, numbers.size - 1) * numbers.std(ddof=1) / np.sqrt(numbers.size))
+    half = float(stdtrit(numbers.size - 1, 0.975) * numbers.std(ddof=1) / np.sqrt(numbers.size))
     return mean, mean - half, mean + half
 
 
@@ -361,8 +356,6 @@ def difference_p(differences: Floats, passages: float, degrees: float | None = N
     draws says how much smaller it is. Differences that are all the same have no spread to compare with: p is that of
     the sign test, 2^(1 - passages).
     """
-    from scipy.stats import t
-
     value, rest = differences[0], np.sort(differences[1:][np.isfinite(differences[1:])])
     if not np.isfinite(value) or len(rest) < 2 or passages <= 1:
         return None
@@ -375,7 +368,7 @@ def difference_p(differences: Floats, passages: float, degrees: float | None = N
     low, high = (value + factors * (end[: len(factors)] - value) for end in (rest, rest[::-1]))
     p = min(1.0, fewest * (np.count_nonzero((low <= 0) & (high >= 0)) + 1))
     if passages >= TAIL and p <= fewest:
-        p = min(p, 2 * t.sf(mean / spread, degrees_of(passages, degrees)))
+        p = min(p, 2 * stdtr(degrees_of(passages, degrees), -mean / spread))
     return float(p)
 
 

@@ -15,7 +15,7 @@ from rl_qg.generation.generate import Reranker, generate
 from rl_qg.generation.generator import Candidate
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
-from rl_qg.scoring.reward_scorer import reranker_of
+from rl_qg.scoring.metrics import reranker_of
 from rl_qg.settings import GenerateSettings, Settings
 from tests.questions import example
 from tests.tiny_models import tiny_bart, word_tokenizer

@@ -16,7 +16,7 @@ from rl_qg.data.question_tables import QuestionTable
 from rl_qg.generation.generate import generate
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work
-from rl_qg.scoring.reward_scorer import reranker_of
+from rl_qg.scoring.metrics import reranker_of
 from rl_qg.scoring.score_file import score_file
 from rl_qg.settings import GenerateSettings
 from tests.full_disk import room_for
