@@ -103,3 +103,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'rewards' has no attribute {name!r}")
     module, attribute = EXPORTS[name].split(":")
     return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -33,3 +33,7 @@ def __getattr__(name: str) -> Any:
     if name in _FOUND_IN:
         return getattr(import_module(_FOUND_IN[name]), name)
     raise AttributeError(f"module 'rl_qg' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

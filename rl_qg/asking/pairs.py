@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 from reprlib import repr as short
 from types import NoneType
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from rl_qg.runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from pandas import DataFrame
 
 WAYS = ("pipeline", "multitask", "end2end")
 """How pairs are made: answers by rules or a tagger, then questions; both by one model; or all pairs at once."""
@@ -154,3 +158,15 @@ class QAPairs(list[QAPair]):
         super().__init__(pairs)
         self.reason = reason
         self.dropped = dict(dropped or {})
+
+    def to_dataset(self) -> "Dataset":
+        """A row for each pair, with the fields of `QAPair`."""
+        from datasets import Dataset  # these take a second to load
+
+        return Dataset.from_list([pair.to_dict() for pair in self])
+
+    def to_pandas(self) -> "DataFrame":
+        """A row for each pair, with the fields of `QAPair`."""
+        from pandas import DataFrame
+
+        return DataFrame([pair.to_dict() for pair in self])

@@ -2,9 +2,12 @@
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from rl_qg.commands.outputs import check_own_json, check_writable, required
@@ -21,16 +24,47 @@ if TYPE_CHECKING:
     from rl_qg.asking.sets import SetGenerator
 
 log = logging.getLogger(__name__)
+STANDARD_OUTPUT = "-"
 
 
 def ask(settings: Settings) -> None:
-    """Question-answer pairs of documents, or sets of questions (`rl_qg.asking.ask_documents`)."""
+    """Question-answer pairs of documents, or sets of questions (`rl_qg.asking.ask_documents`), in a file, or without
+    one on standard output: a table in a terminal, in a pipe JSON lines, or as `format` says.
+    """
+    from rl_qg.asking.documents import AUTO
+
+    options = settings.ask
+    if options.output not in ("", STANDARD_OUTPUT):
+        output = Path(options.output)
+        log.info("%s\ndone: %s", _ask(settings, output), output)
+        return
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise InputError("output has no value; several processes need a file, such as output=pairs.jsonl")
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "pairs")
+        form = "jsonl" if options.format == AUTO else options.format
+        log.info("%s", _ask(replace(settings, ask=replace(options, format=form)), file))
+        text = file.read_text(encoding="utf-8")
+    sys.stdout.write(_table(text) if options.format == AUTO and sys.stdout.isatty() else text)
+
+
+def _table(lines: str) -> str:
+    """Pairs, or questions of sets, as a table for people."""
+    from rl_qg.pages.results import text_table
+
+    rows = [json.loads(line) for line in lines.splitlines()]
+    questions = [question for row in rows for question in row.get("questions", [row])]
+    shown = [{name: str(one[name]) for name in ("question", "answer", "score") if name in one} for one in questions]
+    return text_table(shown) + "\n"
+
+
+def _ask(settings: Settings, output: Path) -> str:
+    """Write what is asked, and return what the report says, in a line."""
     from rl_qg.asking.ask_documents import ask_documents, report_line
     from rl_qg.asking.documents import STANDARD_INPUT, format_of, read_document
     from rl_qg.asking.models import check_text, chosen_generator
 
     options = settings.ask
-    output = required(options.output, "output", "sets.jsonl" if options.strategy else "pairs.jsonl")
     format_of(output.name, options.format)
     sources = source_names(options.input, "input")
     if not sources:
@@ -44,7 +78,7 @@ def ask(settings: Settings) -> None:
     state, accept = processes(settings.training.use_cpu), settings.accept_changed_data
     generator = _generator(settings, model, state) if model else _generator_of_sets(settings, output, state)
     report = ask_documents(generator, documents, output, settings=options, state=state, accept_changed_data=accept)
-    log.info("%s\ndone: %s", report_line(report), output)
+    return report_line(report)
 
 
 def _generator(settings: Settings, model: str, state: "PartialState") -> "QuestionGenerator":

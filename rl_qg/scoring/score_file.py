@@ -38,6 +38,7 @@ from rl_qg.stats.intervals import Floats, Interval, PassageDraws, mean_interval
 
 log = logging.getLogger(__name__)
 
+EARLIER = {"score": "earlier_score", "parts": "earlier_parts"}  # what the output calls such fields of the input
 SAMPLE = 100_000  # scores held for the bootstrap and the quantiles; of more, a random choice of this size
 PASSAGES = 10_000  # passages resampled; of more, sums are kept in groups of passages
 PASSAGE_GROUPS = 65_536
@@ -285,7 +286,7 @@ def _check(source: QuestionTable, reward: Reward) -> tuple[int, list[str]]:
         required, optional = ["question", "context"], ["answer", "references"]
     else:
         required, optional = ["question", *(column for need, column in COLUMN.items() if need in needs)], []
-    total, asked, present = 0, False, Counter[str]()
+    total, asked, renamed, present = 0, False, False, Counter[str]()
     for row in ProgressBar(source, desc="check", unit="row", leave=False, delay=2):
         for column in required:
             if source.value(row, column) is None:
@@ -297,9 +298,10 @@ def _check(source: QuestionTable, reward: Reward) -> tuple[int, list[str]]:
                     f"{row.where}: field {source.columns[column]!r} is missing or no {kind}, and {metric} needs it; "
                     f"the row has {', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
                 )
-        for name in ("score", "parts"):
-            if name in row.fields:
-                raise InputError(f"{row.where}: has a field {name!r} already, which the output adds; rename it")
+        for name, kept in EARLIER.items():
+            if name in row.fields and kept in row.fields:
+                raise InputError(f"{row.where}: has fields {name!r} and {kept!r}, and the output adds one; rename one")
+            renamed |= name in row.fields
         total += 1
         asked |= bool(str(source.value(row, "question")).strip())
         present.update(column for column in optional if source.value(row, column) is not None)
@@ -307,6 +309,8 @@ def _check(source: QuestionTable, reward: Reward) -> tuple[int, list[str]]:
         raise InputError(f"{source}: holds no row to score; check the file")
     if not asked:
         raise InputError(f"{source}: all {total} questions are empty; check what wrote them")
+    if renamed:
+        log.warning("%s: the fields score and parts of the input are earlier_score and earlier_parts now", source)
     for column in optional:
         if 0 < present[column] < total:
             log.warning("%s: %d of %d rows have %s, so the reward gets none", source, present[column], total, column)
@@ -327,7 +331,7 @@ def _scored_lines(
 
 
 def _line_start(row: TableRow) -> str:
-    return _json(row.fields)[:-1] + ', "score": '
+    return _json({EARLIER.get(name, name): value for name, value in row.fields.items()})[:-1] + ', "score": '
 
 
 def _json(value: Any) -> str:

@@ -109,7 +109,10 @@ class AskSettings(Section):
     """Question-answer pairs of documents or sets of questions (`rl_qg.asking.ask_documents`)."""
 
     input: Any = key("", "document(s): .txt, .md, .html, .pdf, or - for standard input")
-    output: str = key("", "the file to write, such as pairs.jsonl or sets.jsonl")
+    output: str = key(
+        "",
+        "the file to write, such as pairs.jsonl or sets.jsonl; empty or -: standard output, as a table or JSON lines",
+    )
     format: str = choice(
         "auto jsonl json csv squad anki gift", "jsonl, json, csv, squad, anki or gift; auto: by the ending of output"
     )

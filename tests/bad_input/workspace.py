@@ -171,7 +171,7 @@ def _broken_rows(dev: list[QAExample]) -> dict[str, list[dict[str, Any]]]:
         "question_is_number.jsonl": [{**ROW, "question": 7}],
         "question_is_null.jsonl": [{**ROW, "question": None}],
         "surrogate.jsonl": [{**ROW, "question": "Who \ud800?"}],
-        "has_score.jsonl": [{**ROW, "score": 1.0}],
+        "has_score.jsonl": [{**ROW, "score": 1.0, "earlier_score": 1.0}],
         "one_candidate_lacks_context.jsonl": [candidates[0], {"id": "x", "question": "Who?"}],
         "start_is_wrong.jsonl": [{**candidates[0], "answer_start": 99999}],
         "one_rating.jsonl": judgements[:1],

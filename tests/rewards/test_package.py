@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_every_export_is_there():
     assert all(hasattr(rewards, name) for name in rewards.__all__)
+    assert dir(rewards) == sorted(rewards.__all__)
     with pytest.raises(AttributeError, match="no attribute 'BLEU'"):
         _ = rewards.BLEU
 

@@ -175,6 +175,50 @@ def test_files_come_first_on_the_command_line(tmp_path: Path, monkeypatch: pytes
     assert [row["title"] for row in json.loads(Path("p.json").read_text())] == ["a, b", "x=1"]
 
 
+def test_without_an_output_pairs_are_json_lines_in_a_pipe_and_a_table_in_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text(LONG)
+    command = ["a.txt", "model.path=miniature:bart", "number=3"]
+    run_command("ask", [*command, "output=p.jsonl"])
+    expected = Path("p.jsonl").read_text()
+    capsys.readouterr()
+    for given in ([], ["output=-"], ["--output", "-"]):
+        run_command("ask", [*command, *given])
+        assert capsys.readouterr().out == expected
+    run_command("ask", [*command, "format=gift"])
+    assert capsys.readouterr().out.count("::") >= 3
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    run_command("ask", command)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split("|")[1].strip() == "question" and len(lines) == 5
+    assert [line.split("|")[1].strip() for line in lines[2:]] == [
+        " ".join(row["question"].split()) for row in rows(Path("p.jsonl"))
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "a.txt",
+        "p.jsonl",
+        "p.jsonl.settings.json",
+        "p.report.json",
+    ]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="several processes need a file"):
+        run_command("ask", command)
+
+
+def test_what_ask_writes_is_scored_and_scored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text(TEXTS[0])
+    run_command("ask", ["a.txt", "model.path=miniature:bart", "number=3", "output=p.jsonl"])
+    run_command("score", ["reward=form", "input=p.jsonl", "output=s.jsonl"])
+    asked, scored = rows(Path("p.jsonl")), rows(Path("s.jsonl"))
+    assert [row["earlier_score"] for row in scored] == [row["score"] for row in asked]
+    assert all(row["score"] in (0, 1) and row["parts"] and "earlier_parts" not in row for row in scored)
+    with pytest.raises(InputError, match="has fields 'score' and 'earlier_score'"):
+        run_command("score", ["reward=form", "input=s.jsonl", "output=t.jsonl"])
+
+
 def test_a_metric_orders_the_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text(TEXTS[0])

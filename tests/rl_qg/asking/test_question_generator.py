@@ -462,3 +462,12 @@ def test_memory_that_runs_out_halves_the_batch(bart: QuestionGenerator, monkeypa
     assert [pair.question for pair in bart.ask(TEXTS[1], number=3)] == [pair.question for pair in expected]
     assert max(sizes) > 2 >= sizes[-1]
     monkeypatch.setattr(bart._rows._retry, "limit", None)
+
+
+def test_pairs_become_a_table_or_a_dataset(bart: QuestionGenerator) -> None:
+    pairs = bart.ask(TEXT, number=2)
+    assert len(pairs) == 2
+    for table in (pairs.to_pandas(), pairs.to_dataset().to_pandas()):
+        assert table["question"].tolist() == [pair.question for pair in pairs]
+        assert table["answer_start"].tolist() == [pair.answer_start for pair in pairs]
+        assert table["scores"][0]["probability"] == pairs[0].scores["probability"]
