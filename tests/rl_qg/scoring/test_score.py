@@ -83,8 +83,8 @@ def needing(*needs: str) -> Any:
         ({"answer": None, "answers": {"text": []}}, ("answers",), "'answer' is missing"),
         ({"references": []}, ("references",), "'references' is missing or no list of texts, one at least"),
         ({"references": ["r", 1]}, ("references",), "'references' is missing or no list of texts"),
-        ({"score": 1}, (), "has a field 'score' already"),
-        ({"parts": 1}, (), "has a field 'parts' already"),
+        ({"score": 1, "earlier_score": 1}, (), "has fields 'score' and 'earlier_score'"),
+        ({"parts": 1, "earlier_parts": 1}, (), "has fields 'parts' and 'earlier_parts'"),
     ],
 )
 def test_bad_rows_are_named_before_anything_is_scored(tmp_path: Path, line: Any, needs: Any, message: str) -> None:
