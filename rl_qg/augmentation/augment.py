@@ -45,6 +45,7 @@ from rl_qg.augmentation.candidates import (
 )
 from rl_qg.augmentation.data_card import card_path, check_dataset_name, publish, write_data_card
 from rl_qg.augmentation.funnel import (
+    CandidateMeasure,
     Filter,
     FilterResources,
     Funnel,
@@ -52,6 +53,7 @@ from rl_qg.augmentation.funnel import (
     RowFilter,
     Rules,
     measure_candidates,
+    measures_of,
     no_metric,
 )
 from rl_qg.augmentation.near_duplicates import NearDuplicates, TokenSets, shingles, similarity
@@ -68,6 +70,7 @@ from rl_qg.augmentation.row_filters import (
 )
 from rl_qg.augmentation.set_filters import Cap, RewardFilter, TypeBalance
 from rl_qg.data.examples import Answer, QAExample, examples_hash, seeded_rank, write_squad
+from rl_qg.data.parts import DataPart
 from rl_qg.data.streaming import Examples, ExampleStream
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import (
@@ -341,6 +344,11 @@ class DiverseSampler(Sampler):
 SAMPLERS: dict[str, type[Sampler]] = {"uniform": UniformSampler, "reward": BestSampler, "diverse": DiverseSampler}
 
 
+def sampler_of(settings: AugmentSettings) -> Sampler:
+    options = settings.num_samples, settings.seed, settings.sample_by, settings.sample_relevance
+    return SAMPLERS[settings.sampling](*options)
+
+
 @dataclass(frozen=True)
 class AugmentedRow:
     """One question; of a generated question also its rank among the candidates, log-probability and measures."""
@@ -456,22 +464,37 @@ def augment(
     state = state or PartialState(cpu=True)
     filters = build_filters(settings.filters)
     resources = FilterResources(gold, settings.seed, state.device, load_metric)
-    measures = {filter_.name: measure for filter_ in filters if (measure := filter_.measure(resources)) is not None}
-    from_main(state, partial(_check, questions, gold, output, settings, measures))
-    # 2. Filter. What a filter measures, it measures on the candidates that are left.
+    measures = measures_of(filters, resources)
+    from_main(state, partial(check_augmentation, questions, gold, output, settings, measures))
+    # 2. Filter.
     funnel = Funnel([Empty(), *filters], Candidates(questions), resources)
+    measured = filtered(funnel, funnel.filters, measures, questions, state)
+    # 3. Sample, write, report.
+    return from_main(state, partial(AugmentedOutput(questions, gold, output, settings, measured).write, funnel))
+
+
+def filtered(
+    funnel: Funnel,
+    filters: Sequence[Filter],
+    measures: Mapping[str, CandidateMeasure],
+    questions: Path,
+    state: PartialState,
+    part: DataPart | None = None,
+) -> dict[str, MeasuredValues]:
+    """Apply these filters of the funnel. What a filter measures, it measures on the candidates that are left; return
+    that in the main process.
+    """
     measured: dict[str, MeasuredValues] = {}
     questions_hash = from_main(state, partial(file_hash, questions)) if measures else ""
-    for filter_ in funnel.filters:
+    for filter_ in filters:
         if filter_.name in measures:
             marks = from_main(state, funnel.marks)
-            result = measure_candidates(measures[filter_.name], questions, questions_hash, marks, state)
+            result = measure_candidates(measures[filter_.name], questions, questions_hash, marks, state, part)
             if result is not None:
                 measured[filter_.name] = result
                 funnel.candidates.measures[filter_.name] = result.values
         from_main(state, partial(funnel.apply, filter_))
-    # 3. Sample, write, report.
-    return from_main(state, partial(_Output(questions, gold, output, settings, measured).write, funnel))
+    return measured
 
 
 def check_questions(questions: Path, output: Path, *, accept_changed_data: bool) -> None:
@@ -498,7 +521,7 @@ def funnel_table(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _check(
+def check_augmentation(
     questions: Path, gold: Examples, output: Path, settings: AugmentSettings, measures: Mapping[str, Any]
 ) -> None:
     if faults := list(settings.faults()):
@@ -516,7 +539,7 @@ def _check(
 
 
 @dataclass(frozen=True)
-class _Output:
+class AugmentedOutput:
     """The last step, in the main process: sample, write, report."""
 
     questions: Path
@@ -527,8 +550,7 @@ class _Output:
 
     def write(self, funnel: Funnel) -> dict[str, Any]:
         settings = self.settings
-        options = settings.num_samples, settings.seed, settings.sample_by, settings.sample_relevance
-        sampler = SAMPLERS[settings.sampling](*options)
+        sampler = sampler_of(settings)
         funnel.read_through(sampler.observe)  # the reading that also ends the filtering
         sampled = sampler.selected()
         if not funnel.kept:
@@ -588,7 +610,11 @@ class _Output:
             "written": written,
             "settings": {name: getattr(self.settings, name) for name in reported},
             "measures": {
-                name: {"file": str(result.file), "measured": result.measured, **result.note.get("measure", {})}
+                name: {
+                    "file": None if result.file is None else str(result.file),
+                    "measured": result.measured,
+                    **result.note.get("measure", {}),
+                }
                 for name, result in self.measured.items()
             },
             "inputs": {

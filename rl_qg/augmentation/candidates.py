@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rl_qg.data.examples import passage_hash, seeded_rank
 from rl_qg.data.formats import complete_lines, is_unicode, open_binary, parse_object
+from rl_qg.data.parts import DataPart, cell_of
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.words import normalised_words
@@ -38,13 +39,14 @@ RANDOM = "random"  # ranking by the seed alone
 class Candidates:
     """The candidates of a file, gzipped or not. The first reading checks every line, and that no line is repeated.
 
-    `measures` maps names to one number for each index, NaN where there is none.
+    `measures` maps names to one number for each index, NaN where there is none. With a `part` the `others` that are
+    not in it are dropped by the first reading.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, part: DataPart | None = None) -> None:
         if not path.is_file():
             raise InputError(f"{path}: no such file; give the questions.jsonl that rl-qg generate wrote")
-        self.path = path
+        self.path, self.part, self.others = path, part, 0
         self.measures: dict[str, array[float]] = {}
         self._dropped = bytearray()  # one byte a candidate; empty until the first reading
         self._is_checked = False
@@ -85,6 +87,10 @@ class Candidates:
                 if not self._is_checked:  # a hash of the two fields that identify a candidate
                     name = f"{record['candidate']} {record['id']}".encode()
                     keys.append(int.from_bytes(sha256(name).digest()[:8]))
+                    if self.part and not self.part.has(cell_of(record["context"])):
+                        self.drop(index)
+                        self.others += 1
+                        continue
                 record[MEASURES] = {name: values[index] for name, values in self.measures.items()}
                 yield index, where, record
         if index + 1 < len(self):
@@ -111,11 +117,16 @@ class Candidates:
         return InputError(f"{self.path}: has changed while it was read; run the command again")
 
 
-def marked(path: Path, marks: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (index, record) of the candidates whose mark is 1; see `Candidates.marks`."""
-    for index, (number, line) in enumerate(numbered_lines(path)):
-        if index < len(marks) and marks[index]:
-            yield index, parse_candidate(line, f"{path}: line {number}")
+class Marked:
+    """Index and record of each candidate whose mark is 1, as often as they are iterated; see `Candidates.marks`."""
+
+    def __init__(self, path: Path, marks: bytes) -> None:
+        self._path, self._marks = path, marks
+
+    def __iter__(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        for index, (number, line) in enumerate(numbered_lines(self._path)):
+            if index < len(self._marks) and self._marks[index]:
+                yield index, parse_candidate(line, f"{self._path}: line {number}")
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:

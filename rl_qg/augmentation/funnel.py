@@ -7,9 +7,11 @@ A filter decides either about each candidate by itself (`RowFilter`) or after it
 import hashlib
 import json
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
+from itertools import islice
 from math import isfinite, nan
 from os.path import expanduser, isdir, isfile
 from pathlib import Path
@@ -18,7 +20,8 @@ from typing import Any, ClassVar
 import torch
 from accelerate import PartialState
 
-from rl_qg.augmentation.candidates import Candidates, Record, marked
+from rl_qg.augmentation.candidates import Candidates, Marked, Record
+from rl_qg.data.parts import DataPart, PartRows, line_writer
 from rl_qg.data.streaming import Examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
@@ -50,22 +53,30 @@ class CandidateMeasure:
 @dataclass(frozen=True)
 class MeasuredValues:
     """The number of each candidate, by its index, NaN where there is none; how many candidates were measured; the file
-    of the numbers and its note.
+    of the numbers, None where parts have several, and its note.
     """
 
     values: "array[float]"
     measured: int
-    file: Path
+    file: Path | None
     note: Mapping[str, Any]
 
 
 def measure_candidates(
-    measure: CandidateMeasure, questions: Path, questions_hash: str, marks: bytes, state: PartialState
+    measure: CandidateMeasure,
+    questions: Path,
+    questions_hash: str,
+    marks: bytes,
+    state: PartialState,
+    part: DataPart | None = None,
 ) -> MeasuredValues | None:
     """Measure the candidates marked with 1 that have no number yet; every process calls this. The main process returns
-    all numbers, the others None.
+    all numbers, the others None. The numbers of a part are of its marks alone: which candidates are measured together
+    must not depend on what was measured before.
     """
     made_of = {"questions": questions_hash, **measure.made_of}
+    if part:
+        made_of |= {"part": str(part), "marks": hashlib.sha256(marks).hexdigest()}
     digest = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
     file = questions.with_name(f"{questions.stem}.{measure.kind}-{digest[:8]}.jsonl")
     lines = ResumableLines(file, note_path(file), content="measures")
@@ -74,9 +85,15 @@ def measure_candidates(
         function, description = measure.load()
         note = {**made_of, "digest": digest, "measure": description}
         from_main(state, partial(lines.write_note, note))
-        work = Work[tuple[int, Record]](lines, measure.batch_size, measure.kind.replace("_", " "), "question")
-        rows, lines_of = marked(questions, missing), partial(_lines_of, function)
-        work.write(rows, lines_of, position=position, total=marks.count(1), state=state)
+        work: Work[Any] = Work(lines, measure.batch_size, measure.kind.replace("_", " "), "question")
+        total, lines_of = marks.count(1), partial(_lines_of, function)
+        rows: Iterable[Any] = Marked(questions, missing)
+        if part:
+            blocks = PartRows(part, measure.kind, Marked(questions, marks), _passage, measure.batch_size)
+            work, total = blocks.work(lines), len(blocks)
+            position = from_main(state, partial(work.position, blocks))
+            rows = islice(blocks, position.rows, None)
+        work.write(rows, line_writer(lines_of, part), position=position, total=total, state=state)
     if not state.is_main_process:
         return None
     values = array("d", [nan]) * len(marks)
@@ -129,13 +146,17 @@ def _stored_values(lines: ResumableLines, total: int) -> Iterator[tuple[int, flo
         yield index, nan if value is None else float(value), line.end
 
 
-def _lines_of(function: MeasureFunction, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> list[bytes]:
+def _passage(row: tuple[int, Record]) -> str:
+    return str(row[1]["context"])
+
+
+def _lines_of(function: MeasureFunction, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> list[list[bytes]]:
     lines = []
     for (index, record), result in zip(rows, function([record for _, record in rows]), strict=True):
         value = result["value"]
         value = value if value is not None and isfinite(value) else None
         head = {"place": index, "id": record["id"], "candidate": record["candidate"]}
-        lines.append(json_line({**head, **result, "value": value}))
+        lines.append([json_line({**head, **result, "value": value})])
     return lines
 
 
@@ -167,6 +188,16 @@ class Filter:
     prefix: str = ""
     reasons: ClassVar[tuple[str, ...]] = ()
 
+    @cached_property
+    def skipped(self) -> Counter[str]:
+        """Candidates to which a rule was not applied, by why: what `notes` counts."""
+        return Counter()
+
+    @property
+    def compares_passages(self) -> bool:
+        """Whether what it drops of a passage depends on candidates of other passages."""
+        return False
+
     def option_errors(self) -> list[tuple[bool, str]]:
         """Pairs of whether an option is invalid, and the error text."""
         return []
@@ -185,6 +216,12 @@ class Filter:
     def active_reasons(self) -> tuple[str, ...]:
         """The reasons for which this filter, with its options, may drop a candidate."""
         return self.reasons
+
+
+def measures_of(filters: Sequence[Filter], resources: FilterResources) -> dict[str, CandidateMeasure]:
+    """What the filters measure, by their names."""
+    measures = ((filter_.name, filter_.measure(resources)) for filter_ in filters)
+    return {name: measure for name, measure in measures if measure is not None}
 
 
 class RowFilter(Filter):
@@ -224,7 +261,7 @@ class Funnel:
 
     @property
     def seen(self) -> int:
-        return len(self.candidates)
+        return len(self.candidates) - self.candidates.others
 
     @property
     def kept(self) -> int:

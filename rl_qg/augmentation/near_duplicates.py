@@ -214,6 +214,10 @@ class NearDuplicates(SetFilter):
             (self.exact_up_to < 0, f"exact_up_to={self.exact_up_to} must not be negative"),
         ]
 
+    @property
+    def compares_passages(self) -> bool:
+        return self.within == "all"
+
     def active_reasons(self) -> tuple[str, ...]:
         return self.reasons if self.gold else self.reasons[1:]
 

@@ -186,14 +186,11 @@ class WellFormed(LanguageFilter):
         wrong = (self.repeated_ngram < 0, f"repeated_ngram={self.repeated_ngram} must not be negative")
         return [wrong, *super().option_errors()]
 
-    def prepare(self, resources: FilterResources) -> None:
-        self._skipped = Counter[str]()
-
     def notes(self) -> list[str]:
         return [
             f"{self.name or 'well_formed'}: no question words are known for {code or 'the language'} of "
             f"{counted(count, 'candidate')}; the rule 'no question word' was left out for them"
-            for code, count in sorted(self._skipped.items())
+            for code, count in sorted(self.skipped.items())
         ]
 
     def rules(self) -> Rules:
@@ -207,7 +204,7 @@ class WellFormed(LanguageFilter):
         def lacks_question_word(record: Record) -> bool:
             language = self.language_of(record)
             if language != OTHER and not knows_question_words(language):
-                self._skipped[language] += 1
+                self.skipped[language] += 1
             return not asks(record["question"], language)
 
         def repeats(record: Record) -> bool:

@@ -86,6 +86,7 @@ class TypeBalance(SetFilter):
     by: str = RANDOM
     language: str = "en"
     reasons: ClassVar[tuple[str, ...]] = ("too many of its question type",)
+    compares_passages: ClassVar[bool] = True
 
     def option_errors(self) -> list[tuple[bool, str]]:
         caps, shares = self._caps(), self.shares or {}

@@ -102,6 +102,7 @@ def trim(settings: Settings) -> None:
 def augment(settings: Settings) -> None:
     from rl_qg.augmentation.augment import augment as run_augmentation
     from rl_qg.augmentation.augment import check_inputs
+    from rl_qg.augmentation.in_parts import augment_part
 
     options = settings.augment
     questions = required(options.questions, "questions", "questions.jsonl")
@@ -115,14 +116,15 @@ def augment(settings: Settings) -> None:
     if options.gold:
         gold = stream_examples(options.gold, role="train", hotpotqa_context=settings.data.hotpotqa_context)
         log.info("gold: %s", data_line(gold.report))
-    report = run_augmentation(
-        questions,
-        gold,
-        output,
-        settings=with_metrics(settings, state),
-        state=state,
-        load_metric=partial(load_reward, state=state, placement=settings.training.reward_placement),
-    )
+    complete = with_metrics(settings, state)
+    load_metric = partial(load_reward, state=state, placement=settings.training.reward_placement)
+    if part := part_of(settings):
+        resources: Any = {"state": state, "load_metric": load_metric}
+        context = settings.data.hotpotqa_context
+        augment_part(questions, gold, output, part, settings=complete, hotpotqa_context=context, **resources)
+        log.info("done: part %s in %s", part, part.path(output))
+        return
+    report = run_augmentation(questions, gold, output, settings=complete, state=state, load_metric=load_metric)
     what = "kept questions are added"
     report_limit("augment.num_samples", options.num_samples, report["sampled"], report["kept"], what)
     log.info(
@@ -132,6 +134,7 @@ def augment(settings: Settings) -> None:
 
 
 def merge(arguments: Sequence[str]) -> None:
+    from rl_qg.augmentation.in_parts import merge_augmented
     from rl_qg.generation.generate import merge_questions
     from rl_qg.generation.propose_answers import merge_answers
     from rl_qg.scoring.score_file import merge_scores
@@ -140,6 +143,7 @@ def merge(arguments: Sequence[str]) -> None:
         "answers": merge_answers,
         "generate": merge_questions,
         "score": merge_scores,
+        "augment": merge_augmented,
     }
     outputs = [text.partition("=")[2] for text in arguments if text.startswith("output=")]
     paths = [text for text in arguments if not text.startswith("output=")]

@@ -117,29 +117,35 @@ class PartRows(Generic[Row]):
     def work(self, lines: ResumableLines) -> Work[Block[Row]]:
         return Work(lines, 1, f"{self.note['command']} {self.part}", "block", _is_about)
 
-    def is_complete(self, lines: ResumableLines) -> bool:
-        """Whether the part is as its note says; `InputError` where it has been changed, but not cut off."""
-        whole = lines.read_note().get("whole")
-        if not isinstance(whole, dict) or not lines.path.exists() or lines.path.stat().st_size < whole["bytes"]:
-            return False
-        if file_hash(lines.path) != whole["sha256"]:
-            raise InputError(f"output={lines.path}: is not as part {self.part} was made; delete it")
-        return True
-
     def position(self, lines: ResumableLines) -> Position:
         """Where the part is continued: after its last block if it is complete."""
-        if self.is_complete(lines):
+        if is_complete(lines):
             return Position(len(self), lines.path.stat().st_size)
         return self.work(lines).position(self)
 
     def finish(self, lines: ResumableLines, **more: Any) -> int:
-        """Say in the note that the part is complete, and what it holds, with `more` about it; return its lines."""
-        with writing(lines.path):
-            lines.path.touch()
-        count = sum(1 for _ in lines.lines())
-        whole = {"rows": self.count, "of": self.total, "lines": count, "bytes": lines.path.stat().st_size}
-        lines.write_note({**lines.read_note(), "whole": {**whole, "sha256": file_hash(lines.path), **more}})
-        return count
+        return finish_part(lines, rows=self.count, of=self.total, **more)
+
+
+def is_complete(lines: ResumableLines) -> bool:
+    """Whether a part is as its note says; `InputError` where it has been changed, but not cut off."""
+    note = lines.read_note()
+    whole = note.get("whole")
+    if not isinstance(whole, dict) or not lines.path.exists() or lines.path.stat().st_size < whole["bytes"]:
+        return False
+    if file_hash(lines.path) != whole["sha256"]:
+        raise InputError(f"output={lines.path}: is not as part {note['part']} was made; delete it")
+    return True
+
+
+def finish_part(lines: ResumableLines, *, rows: int, of: int, **more: Any) -> int:
+    """Say in the note that a part of `rows` of all rows is complete, and `more` about it; return its lines."""
+    with writing(lines.path):
+        lines.path.touch()
+    count = sum(1 for _ in lines.lines())
+    whole = {"rows": rows, "of": of, "lines": count, "bytes": lines.path.stat().st_size}
+    lines.write_note({**lines.read_note(), "whole": {**whole, "sha256": file_hash(lines.path), **more}})
+    return count
 
 
 def line_writer(
@@ -151,13 +157,17 @@ def line_writer(
 
     def lines_of_blocks(blocks: Sequence[Block[Row]]) -> list[bytes]:
         return [
-            b'{"row": %d, ' % number + line[1:]
+            numbered_line(number, line)
             for block in blocks
             for (number, _), lines in zip(block, lines_of([row for _, row in block]), strict=True)
             for line in lines
         ]
 
     return lines_of_blocks if part else lambda rows: [*chain.from_iterable(lines_of(rows))]
+
+
+def numbered_line(number: int, line: bytes) -> bytes:
+    return b'{"row": %d, ' % number + line[1:]
 
 
 def _is_about(block: Block[Any], _: int, line: bytes) -> bool:

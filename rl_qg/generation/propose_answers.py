@@ -24,7 +24,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from rl_qg.data.parts import DataPart, PartRows, Parts, line_writer
+from rl_qg.data.parts import DataPart, PartRows, Parts, is_complete, line_writer
 from rl_qg.data.passages import Passage, Passages
 from rl_qg.generation.answer_rules import VERSION, rule_spans
 from rl_qg.generation.generator import CandidateGenerator
@@ -289,7 +289,7 @@ def _begin(
     other_sources = lines.check(made_by, sources=sources, accept=accept_changed_data)
     same = lines.begun and not other_sources
     of_part = rows.note if isinstance(rows, PartRows) else {}
-    if isinstance(rows, PartRows) and not other_sources and rows.is_complete(lines):
+    if isinstance(rows, PartRows) and not other_sources and is_complete(lines):
         return None, {}
     if same and report_value(lines.path, "output", "sha256") == file_hash(lines.path):  # the report is written last
         return None, {}

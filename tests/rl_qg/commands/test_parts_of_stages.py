@@ -178,7 +178,7 @@ def test_rows_without_a_context_are_spread_by_their_questions(folder: Any, tmp_p
 
 
 def test_parts_that_are_asked_for_in_a_wrong_place_are_refused() -> None:
-    with pytest.raises(InputError, match=r"part=1/2: is for answers, generate, score; leave it out"):
+    with pytest.raises(InputError, match=r"part=1/2: is for answers, generate, augment, score; leave it out"):
         compose("train", ["part=1/2"])
     with pytest.raises(InputError, match=r"part=3/2 is no part: give i/n"):
         compose("generate", ["part=3/2"])
