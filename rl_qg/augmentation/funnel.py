@@ -189,8 +189,8 @@ class Filter:
     reasons: ClassVar[tuple[str, ...]] = ()
 
     @cached_property
-    def skipped(self) -> Counter[str]:
-        """Candidates to which a rule was not applied, by why: what `notes` counts."""
+    def noted(self) -> Counter[str]:
+        """What `notes` counts, such as candidates to which a rule was not applied."""
         return Counter()
 
     @property

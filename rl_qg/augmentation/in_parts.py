@@ -95,7 +95,7 @@ def augment_part(
             rows=funnel.seen,
             of=len(funnel.candidates),
             dropped=funnel.counts,
-            skipped={filter_.name: filter_.skipped for filter_ in own if filter_.skipped},
+            noted={filter_.name: filter_.noted for filter_ in own if filter_.noted},
             measured={
                 name: {"measured": one.measured, "measure": one.note.get("measure", {})}
                 for name, one in measured.items()
@@ -130,7 +130,7 @@ def merge_augmented(parts: Parts, output: Path) -> dict[str, Any]:
         for reason, count in whole["dropped"].items():
             funnel.counts[reason] += count
         for filter_ in own:
-            filter_.skipped.update(whole["skipped"].get(filter_.name, {}))
+            filter_.noted.update(whole["noted"].get(filter_.name, {}))
     for filter_ in filters[len(own) :]:
         funnel.apply(filter_)
     measured = {}

@@ -26,6 +26,7 @@ from rl_qg.runtime.bars import ProgressBar
 from rl_qg.text.words import counted, normalised_words
 
 WITHIN = ("passage", "all")
+MINHASH = "compared by MinHash"
 
 
 HELD = 1 << 22  # tokens in memory: 32 MB
@@ -226,7 +227,7 @@ class NearDuplicates(SetFilter):
         if self.gold:
             for example in resources.gold:
                 self._add({"context": example.context, "question": example.question})
-        self._gold, self._by_minhash = len(self._sets), 0
+        self._gold = len(self._sets)
 
     def observe(self, index: int, record: Record) -> None:
         self._ranking.add(index, record)
@@ -238,15 +239,17 @@ class NearDuplicates(SetFilter):
         for group in grouped(np.asarray(self._groups)[order], smallest=2):
             numbers = order[group]
             gold = int((numbers < self._gold).sum())
+            if gold == len(numbers):
+                continue
             for number, other in self._similar(numbers.tolist(), gold):
                 yield self._ranking.indices[numbers[number] - self._gold], self.reasons[other >= gold]
 
     def notes(self) -> list[str]:
-        if not self._by_minhash:
+        if not self.noted[MINHASH]:
             return []
         rows, missed = rows_of_bands(self.threshold)
         return [
-            f"{self.name or 'near_duplicates'}: {counted(self._by_minhash, 'question')} were compared by MinHash "
+            f"{self.name or 'near_duplicates'}: {counted(self.noted[MINHASH], 'question')} were compared by MinHash "
             f"({BANDS} bands of {rows}): of the pairs just at the threshold {missed:.2%} were missed, as expected, of "
             "more similar ones fewer, and no other pair counts; a higher exact_up_to compares all, with more memory"
         ]
@@ -254,7 +257,7 @@ class NearDuplicates(SetFilter):
     def _similar(self, numbers: Sequence[int], gold: int) -> Iterator[tuple[int, int]]:
         if len(numbers) <= self.exact_up_to:
             return similar_to_earlier(map(self._sets.__getitem__, numbers), self.threshold, gold)
-        self._by_minhash += len(numbers)
+        self.noted[MINHASH] += len(numbers)
         in_order = TokenSets()
         for number in numbers:
             in_order.append(self._sets[number])

@@ -190,7 +190,7 @@ class WellFormed(LanguageFilter):
         return [
             f"{self.name or 'well_formed'}: no question words are known for {code or 'the language'} of "
             f"{counted(count, 'candidate')}; the rule 'no question word' was left out for them"
-            for code, count in sorted(self.skipped.items())
+            for code, count in sorted(self.noted.items())
         ]
 
     def rules(self) -> Rules:
@@ -204,7 +204,7 @@ class WellFormed(LanguageFilter):
         def lacks_question_word(record: Record) -> bool:
             language = self.language_of(record)
             if language != OTHER and not knows_question_words(language):
-                self.skipped[language] += 1
+                self.noted[language] += 1
             return not asks(record["question"], language)
 
         def repeats(record: Record) -> bool:
