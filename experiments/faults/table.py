@@ -55,7 +55,8 @@ PARTS = """
 ## Parts
 
 [Parts](../how-to/parts.md) and `rl-qg merge`, in one process. Tests: [of parts](../../tests/rl_qg/data/test_parts.py),
-[of the stages](../../tests/rl_qg/commands/test_parts_of_stages.py).
+[of the stages](../../tests/rl_qg/commands/test_parts_of_stages.py),
+[of augmentation](../../tests/rl_qg/augmentation/test_augment_in_parts.py).
 
 """
 OF_PARTS = (
@@ -63,6 +64,8 @@ OF_PARTS = (
     ("a part is merged that is not complete, cut off or changed", "refused, named"),
     ("a part is missing, or given twice", "refused, named"),
     ("a part of other settings or data, of another command or another n", "refused, with the first difference"),
+    ("the questions or human data of `augment` change before its merge", "refused, named"),
+    ("a part of `augment` is killed while it measures", "the same command measures what is missing, bitwise"),
     ("the disk is full during the merge", "no output; the same command makes it"),
     ("SIGKILL of each part and of the merge, at drawn times", "the same commands go on, bitwise those of one part"),
 )

@@ -33,7 +33,7 @@ from rl_qg.data.parts import DataPart, Parts, finish_part, is_complete, numbered
 from rl_qg.data.streaming import Examples, stream_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, file_hash, writing
-from rl_qg.runtime.processes import from_main
+from rl_qg.runtime.ranks import from_main
 from rl_qg.runtime.resumable_lines import ResumableLines, json_line, note_path
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import AugmentSettings
