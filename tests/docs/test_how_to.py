@@ -285,11 +285,12 @@ def run_line(line: str, number: int, written: set[Path]) -> None:
     words = completed(words, number)
     words = [name for word in words for name in (sorted(glob(word)) if "part-*" in word else [word])]
     named = [Path(word.partition("=")[2]) for word in words if re.match(r"output(_dir)?=", word)]
-    for part in (word.removeprefix("part=") for word in words if word.startswith("part=")):
-        named = [DataPart.parse(part).path(output) for output in named]
+    parts = [DataPart.parse(word.removeprefix("part=")) for word in words if word.startswith("part=")]
+    replaced_first = {*named} - written if parts else set[Path]()
+    named = [part.path(output) for output in named for part in parts] or named
     planned = words[1] == "search" or words[1:3] == ["bench", "transfer"]  # which are not run
     outputs = [] if planned else named
-    for output in {*outputs} - written:  # ours is for pages that only read it
+    for output in ({*outputs} - written) | replaced_first:  # ours is for pages that only read it
         shutil.rmtree(output) if output.is_dir() else output.unlink(missing_ok=True)
     run_command(words[1], words[2:])
     written.update(outputs)
