@@ -74,10 +74,17 @@ def _varied(rng: random.Random, chosen: list[str], earlier: list[tuple[str, str]
     return (question[:-1], answer) if number == 9 else (question, answer)
 
 
-def write(path: Path, pool: list[str], rows: int) -> None:
+def flat(record: dict[str, Any]) -> dict[str, Any]:
+    """A candidate as a row that `rl-qg qa` reads."""
+    answers = {"text": [record["answer"]], "answer_start": [record["answer_start"]]}
+    kept = {name: record[name] for name in ("title", "context", "question")}
+    return {"id": f"{record['id']}-{record['candidate']}", **kept, "answers": answers}
+
+
+def write(path: Path, pool: list[str], rows: int, *, for_readers: bool = False) -> None:
     with path.open("w", encoding="utf-8") as stream:
         for record in made(pool, rows):
-            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+            stream.write(json.dumps(flat(record) if for_readers else record, ensure_ascii=False) + "\n")
 
 
 def main() -> None:
@@ -85,8 +92,9 @@ def main() -> None:
     parser.add_argument("--squad", type=Path, required=True)
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--for-readers", action="store_true", help="flat rows for rl-qg qa")
     args = parser.parse_args()
-    write(args.output, sentences(args.squad), args.rows)
+    write(args.output, sentences(args.squad), args.rows, for_readers=args.for_readers)
 
 
 if __name__ == "__main__":

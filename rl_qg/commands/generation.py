@@ -19,7 +19,7 @@ from rl_qg.data.examples import report_limit
 from rl_qg.data.parts import Parts, read_parts
 from rl_qg.data.reading import report_line as data_line
 from rl_qg.data.reading import source_names
-from rl_qg.data.splits import take, training_spans
+from rl_qg.data.splits import take, training_stream
 from rl_qg.data.streaming import Examples, stream_examples
 from rl_qg.miniatures.in_settings import answers_with_miniature, in_folders, reward_with_miniatures
 from rl_qg.runtime.errors import InputError
@@ -61,7 +61,7 @@ def generate(settings: Settings) -> None:
     output = json_lines(settings.generate.output, "questions.jsonl")
     rerank_options(settings.generate.rerank, settings, "generate.rerank")
     state = processes(settings.training.use_cpu)
-    stream, limit = training_spans(settings.data), settings.generate.max_answers
+    stream, limit = training_stream(settings.data, spans=True), settings.generate.max_answers
     examples: Examples = (
         stream
         if limit is None

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from rl_qg.commands.runs import OpenRun, check_unlabelled, claim_run, open_run
 from rl_qg.data.examples import QAExample, passage_hash
-from rl_qg.data.splits import TRAINING, VALIDATION, Splits, load_splits, read_role, take
+from rl_qg.data.splits import VALIDATION, Splits, load_splits, read_role, take, training_stream
 from rl_qg.miniatures.in_settings import with_encoder
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import load_unsharded, processes
@@ -204,8 +205,9 @@ def qa(settings: Settings) -> None:
 
 def _questions_of_readers(data: DataSettings) -> Splits:
     """All questions of both sources, without the leakage check and the unlabelled part of generator training."""
-    train, validation = read_role(data, "train", allow_unlabelled=True), read_role(data, "validation")
-    passages = {passage_hash(example.context) for example in train.examples}
+    train, validation = training_stream(data), read_role(data, "validation")
+    passages = {passage_hash(example.context) for example in validation.examples}
+    passages &= {digest for example in train if (digest := passage_hash(example.context)) in passages}
     if shared := sum(passage_hash(example.context) in passages for example in validation.examples):
         log.warning(
             "data.validation: the passages of %d of %d questions are training passages too: the scores will not say "
@@ -214,7 +216,7 @@ def _questions_of_readers(data: DataSettings) -> Splits:
             len(validation.examples),
         )
     return Splits(
-        gold=take(train.examples, data.max_train, data.seed, "data.max_train", TRAINING),
+        gold=cast(list[QAExample], train),  # which is only iterated
         unlabelled=[],
         validation=take(validation.examples, data.max_validation, data.seed, "data.max_validation", VALIDATION),
         hashes={**train.hashes, **validation.hashes},

@@ -142,14 +142,15 @@ def load_training(settings: DataSettings) -> list[QAExample]:
     return take(train.examples, settings.max_train, settings.seed, "data.max_train", TRAINING)
 
 
-def training_spans(settings: DataSettings) -> ExampleStream:
-    """What `answer_spans(load_training(settings))` returns, as a stream that need not fit into memory."""
+def training_stream(settings: DataSettings, *, spans: bool = False) -> ExampleStream:
+    """What `load_training(settings)` returns, or with `spans` the `answer_spans` of it, as a stream that need not fit
+    into memory.
+    """
     source = _source(settings, "train")
-    options: dict[str, Any] = {"role": "train", "allow_unlabelled": True, "spans": True}
+    options: dict[str, Any] = {"role": "train", "allow_unlabelled": True, "spans": spans}
     options |= {"limit": settings.max_train, "seed": settings.seed}
     if source == WORLD:
-        read = lambda: map(as_raw_record, _corpus_examples(settings.world, "train"))  # noqa: E731
-        stream = ExampleStream([RecordSource(f"{WORLD} (train)", read)], **options)
+        stream = ExampleStream([RecordSource(f"{WORLD} (train)", partial(_corpus_records, settings.world))], **options)
     else:
         stream = stream_examples(source, **options, hotpotqa_context=settings.hotpotqa_context)
     log.info(reading.report_line(stream.report))
@@ -159,6 +160,10 @@ def training_spans(settings: DataSettings) -> ExampleStream:
     if len(stream) < used:
         log.info("%s distinct answers in %s examples: each is asked about once", f"{len(stream):,}", f"{used:,}")
     return stream
+
+
+def _corpus_records(sizes: WorldSettings) -> Iterator[RawRecord]:
+    return map(as_raw_record, _corpus_examples(sizes, "train"))
 
 
 def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = False) -> reading.QAData:

@@ -5,7 +5,8 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from rewards.pretrained import check_weights
 from rewards.relevance.reading import SPAN_HEAD, span_scores
 from rewards.words import answer_exact_match, answer_f1
 from rl_qg.data.examples import QAExample
+from rl_qg.data.streaming import Examples
 from rl_qg.readers import fine_tuning
 from rl_qg.readers.fine_tuning import FLOAT32, longest_window, padded
 from rl_qg.runtime.bars import ProgressBar
@@ -91,7 +93,7 @@ class Windows:
 
     ids: NDArray[np.int32]  # (T,)
     token_types: NDArray[np.int8] | None  # (T,)
-    offsets: NDArray[np.int32]  # (T, 2): first and one past last character, in question or passage
+    offsets: NDArray[np.int32] | None  # (T, 2): first and one past last character, in question or passage
     bounds: NDArray[np.int64]  # (W + 1,)
     examples: NDArray[np.int32]  # (W,): the index of its example
     contexts: NDArray[np.int32]  # (W, 2): first and one past last position of the passage
@@ -136,7 +138,7 @@ class WindowCollator:
 
 
 def encode(
-    examples: Sequence[QAExample],
+    examples: Examples,
     tokenizer: PreTrainedTokenizerBase,
     *,
     max_length: int,
@@ -150,42 +152,70 @@ def encode(
     shared tokens need the space: the end of a longer one is cut and counted. `tokenizer` is a fast one; `token_types`
     marks question (0) and passage (1) for models that were pretrained with token types.
     """
+    lengths = {"max_length": max_length, "doc_stride": doc_stride}
+    return _joined([*encode_in_parts(examples, tokenizer, token_types=token_types, progress=progress, **lengths)])
+
+
+def encode_in_parts(
+    examples: Examples,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_length: int,
+    doc_stride: int,
+    token_types: bool,
+    progress: bool = False,
+) -> Iterator[Windows]:
+    """The windows that `encode` returns, of `EXAMPLES_AT_ONCE` examples at a time."""
     limit = _question_limit(tokenizer, max_length, doc_stride)
-    rows: list[tuple[Any, ...]] = []
-    questions_cut = 0
-    begins = range(0, len(examples), EXAMPLES_AT_ONCE)
-    for begin in ProgressBar(begins, desc="windows", unit="k examples", disable=not progress):
-        batch = examples[begin : begin + EXAMPLES_AT_ONCE]
-        asked = [example.question for example in batch]
-        tokens = tokenizer(asked, add_special_tokens=False, verbose=False)["input_ids"]
-        questions = [
-            _cut(text, tokenizer, limit) if len(ids) > limit else text for text, ids in zip(asked, tokens, strict=True)
-        ]
-        questions_cut += sum(new != old.question for new, old in zip(questions, batch, strict=True))
-        encoded = tokenizer(
-            questions,
-            [example.context for example in batch],
-            truncation="only_second",
-            max_length=max_length,
-            stride=doc_stride,
-            return_overflowing_tokens=True,
-            return_token_type_ids=token_types,
-            verbose=False,
-        )
-        numbers = encoded["overflow_to_sample_mapping"]
-        for encoding, number in zip(encoded.encodings or (), numbers, strict=True):
-            rows.append(_row(encoding, begin + number, batch[number], tokenizer.cls_token_id))
-    ids, types, offsets, numbers, contexts, labels = zip(*rows, strict=True)
-    return Windows(
-        ids=np.concatenate(ids),
-        token_types=np.concatenate(types) if token_types else None,
-        offsets=np.concatenate(offsets),
-        bounds=np.cumsum([0, *map(len, ids)]),
-        examples=np.array(numbers, dtype=np.int32),
-        contexts=np.array(contexts, dtype=np.int32),
-        labels=np.array(labels, dtype=np.int32),
-        questions_cut=questions_cut,
-    )
+    remaining, begin = iter(examples), 0
+    with ProgressBar(total=len(examples), desc="windows", unit="example", disable=not progress) as bar:
+        while batch := list(islice(remaining, EXAMPLES_AT_ONCE)):
+            asked = [example.question for example in batch]
+            tokens = tokenizer(asked, add_special_tokens=False, verbose=False)["input_ids"]
+            questions = [
+                _cut(text, tokenizer, limit) if len(ids) > limit else text
+                for text, ids in zip(asked, tokens, strict=True)
+            ]
+            encoded = tokenizer(
+                questions,
+                [example.context for example in batch],
+                truncation="only_second",
+                max_length=max_length,
+                stride=doc_stride,
+                return_overflowing_tokens=True,
+                return_token_type_ids=token_types,
+                verbose=False,
+            )
+            of_example = encoded["overflow_to_sample_mapping"]
+            rows = [
+                _row(encoding, begin + number, batch[number], tokenizer.cls_token_id)
+                for encoding, number in zip(encoded.encodings or (), of_example, strict=True)
+            ]
+            ids, types, offsets, numbers, contexts, labels = zip(*rows, strict=True)
+            yield Windows(
+                ids=np.concatenate(ids),
+                token_types=np.concatenate(types) if token_types else None,
+                offsets=np.concatenate(offsets),
+                bounds=np.cumsum([0, *map(len, ids)]),
+                examples=np.array(numbers, dtype=np.int32),
+                contexts=np.array(contexts, dtype=np.int32),
+                labels=np.array(labels, dtype=np.int32),
+                questions_cut=sum(new != old.question for new, old in zip(questions, batch, strict=True)),
+            )
+            begin += len(batch)
+            bar.update(len(batch))
+
+
+def _joined(parts: Sequence[Windows]) -> Windows:
+    names = [field.name for field in fields(Windows) if getattr(parts[0], field.name) is not None]
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in names
+        if name not in ("bounds", "questions_cut")
+    }
+    lengths = np.concatenate([part.lengths for part in parts])
+    cut = sum(part.questions_cut for part in parts)
+    return Windows(**{"token_types": None, **joined}, bounds=np.append(0, np.cumsum(lengths)), questions_cut=cut)
 
 
 def _row(encoding: Any, number: int, example: QAExample, cls_id: int | None) -> tuple[Any, ...]:
@@ -255,7 +285,8 @@ def best_answers(
     highest end logits, and is at most `max_answer_length` tokens long. Logits are (W, longest or more). Equal scores
     go to the earlier window, then to the higher start logit; equal logits rank by position.
     """
-    if not len(windows) == len(start_logits) == len(end_logits):
+    offsets = windows.offsets
+    if offsets is None or not len(windows) == len(start_logits) == len(end_logits):
         raise ValueError(f"{len(windows)} windows, but {len(start_logits)} start and {len(end_logits)} end logits")
     answers = {example.id: "" for example in examples}
     best = np.full(len(examples), -np.inf)
@@ -268,7 +299,7 @@ def best_answers(
             if score > best[number]:
                 best[number] = score
                 base = windows.bounds[window]
-                start, end = windows.offsets[base + first, 0], windows.offsets[base + last, 1]
+                start, end = offsets[base + first, 0], offsets[base + last, 1]
                 answers[examples[number].id] = examples[number].context[start:end]
     return answers
 

@@ -10,7 +10,8 @@ import logging
 import math
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from rewards.relevance.reading import SPAN_HEAD, span_scores
 from rewards.words import split_question_mark
 from rl_qg.data.examples import QAExample, examples_hash, passage_hash
 from rl_qg.data.splits import take_passages
+from rl_qg.data.streaming import Examples
 from rl_qg.readers.fine_tuning import FineTuning, delete_checkpoints
 from rl_qg.readers.reader import (
     HEADS,
@@ -36,10 +38,12 @@ from rl_qg.readers.reader import (
     Windows,
     best_answers,
     encode,
+    encode_in_parts,
     load_model,
     load_tokenizer,
     score_predictions,
 )
+from rl_qg.readers.stored_windows import stored_windows
 from rl_qg.runtime.errors import InputError, NothingLearned, Terminated
 from rl_qg.runtime.files import read_record, write_json
 from rl_qg.runtime.processes import available_cores, worker_pool
@@ -134,11 +138,12 @@ log = logging.getLogger(__name__)
 
 SCORES = ("exact_match", "f1")
 PRECISIONS = ("no", "bf16", "fp16")
+WINDOWS = "windows"  # the folder of a reader with its windows, until it is trained
 
 
 @dataclass(frozen=True)
 class _Job:
-    train: Sequence[QAExample]
+    train: Examples
     validation: Sequence[QAExample]
     settings: QASettings
     output_dir: Path
@@ -174,7 +179,7 @@ class _Job:
     def check(self) -> None:
         settings = self.settings
         for name, examples in (("train", self.train), ("validation", self.validation)):
-            if not examples:
+            if not len(examples):
                 raise InputError(f"data.{name}: no examples for the reader; check the source and its limits")
             if unasked := next((example.id for example in examples if not example.question.strip()), None):
                 raise InputError(f"data.{name}: example {unasked} has no question; the reader needs one for each")
@@ -201,7 +206,7 @@ class _Features(NamedTuple):
 
 
 def train_reader(
-    train: Sequence[QAExample],
+    train: Examples,
     validation: Sequence[QAExample],
     *,
     settings: QASettings,
@@ -216,6 +221,8 @@ def train_reader(
     `qa_metrics.json` (percent, means over the seeds, with 95 % bootstrap intervals over passages, and the number of
     updates of each seed); `seed-<k>/` with these files of each seed.
 
+    The windows are in the folder `windows` until all is trained, mapped into the memory of all processes.
+
     A second call skips finished seeds and resumes an unfinished one from its last checkpoint. Every process calls
     this; the main one writes. Raises `InputError` for unusable examples, settings or models, and when `output_dir`
     holds readers trained with other settings, or with other data that the caller has not accepted.
@@ -225,7 +232,7 @@ def train_reader(
 
 
 def train_readers(
-    train: Mapping[Path, Sequence[QAExample]],
+    train: Mapping[Path, Examples],
     validation: Sequence[QAExample],
     *,
     settings: QASettings,
@@ -243,7 +250,7 @@ def train_readers(
         job = _Job(examples, validation, settings, output_dir, use_cpu, precision)
         job.check()
         if settings.unanswerable:
-            job = replace(job, train=with_unanswerable(examples, settings.unanswerable, settings.seeds[0]))
+            job = replace(job, train=with_unanswerable([*examples], settings.unanswerable, settings.seeds[0]))
         jobs.append(job)
     for job in jobs:
         for seed in settings.seeds:
@@ -260,6 +267,8 @@ def train_readers(
             for seed in settings.seeds:
                 delete_checkpoints(job.folder(seed))  # of a reader that was killed when it was done
             _summarise(job)
+        if job.processes.is_local_main_process:
+            shutil.rmtree(job.output_dir / WINDOWS, ignore_errors=True)
         job.processes.wait_for_everyone()
 
 
@@ -336,13 +345,24 @@ def _refuse_other_run(folder: Path, inputs: Mapping[str, Any], accept_changed_da
 def _features(job: _Job, *, progress: bool = True) -> _Features:
     settings = job.settings
     tokenizer, token_types = load_tokenizer(settings.model.path, max_length=settings.max_length)
-    lengths = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
-    shown = progress and job.processes.is_main_process
-    train, validation = (
-        encode(examples, tokenizer, token_types=token_types, progress=shown, **lengths)
-        for examples in (job.train, job.validation)
-    )
-    return _Features(tokenizer, train, validation)
+    options: dict[str, Any] = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
+    options |= {"token_types": token_types}
+    identity = [tokenizer.backend_tokenizer.to_str(), tokenizer.cls_token_id]
+
+    def windows(examples: Examples, role: str) -> Windows:
+        shown = progress and job.processes.is_main_process
+
+        def make() -> Iterator[Windows]:
+            for part in encode_in_parts(examples, tokenizer, progress=shown, **options):
+                yield part if role == "validation" else replace(part, offsets=None)  # only answers need them
+
+        made_of = {**options, "tokenizer": identity, "role": role, "examples": job.data[role]}
+        return stored_windows(job.output_dir / WINDOWS, made_of, make, job.processes)
+
+    features = _Features(tokenizer, windows(job.train, "train"), windows(job.validation, "validation"))
+    # It is saved with the reader, and remembers the lengths that it was called with: also where no window was made.
+    encode(job.validation[:1], tokenizer, **options)
+    return features
 
 
 def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:

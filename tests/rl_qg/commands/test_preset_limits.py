@@ -17,7 +17,7 @@ from rl_qg.commands.compose import LIMITS, compose
 from rl_qg.commands.training import _questions_of_readers
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample, write_squad
-from rl_qg.data.splits import answer_spans, load_splits, load_training, training_spans
+from rl_qg.data.splits import answer_spans, load_splits, load_training, training_stream
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.settings import Settings, all_keys
 from rl_qg.settings.yaml_files import CONFIGS, choices
@@ -74,7 +74,7 @@ def test_every_row_of_a_users_files_is_used(
     assert ids(_questions_of_readers(data).gold) == ids(train)
     assert ids(_questions_of_readers(data).validation) == ids(dev)
     assert ids(load_training(data)) == ids(train)
-    assert ids(training_spans(data)) == ids(answer_spans(train))
+    assert ids(training_stream(data, spans=True)) == ids(answer_spans(train))
 
 
 def preset_values(content: Any, prefix: str = "") -> Iterator[str]:

@@ -16,7 +16,7 @@ from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample, write_squad
 from rl_qg.data.formats import RawRecord
 from rl_qg.data.reading import read_examples
-from rl_qg.data.splits import answer_spans, load_training, take, training_spans
+from rl_qg.data.splits import answer_spans, load_training, take, training_stream
 from rl_qg.data.streaming import ExampleStream, RecordSource, as_raw_record, stream_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, WorldSettings
@@ -60,7 +60,8 @@ def test_a_stream_yields_what_read_examples_returns(files: list[str], unlabelled
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_stream_samples_the_same_examples_as_the_list(files: list[str], limit: int | None, seed: int) -> None:
     settings = DataSettings(train=files, max_train=limit, seed=seed)
-    assert list(training_spans(settings)) == answer_spans(load_training(settings))
+    assert list(training_stream(settings, spans=True)) == answer_spans(load_training(settings))
+    assert list(training_stream(settings)) == load_training(settings)
     listed = take(read_examples(files, role="train").examples, limit, seed)
     assert list(stream_examples(files, role="train", limit=limit, seed=seed)) == listed
     if seed == 0:  # the default
@@ -75,10 +76,10 @@ def test_the_embedded_corpus_is_streamed_with_the_same_log(caplog: pytest.LogCap
     with caplog.at_level(logging.INFO):
         listed = load_training(settings)
         logged = caplog.messages[:]
-        stream = training_spans(settings)
+        stream = training_stream(settings, spans=True)
     assert list(stream) == answer_spans(listed)
     assert caplog.messages[len(logged) :] == logged
-    other = training_spans(DataSettings(train="world", world=WorldSettings(15, 3, seed=1)))
+    other = training_stream(DataSettings(train="world", world=WorldSettings(15, 3, seed=1)), spans=True)
     assert stream.hashes != other.hashes and list(stream.hashes) == list(other.hashes) == ["world (train)"]
 
 
