@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
         MAIN,
         ["evaluate", "predictions=ten.jsonl", "metrics=[bleu4,rouge_l]", "output=evaluation"],
     ),
+    "import of transformers' Trainer": ("from transformers import Seq2SeqTrainer", []),
     "first update of rl-qg train": (FIRST_UPDATE, ["train", "preset=quickstart", "output_dir=run"]),
     "rl-qg ask by packaged:english": (
         MAIN,
