@@ -192,7 +192,8 @@ def bench_splits(settings: BenchSettings) -> tuple[dict[str, list[QAExample]], d
 
 def _sources(settings: BenchSettings) -> dict[Role, Any]:
     named: dict[Role, Any] = {"train": settings.data, "validation": settings.validation, "test": settings.test}
-    given = {role: source for role, source in named.items() if source_names(source)}
+    keys = {"train": "data"}
+    given = {role: source for role, source in named.items() if source_names(source, keys.get(role, role))}
     if not given:
         raise InputError("data has no value; give file(s) or a Hub data set, such as data=squad.json")
     if settings.split == "squadshifts" and given.keys() != {"train"}:

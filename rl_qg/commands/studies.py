@@ -13,7 +13,7 @@ from typing import Any
 
 from rewards.loading import own_code_only
 from rl_qg.commands.catalogue import suggestion
-from rl_qg.commands.compose import compose
+from rl_qg.commands.compose import compose, without_dashes
 from rl_qg.miniatures.in_settings import pretraining_text
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import locked
@@ -95,6 +95,7 @@ def bench(arguments: Sequence[str]) -> None:
 def data(arguments: Sequence[str]) -> None:
     from rl_qg.bench.benchmark_data import write_bench_data
 
+    arguments = [*without_dashes(arguments, {"output_dir"})]
     if not any(text.startswith("output_dir=") for text in arguments):
         raise InputError("output_dir has no value; give a folder, such as output_dir=bench/squad")
     settings = compose("bench", arguments)
@@ -107,6 +108,7 @@ def report(arguments: Sequence[str]) -> None:
     from rl_qg.bench.leaderboard import write_leaderboard
     from rl_qg.pages.results import check_folder
 
+    arguments = [*without_dashes(arguments, {"output"})]
     outputs = [text.partition("=")[2] for text in arguments if text.startswith("output=")]
     results = [_named_result(text) for text in arguments if not text.startswith("output=")]
     if len(outputs) > 1 or not results or any(name == "" or str(path).startswith("-") for name, path in results):

@@ -17,7 +17,6 @@ rows, lines and SHA-256. The merge reads no part without these.
 """
 
 import logging
-import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +40,7 @@ Row = TypeVar("Row")
 Block = list[tuple[int, Row]]  # rows of one cell with their numbers
 WINDOW = 64  # rows of a cell that are sorted by length together, if a block has fewer
 OWN = ("command", "part", "whole")  # keys of a note about the part; all others are alike in all parts
-_HEAD = re.compile(rb'\{"row": (\d+), ')
+_HEAD = b'{"row": '
 log = logging.getLogger(__name__)
 
 
@@ -167,13 +166,15 @@ def line_writer(
 
 
 def numbered_line(number: int, line: bytes) -> bytes:
-    return b'{"row": %d, ' % number + line[1:]
+    return _HEAD + b"%d, " % number + line[1:]
 
 
 def _is_about(block: Block[Any], _: int, line: bytes) -> bool:
     """Whether a line is about a row of a block, which one that was cut off does not tell."""
-    match = _HEAD.match(line)
-    return any(int(match[1]) == number for number, _ in block) if match else not line.endswith(b"\n")
+    row, comma, _rest = line.removeprefix(_HEAD).partition(b",")
+    if line.startswith(_HEAD) and comma and row.isdigit():
+        return any(int(row) == number for number, _ in block)
+    return not line.endswith(b"\n")
 
 
 @dataclass(frozen=True)
@@ -293,6 +294,5 @@ def _in_order(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _split(line: bytes) -> tuple[int, bytes]:
-    match = _HEAD.match(line)
-    assert match is not None  # the file's hash is that of its writer
-    return int(match[1]), b"{" + line[match.end() :]
+    row, _, rest = line.removeprefix(_HEAD).partition(b", ")
+    return int(row), b"{" + rest

@@ -17,6 +17,8 @@ MADE = (
     "evaluate predictions=in/ce.jsonl references=in/dev.json metrics=[rouge_l] resamples=20 output=made/evaluation",
     "bench data data=in/train.json test_share=0.2 output_dir=made/a",
     "bench data data=in/dev.json test_share=0.2 output_dir=made/b",
+    "answers in/passages.txt part=1/2 output=made/q.jsonl",
+    "answers in/passages.txt part=2/2 output=made/q.jsonl",
     "rate plan questions={ce:in/ce.jsonl,scst:in/scst.jsonl} protocol=in/protocol.yaml items=4 output=study/plan",
 )
 
