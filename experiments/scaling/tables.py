@@ -136,25 +136,40 @@ def hours() -> str:
 
 def rows() -> str:
     """What rows cost beside the GPU, from the measured bytes and rates."""
-    found = json.loads((HERE / "results.json").read_text())["rows"]
-    augment, read, windows = (
-        found[name] for name in ("augment, all sampled", "read augmented.json", "reader's windows")
-    )
-    peak = max(augment["peak_bytes"], found["augment, a tenth sampled"]["peak_bytes"])
+    results = json.loads((HERE / "results.json").read_text())
+    found, windows = results["rows"], results["bounded reader"]["3000000"]
+    read = found["read augmented.json"]
+    small, large = (results["bounded augment"][count] for count in ("1000000", "10000000"))
+    more = large["rows"] - small["rows"]
+    held = round((large["peak_bytes"] - small["peak_bytes"]) / more)
+    rate = round(more / (large["processor_seconds"] - small["processor_seconds"]))
+    stored = round(windows["bytes_on_disk"] / windows["windows"])
     lines = [
         ("questions.jsonl on disk", found["bytes_per_candidate"], None),
-        ("augment: hashes in memory", peak, augment["rows_per_second"]),
+        ("augment: numbers and hashes in memory", held, rate),
         ("augmented.json on disk", found["bytes_per_augmented_question"], None),
         ("augmented.json while it is read", read["peak_bytes"], read["rows_per_second"]),
-        ("the examples in memory", read["held_bytes"], None),
-        ("the reader's windows while they are made", windows["peak_bytes"], windows["rows_per_second"]),
-        ("the reader's windows in memory", windows["held_bytes"], None),
+        ("the examples of augmented.json in memory", read["held_bytes"], None),
+        ("the reader's windows on disk", stored, found["reader's windows"]["rows_per_second"]),
     ]
     cells = []
     for what, size, rate in lines:
         times = [f"{_size(size * count)}{f', {_time(count / rate)}' if rate else ''}" for count in (1e6, 1e8)]
         cells.append([what, f"{size:,}", f"{rate:,}" if rate else "", *times])
     return table(["", "bytes / row", "rows / s", "1 million", "100 million"], cells)
+
+
+def bounded() -> str:
+    """Millions of rows through one process: GB at its peak, and seconds of the processor."""
+    results = json.loads((HERE / "results.json").read_text())
+    lines = [
+        [f"augment, {run['rows']:,} candidates", f"{run['peak_bytes'] / 1e9:.2f}", "", f"{run['processor_seconds']:,}"]
+        for run in results["bounded augment"].values()
+    ]
+    for run in results["bounded reader"].values():
+        sizes = (f"{run[name] / 1e9:.2f}" for name in ("private_bytes", "mapped_bytes"))
+        lines.append([f"a reader's input, {run['windows']:,} windows", *sizes, ""])
+    return table(["", "GB of its own", "GB mapped, one copy a machine", "seconds"], lines)
 
 
 def _size(size: float) -> str:
@@ -266,7 +281,7 @@ def checked() -> str:
     return table(["", "predicted", "measured", "ratio"], lines)
 
 
-PARTS = (operations, memories, communications, steps, hours, rows, summary)
+PARTS = (operations, memories, communications, steps, hours, rows, bounded, summary)
 
 
 def main() -> None:
