@@ -216,7 +216,7 @@ def commands(draw: st.DrawFn, names: tuple[str, ...] = tuple(VALID)) -> Draw:
     words = [*name.split(), *shlex.split(VALID[name])]
     change = _drawn_change(draw, name, words) if draw(st.booleans()) else None
     catalogue = "bench" if name.startswith("bench") else name
-    if name in ("models", "report", "search", "study", "bench transfer", "bench report"):
+    if name in ("merge", "models", "report", "search", "study", "bench transfer", "bench report"):
         words += draw(
             st.lists(st.sampled_from([*TEXTS, *PATHS, "seeds=[1]", "output_dir=x", "x=1", "rungs=[]"]), max_size=1)
         )
