@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from rewards.hub import hub_answers
 OWN_CODE = (
     "it needs code of its own (auto_map), which is not run; give one whose type and tokenizer transformers knows"
 )
+_OFFLINE = RLock()
 NO_TOKENIZER = "it has no tokenizer (tokenizer.json, or a vocabulary; some need the package sentencepiece)"
 
 
@@ -33,12 +35,15 @@ def without_hub(name: str) -> Iterator[None]:
     """Where `name` is no local path and the Hugging Face Hub does not answer, models are loaded from the cache within
     the block, or refused at once. Without this the libraries try again for half a minute.
     """
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = before or not (os.path.exists(name) or hub_answers())
-    try:
+    if constants.HF_HUB_OFFLINE or os.path.exists(name) or hub_answers():
         yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
+        return
+    with _OFFLINE:  # else the first of two threads to end would decide what the other one restores
+        constants.HF_HUB_OFFLINE = True
+        try:
+            yield
+        finally:
+            constants.HF_HUB_OFFLINE = False
 
 
 @contextmanager

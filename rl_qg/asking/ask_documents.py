@@ -164,9 +164,9 @@ class _DocumentOutput(ABC):
     def beginning(self, passage: DocumentPassage, rank: int) -> Row:
         """The first fields of row number `rank` of a passage."""
 
-    def chosen(self, rows: list[Row], dropped: Counter[str]) -> list[Row]:
+    def chosen(self, rows: Iterable[Row], dropped: Counter[str]) -> list[Row]:
         """Those of the rows that are written; others are counted in `dropped`."""
-        return rows
+        return list(rows)
 
     @abstractmethod
     def counts(self, rows: Sequence[Row], dropped: Mapping[str, int]) -> dict[str, Any]:
@@ -212,7 +212,7 @@ class _DocumentOutput(ABC):
         return read_record(report_path(self.output)) if whole and not changed else None
 
     def _finish(self, made_by: Mapping[str, Any], sources: Mapping[str, str], dropped: Counter[str]) -> dict[str, Any]:
-        rows = self.chosen([json.loads(line.text) for line in self.lines.lines()], dropped)
+        rows = self.chosen((json.loads(line.text) for line in self.lines.lines()), dropped)
         try:
             report = self.counts(rows, dict(dropped))
         except InputError:
@@ -282,7 +282,7 @@ class _Pairs(_DocumentOutput):
     def beginning(self, passage: DocumentPassage, rank: int) -> Row:
         return {"id": f"{passage.id}-{rank + 1}", "title": passage.title}
 
-    def chosen(self, rows: list[Row], dropped: Counter[str]) -> list[Row]:
+    def chosen(self, rows: Iterable[Row], dropped: Counter[str]) -> list[Row]:
         """The best rows of each document, best first, as `QuestionGenerator.ask` chooses among its pairs."""
         document_of, found = {passage.id: passage.document for passage in self.passages}, list[Row]()
         groups = groupby(rows, key=lambda row: document_of[row["id"].rpartition("-")[0]])
