@@ -67,6 +67,7 @@ class RunFiles(LogFiles, ExportableState):
     def __init__(self, trainer: Any, folder: Path | None = None, **first: Any) -> None:
         super().__init__(folder or Path(trainer.args.output_dir), "scst", **first)
         self.trainer = trainer
+        self.saves_evaluated = False  # the model of the next evaluation is `ce/`
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint stores: the sums of the current log line, which may span the checkpoint."""
@@ -87,10 +88,18 @@ class RunFiles(LogFiles, ExportableState):
             self.end_cross_entropy(args, state, control)
 
     def end_cross_entropy(self, args: Any, state: TrainerState, control: TrainerControl) -> None:
-        """Save the model as `ce/` and evaluate it: the next stage is compared with it."""
-        save_model_folder(self.trainer, self.folder / "ce")
+        """Evaluate the model, with which the next stage is compared, and save it as `ce/`: where its validation loss
+        is not finite, nothing is saved.
+        """
         if args.eval_strategy != "no" and state.global_step < state.max_steps:
-            control.should_evaluate = True
+            control.should_evaluate = self.saves_evaluated = True
+        else:
+            save_model_folder(self.trainer, self.folder / "ce")
+
+    def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self.saves_evaluated:
+            self.saves_evaluated = False
+            save_model_folder(self.trainer, self.folder / "ce")
 
     def measures(self, examples: Sequence[QAExample]) -> dict[str, tuple[float, float]]:
         """Totals and weights of what is logged of the examples of a batch besides the loss."""

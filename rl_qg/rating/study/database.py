@@ -8,13 +8,14 @@ paper's size needs less than one write a second. Reading transactions see one st
 import errno
 import logging
 import os
+import socket
 import sqlite3
 import stat
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +28,7 @@ from rl_qg.runtime.errors import InputError
 log = logging.getLogger(__name__)
 CONNECTIONS = 8  # of one process
 WAIT_S = 20.0  # for another writer, and for a connection
+ANSWER_S = 2.0  # beyond a deadline, for a server to say that it is over
 ADVISORY_LOCK = 4_807_526_976  # any number that every process of a study agrees on
 OLDEST_SQLITE = (3, 35)  # RETURNING
 
@@ -98,6 +100,10 @@ class Database(ABC):
     @abstractmethod
     def _begin(self, connection: Any, writing: bool, until: float) -> Transaction: ...
 
+    def _limited(self, connection: Any, until: float) -> AbstractContextManager[None]:
+        """Ends what waits for a server that does not answer."""
+        return nullcontext()
+
     @abstractmethod
     def _failure(self, error: Exception) -> StoreFailed | None:
         """What the application is told of an error of the database; None: a mistake of ours, raised as it is."""
@@ -145,7 +151,7 @@ class Database(ABC):
     def _transaction(
         self, writing: bool, until: float, places: threading.Semaphore | None = None
     ) -> Iterator[Transaction]:
-        with self._connection(until, places) as connection:
+        with self._connection(until, places) as connection, self._limited(connection, until):
             transaction = self._begin(connection, writing, until)
             try:
                 yield transaction
@@ -301,6 +307,28 @@ class PostgreSQLDatabase(Database):
     def _connect(self, until: float) -> Any:
         seconds = int(min(10, max(2, _seconds_to(until))))  # the client library waits for 2 at least
         return self._errors.connect(self._url, autocommit=True, connect_timeout=seconds)
+
+    @contextmanager
+    def _limited(self, connection: Any, until: float) -> Iterator[None]:
+        """Shuts the connection down after the deadline of a request, where there is one: a server that hangs, or that
+        no network reaches any more, does not even keep its own limits.
+        """
+        if _UNTIL.get() == float("inf"):
+            yield
+            return
+
+        def shut_down() -> None:
+            with suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+
+        with socket.socket(fileno=os.dup(connection.fileno())) as line:
+            timer = threading.Timer(_seconds_to(until) + ANSWER_S, shut_down)
+            timer.daemon = True
+            timer.start()
+            try:
+                yield
+            finally:
+                timer.cancel()
 
     def _begin(self, connection: Any, writing: bool, until: float) -> Transaction:
         connection.execute("BEGIN" if writing else "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")

@@ -1,5 +1,7 @@
 """Which database a study is in: transactions that fail, other plans, databases of others."""
 
+import os
+import signal
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -69,6 +71,30 @@ def test_whoever_reads_what_is_locked_is_told_at_the_deadline(
     with ThreadPoolExecutor(1) as threads, locked(store, study_url):
         threads.submit(told_at_the_deadline).result(60)
     assert store.progress()["tasks"] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study_url", ["postgresql"], indirect=True)
+def test_whoever_waits_for_a_server_that_hangs_is_told_at_the_deadline(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server then keeps no limit of its own. Others are answered by new connections."""
+    monkeypatch.setattr(database, "ANSWER_S", 0.1)
+    with store._database.read() as sql:
+        (server,) = sql.row("SELECT pg_backend_pid()") or ()
+
+    def told_at_the_deadline() -> None:
+        with deadline(0.1), pytest.raises(StoreFailed, match="the server does not answer"):
+            store.pause()
+
+    os.kill(server, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as threads:
+        try:
+            threads.submit(told_at_the_deadline).result(60)
+            assert store.progress()["tasks"] == 3
+        finally:
+            os.kill(server, signal.SIGCONT)
+    assert not store.is_paused()
 
 
 def test_another_plan_in_the_same_database_is_refused(study_url: str, store: Store) -> None:

@@ -149,6 +149,15 @@ def test_a_model_without_a_finite_validation_loss_is_none(
         subject.train()
 
 
+@pytest.mark.parametrize("spoilt", [True, False])
+def test_a_stage_without_a_finite_validation_loss_leaves_no_model_to_the_next(tmp_path: Path, spoilt: bool) -> None:
+    subject = trainer(tmp_path, ce_epochs=2, scst_epochs=1, eval_strategy="steps", eval_steps=100)
+    subject.callback_handler.callbacks.insert(0, Spoil(4 if spoilt else 1))
+    with pytest.raises(NothingLearned, match=r"loss is not finite after 4 updates") if spoilt else nullcontext():
+        subject.train()
+    assert (tmp_path / "ce").exists() != spoilt
+
+
 @pytest.mark.parametrize(("backoff", "skipped"), [(0.5, 8), (1e-30, 1)])
 def test_updates_that_a_gradient_scaler_skips_count_too(tmp_path: Path, backoff: float, skipped: int) -> None:
     """The scaler of fp16, on a CPU, from a scale at which every gradient is infinite."""
