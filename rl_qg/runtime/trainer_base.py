@@ -10,17 +10,18 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from accelerate import PartialState
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Shard
 from transformers import ProgressCallback, Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.trainer_callback import ExportableState, PrinterCallback
@@ -327,10 +328,12 @@ class Resumable(Trainer):
             reason = f"it has the lowest validation loss, {self.state.best_metric:.4g}"
             log.info("the model of step %d is kept, not that of the last step, %d: %s", best, last, reason)
 
-    def whole_model(self) -> AbstractContextManager[Any]:
-        """A context manager that gives the unwrapped model with whole weights. Every process must call this."""
+    def whole_model(self, *, without: Container[str] = ()) -> AbstractContextManager[Any]:
+        """A context manager that gives the unwrapped model with whole weights; those of the names `without` are the
+        caller's to fill in. Every process must call this.
+        """
         bare = self.accelerator.unwrap_model(self.model_wrapped)
-        return nullcontext(bare) if self._whole is None else self._whole.of(bare)
+        return nullcontext(bare) if self._whole is None else self._whole.of(bare, without=without)
 
     def save_whole(self, folder: Path) -> None:
         """Save model and tokenizer in `folder`, `config.json` last: a folder with it is complete. Every process must
@@ -361,23 +364,30 @@ class WholeWeights:
         if any(hasattr(value, "ds_id") for value in model.parameters()):
             raise InputError("ZeRO-3 has already sharded the model: load it before the training arguments are created")
         self._copy = copy.deepcopy(model).cpu()
+        self._in_use = False
         self._release()
 
     @contextmanager
-    def of(self, model: nn.Module) -> Iterator[Any]:
-        """Within the block, the copy with the present weights of `model`. Every process must call this."""
-        whole = dict(self._copy.named_parameters())
-        device = None
-        for name, value in model.named_parameters():
-            gathered = gather(value)
-            device = gathered.device
-            whole[name.replace(WRAPPER, "")].data = gathered
-        for buffer in self._copy.buffers():
-            buffer.data = buffer.data.to(device)
+    def of(self, model: nn.Module, *, without: Container[str] = ()) -> Iterator[Any]:
+        """Within the block, the copy with the present weights of `model`, but for those of the names `without`. Within
+        another such block nothing is gathered again. Every process must call this.
+        """
+        if self._in_use:
+            yield self._copy
+            return
+        own, buffers = dict(self._copy.named_parameters()), dict(self._copy.named_buffers())
+        values = {name.replace(WRAPPER, ""): value for name, value in model.named_parameters()}
+        wanted = {name: value for name, value in values.items() if name not in without}
+        for name, whole in zip(wanted, gather_all([*wanted.values()]), strict=True):
+            own[name].data = whole
+        for name, buffer in model.named_buffers():  # which no library shards, but DeepSpeed casts
+            buffers[name.replace(WRAPPER, "")].data = buffer.data
         self._copy.train(model.training)
+        self._in_use = True
         try:
             yield self._copy
         finally:
+            self._in_use = False
             self._release()
 
     def _release(self) -> None:
@@ -386,7 +396,61 @@ class WholeWeights:
 
 
 def gather(value: Tensor) -> Tensor:
-    """A copy of one whole parameter; every process must call this for the same parameter."""
+    """A copy of one whole tensor; every process must call this for the same one."""
+    return gather_all([value])[0]
+
+
+def gather_all(values: Sequence[Tensor]) -> list[Tensor]:
+    """Copies of whole tensors; every process must call this for the same ones.
+
+    Those of one number type come in one collective for each `AT_ONCE` numbers, since each waits for all processes.
+    """
+    whole: list[Tensor] = [*values]
+    together: dict[Any, list[tuple[int, _Shard]]] = defaultdict(list)
+    counts: dict[Any, int] = defaultdict(int)
+    for number, value in enumerate(values):
+        if (shard := _shard(value)) is None:
+            whole[number] = _alone(value)
+            continue
+        kind = shard.part.dtype, shard.group
+        together[*kind, counts[kind] // AT_ONCE].append((number, shard))
+        counts[kind] += shard.shape.numel()
+    for (_, group, _), shards in together.items():
+        flat = torch.cat([shard.part for _, shard in shards])
+        every = flat.new_empty(group.size(), len(flat))
+        torch.distributed.all_gather_into_tensor(every.view(-1), flat, group)
+        columns = every.split([len(shard.part) for _, shard in shards], 1)
+        for (number, shard), parts in zip(shards, columns, strict=True):
+            whole[number] = parts.flatten()[: shard.shape.numel()].view(shard.shape)
+    return whole
+
+
+AT_ONCE = 1 << 26  # numbers of whole weights in one collective: 256 MiB of float32
+
+
+class _Shard(NamedTuple):
+    """The `part` of a tensor of this `shape` that this process holds, flat; those of all processes of the `group` are
+    equally long, and the tensor is the begin of them, one after the other.
+    """
+
+    part: Tensor
+    shape: torch.Size
+    group: Any
+
+
+def _shard(value: Any) -> _Shard | None:
+    """None for a tensor that is whole, or divided in another way."""
+    if isinstance(value, DTensor) and value.placements == (Shard(0),):
+        part, group = value.to_local().detach().flatten(), value.device_mesh.get_group()
+        size = value.numel() // len(value) * -(-len(value) // group.size())  # the last processes have fewer rows
+        return _Shard(nn.functional.pad(part, (0, size - len(part))), value.shape, group)
+    shard = getattr(value, "ds_tensor", None)
+    if shard is None or hasattr(shard, "ds_quant_scale") or shard.status.name != "AVAILABLE":  # on an NVMe disk
+        return None
+    return _Shard(shard.detach().to(PartialState().device), value.ds_shape, value.ds_process_group)
+
+
+def _alone(value: Tensor) -> Tensor:
     if isinstance(value, DTensor):
         return value.full_tensor().detach().clone()
     if hasattr(value, "ds_id"):

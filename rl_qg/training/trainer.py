@@ -14,6 +14,7 @@ accumulation, processes, checkpoints and resume are those of the library.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -451,7 +452,8 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         """Logits (n, t, v) of the reference policy at the tokens of n = b · k questions."""
         assert self.reference is not None
         # The unsharded copy of a model does not cast by itself, unlike the model in training.
-        with self.whole_model() as policy, self.reference.swapped_into(policy), self.accelerator.autocast():
+        whole = self.whole_model(without=self.reference.weights)
+        with whole as policy, self.reference.swapped_into(policy), self.accelerator.autocast():
             return self.logits(policy, inputs, decoded.tokens).float()
 
     def kl_penalty(self, inputs: dict[str, Any], samples: Decoded, logits: Tensor, logprobs: Tensor) -> Tensor:
@@ -497,8 +499,10 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         """The library's loop; reward, held-out reward and held-out measures of the greedy questions are added to the
         metrics (`docs/explanation/method.md`).
         """
+        whole = nullcontext() if self.held_out_questions is None else self.whole_model()  # for all batches at once
         with self.step_metrics.paused():
-            output = super().evaluation_loop(*args, **kwargs)
+            with whole:
+                output = super().evaluation_loop(*args, **kwargs)
             losses = dict(gather_object(self.eval_losses)).values()  # the library's mean depends on the batches
             self.eval_losses = []
             measures = {"loss": sum(losses) / len(losses)}

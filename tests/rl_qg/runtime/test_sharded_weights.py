@@ -1,14 +1,19 @@
 """Weights sharded over two processes by FSDP, compared with a model that is not sharded."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import M2M100ForConditionalGeneration
 
 from rl_qg.generation.sharing import share_encoder_pass
+from rl_qg.runtime import trainer_base
 from rl_qg.runtime.trainer_base import WholeWeights, gather
 from tests.processes import together
-from tests.tiny_models import tiny_bart, tiny_t5
+from tests.tiny_models import tiny, tiny_bart, tiny_t5
 
 BUILDERS = (tiny_bart, tiny_t5)
 
@@ -33,6 +38,16 @@ def loss_of(bare: torch.nn.Module, model: torch.nn.Module) -> torch.Tensor:
         )
 
 
+class Collectives(TorchDispatchMode):
+    """Counts those of the block."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += function.namespace in ("c10d", "_c10d_functional") and "wait" not in str(function)
+        return function(*args, **(kwargs or {}))
+
+
 def worker() -> None:
     torch.distributed.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2,))
@@ -43,13 +58,18 @@ def worker() -> None:
             for layer in getattr(part, "layers", getattr(part, "block", [])):
                 fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)
-        for _ in range(2):  # as loaded, and after an update
-            with whole.of(model) as policy:
+        for at_once in (1 << 26, 1000):  # as loaded, and after an update
+            trainer_base.AT_ONCE = at_once
+            with Collectives() as collectives, whole.of(model) as policy, whole.of(model) as again:
+                assert policy is again
+                assert collectives.count == 1 if at_once == 1 << 26 else 1 < collectives.count < 10
                 for (name, value), expected in zip(policy.named_parameters(), plain.parameters(), strict=True):
                     torch.testing.assert_close(value.data, expected.data, msg=lambda text, n=name: f"{n}: {text}")
                 assert policy.training == model.training
                 torch.testing.assert_close(loss_of(policy, policy), loss_of(plain, plain))
             assert sum(value.numel() for value in policy.parameters()) == 0
+            with Collectives() as collectives, whole.of(model, without=dict(plain.named_parameters())) as policy:
+                assert collectives.count == sum(value.numel() for value in policy.parameters()) == 0
             loss_of(plain, plain).backward()
             loss_of(model, model).backward()
             gradients = {name: gather(value.grad) for name, value in model.named_parameters()}
@@ -73,6 +93,17 @@ def test_the_whole_weights_of_a_model_without_shards_are_a_copy() -> None:
         assert policy is not model
         for first, second in zip(policy.parameters(), model.parameters(), strict=True):
             assert torch.equal(first, second) and first.data_ptr() != second.data_ptr()
+
+
+def test_buffers_have_the_number_type_to_which_the_model_was_cast() -> None:
+    """DeepSpeed casts the model that it trains in bf16, and with it the positions of M2M100."""
+    model = tiny(M2M100ForConditionalGeneration, 20)
+    whole = WholeWeights(model)
+    model.bfloat16()
+    ids = batch()["input_ids"]
+    with whole.of(model) as policy:
+        logits = policy(input_ids=ids, decoder_input_ids=ids).logits
+    assert torch.equal(logits, model(input_ids=ids, decoder_input_ids=ids).logits)
 
 
 @pytest.mark.parametrize("build", BUILDERS)
