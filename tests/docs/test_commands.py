@@ -46,7 +46,7 @@ REPLACED = {
     "rl-qg serve": f"rl-qg serve model.path={QUESTIONS}",
 }
 ADDED = "preset=smoke"  # to a command that names no preset
-RAW = ("bench", "merge", "report", "search", "study")  # commands without settings
+RAW = ("bench", "estimate", "merge", "report", "search", "study")  # commands without settings
 
 
 @pytest.fixture
@@ -142,6 +142,8 @@ def test_documented_commands_and_keys_exist(page: str, line: str) -> None:
         name, arguments = f"bench {arguments[0]}", arguments[1:]
     if name in JOB_FILES:
         check_job_file(name, arguments)
+    elif name == "estimate":
+        compose(arguments[0], arguments[1:])
     elif name in ("merge", "report", "bench report"):
         assert all(word.partition("=")[0] == "output" for word in arguments if "=" in word)
         assert name == "report" or any("=" in word for word in arguments)

@@ -185,6 +185,8 @@ def check_command(line: str) -> None:
     """`…` stands for more keys, and values in capitals for the reader's own."""
     name, arguments = named_command([word for word in shlex.split(line) if word != "…"][1:])
     assert name in COMMANDS, "no such command"
+    if name == "estimate":
+        name, *arguments = arguments
     if name in RAW:
         return
     compose(name, arguments)

@@ -34,6 +34,7 @@ WORK = (  # training, and servers
     "rl_qg.commands.runs.with_miniatures",
     "rl_qg.commands.training.with_encoder",
     "rl_qg.evaluation.qa_evaluation.with_encoder",
+    "rl_qg.commands.estimate.peak_memory",
     "rl_qg.web.server.OrderlyServer.run",
 )
 SERVERS = WORK[-1:]

@@ -56,6 +56,7 @@ VALID = {
     "rate analyse": "ratings=in/ratings.jsonl resamples=20 output=analysis",
     "rate demo": "output=demo port=0",
     "report": "made/evaluation --output r.html",
+    "estimate": "score reward=bleu4 input=in/scored.jsonl",
 }
 """A valid command of each kind, with its arguments."""
 FILES = {
@@ -216,7 +217,7 @@ def commands(draw: st.DrawFn, names: tuple[str, ...] = tuple(VALID)) -> Draw:
     words = [*name.split(), *shlex.split(VALID[name])]
     change = _drawn_change(draw, name, words) if draw(st.booleans()) else None
     catalogue = "bench" if name.startswith("bench") else name
-    if name in ("merge", "models", "report", "search", "study", "bench transfer", "bench report"):
+    if name in ("merge", "models", "report", "estimate", "search", "study", "bench transfer", "bench report"):
         words += draw(
             st.lists(st.sampled_from([*TEXTS, *PATHS, "seeds=[1]", "output_dir=x", "x=1", "rungs=[]"]), max_size=1)
         )

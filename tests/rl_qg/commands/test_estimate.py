@@ -1,0 +1,98 @@
+"""`rl-qg estimate`: what is said of a whole command from a little of its work."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_qg.commands import estimate
+from rl_qg.commands.compose import compose
+from rl_qg.data.corpus import synthetic_examples
+from rl_qg.data.examples import write_squad
+from rl_qg.runtime.files import read_json_lines, read_record
+from rl_qg.runtime.operations import GPUS
+from tests.bad_input.workspace import candidate
+from tests.processes import rl_qg, user_environment
+
+
+def made_up(rows_of: Any, each: float, once: float, of_evaluation: float = 0.0, total: int = 0) -> Any:
+    """What `_run` returns of a command whose cost is known exactly: `once`, but not if bare, and `each`."""
+
+    def run(*arguments: Any, bare: bool = True, count: bool = False) -> dict[str, Any]:
+        share, rows = arguments[-1], rows_of(arguments[-1])
+        seconds = 2.0 + each * rows + (0 if bare else once)  # 2 seconds to load a model
+        found = {"share": share, "rows": rows, "seconds": seconds, "processor": 3 * seconds}
+        if total:
+            found |= {"total": total, "evaluation": of_evaluation}
+        if count:
+            rest = 0 if bare else 50
+            counts = {"operations": 7.0 * rows + rest, "tokens": 5.0 * rows, "in_operations": 0.0}
+            found["counts"] = counts | dict.fromkeys(GPUS, 0.25 * rows)
+        return found
+
+    return run
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if this process had just begun."""
+    monkeypatch.setattr("psutil.Process.create_time", lambda self: time.time())
+    monkeypatch.setattr(estimate, "_processor", lambda: 0.0)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_rows_are_extrapolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_squad(tmp_path / "train.json", synthetic_examples(400, seed=1))
+    settings = compose("generate", ["model.path=x", f"data.train={tmp_path / 'train.json'}", "generate.batch_size=8"])
+    total = estimate.work_of("generate", settings, tmp_path).total
+    monkeypatch.setattr(estimate, "_run", made_up(lambda share: round(share * total), each=0.5, once=100.0))
+    found = estimate.measure("generate", settings)
+    assert found["total"] == total > 1000 and found["measured"] < total
+    assert found["seconds"] == pytest.approx(0.5 * total + 102, abs=1)
+    assert found["operations"] == pytest.approx(7 * total + 50)
+    assert found["tokens"] == pytest.approx(5 * total)
+    assert found["processor"] == pytest.approx(3 * (0.5 * total + 102))
+    assert found["H100"] == pytest.approx(found["processor"] + 0.25 * total)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_evaluations_of_a_training_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 10,000 updates with an evaluation every 500, a run of few has none of these 20."""
+    monkeypatch.setattr(
+        estimate,
+        "_run",
+        made_up(lambda share: max(1, round(share * 10_000)), each=0.5, once=100.0, of_evaluation=30.0, total=10_000),
+    )
+    found = estimate.measure("train", compose("train", ["data.train=x.json", "data.validation=y.json"]))
+    assert found["seconds"] == pytest.approx(0.5 * 10_000 + 102 + 20 * 30, abs=1)
+
+
+def test_a_score_is_measured_on_whole_passages(tmp_path: Path) -> None:
+    """A share of the questions, all those about a passage together, each row as it was."""
+    rows = [candidate(one) | {"candidate": rank} for one in synthetic_examples(20, seed=1) for rank in range(3)]
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = compose("score", ["reward=bleu4", f"input={tmp_path / 'questions.jsonl'}"])
+    work = estimate.work_of("score", settings, tmp_path / "sample")
+    (tmp_path / "sample").mkdir()
+    kept = [row for _, row in read_json_lines(Path(work.part(0.3).score.input))]
+    assert work.total == len(rows) and 0.3 * len(rows) <= len(kept) < 0.6 * len(rows)
+    passages = {row["context"] for row in kept}
+    assert kept == [row for row in rows if row["context"] in passages]
+
+
+@pytest.mark.slow
+def test_the_updates_of_a_training_are_those_it_makes(tmp_path: Path) -> None:
+    """Also where examples without questions are mixed in; and the whole estimate, in a pipe."""
+    environment = user_environment(tmp_path)
+    for number, more in enumerate(([], ["data.labelled_fraction=1.0", "scst.epochs=1.5"])):
+        words = ["train", "preset=smoke", "evaluation.check_reward=0", *more]
+        done = rl_qg(environment, "estimate", *words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert rl_qg(environment, *words, f"output_dir=run{number}", cwd=tmp_path).returncode == 0
+        assert found["total"] == read_record(tmp_path / f"run{number}" / "trained.json")["steps"]
+        assert found["estimates"].keys() == {"this machine", *GPUS}
+        assert all(one["seconds"] > 1 and one["bytes"] > 1e8 for one in found["estimates"].values())
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("tmp")]
