@@ -44,7 +44,7 @@ Run = dict[str, Any]
 log = logging.getLogger(__name__)
 
 
-class Work(NamedTuple):
+class ShareOfWork(NamedTuple):
     """The rows or updates of a command (0: a run tells), the smallest share worth a run, and settings for a share."""
 
     total: int
@@ -182,7 +182,7 @@ def _run(
     name: str,
     command: Callable[[Settings], Any],
     settings: Settings,
-    work: Work,
+    work: ShareOfWork,
     folder: str,
     share: float,
     *,
@@ -230,7 +230,7 @@ def _training(settings: Settings, run: Path) -> Run:
     return {"rows": note["steps"], "total": ce + updates, "evaluation": max(seconds)}
 
 
-def work_of(name: str, settings: Settings, folder: Path) -> Work:
+def work_of(name: str, settings: Settings, folder: Path) -> ShareOfWork:
     from rl_qg.data.splits import read_role, training_stream
 
     data, qa, ce, scst = settings.data, settings.qa, settings.ce, settings.scst
@@ -242,7 +242,7 @@ def work_of(name: str, settings: Settings, folder: Path) -> Work:
         return replace(settings, training=few, **passes)  # type: ignore[arg-type]
 
     if name == "train":
-        return Work(0, 1e-9, shorter)
+        return ShareOfWork(0, 1e-9, shorter)
     if name == "score":
         return _scoring(settings, folder)
     total, asked = len(training_stream(data, spans=name == "generate")), data.max_validation or NEVER
@@ -257,10 +257,10 @@ def work_of(name: str, settings: Settings, folder: Path) -> Work:
         steps = ceil(share * qa.max_steps) if qa.max_steps > 0 else qa.max_steps
         return replace(settings, data=rows, qa=replace(qa, max_steps=steps))
 
-    return Work(total, min(1.0, least / total), fewer)
+    return ShareOfWork(total, min(1.0, least / total), fewer)
 
 
-def _scoring(settings: Settings, folder: Path) -> Work:
+def _scoring(settings: Settings, folder: Path) -> ShareOfWork:
     """The questions of a share of the passages, since a metric reads a passage once for all of its questions."""
     from rl_qg.data.question_tables import QuestionTable, TableRow
 
@@ -281,4 +281,4 @@ def _scoring(settings: Settings, folder: Path) -> Work:
         write_json_lines(path, (row.fields for row in table if before[passage(row)] < share * total))
         return replace(settings, score=replace(options, input=str(path)))
 
-    return Work(total, min(1.0, options.batch_size / max(1, total)), scoring)
+    return ShareOfWork(total, min(1.0, options.batch_size / max(1, total)), scoring)
