@@ -176,15 +176,17 @@ def bench_splits(settings: BenchSettings) -> tuple[dict[str, list[QAExample]], d
         for reason, count in dropped.items():
             log.info("%s: %d records dropped (%s)", role, count, reason)
         if not parts[role]:
-            raise InputError(f"{', '.join(source_names(source))}: no record is left after cleaning; see clean=none")
+            named = ", ".join(source_names(source, role))
+            raise InputError(f"{named}: no record is left after cleaning; see clean=none")
     record["shared_paragraphs_dropped"] = _drop_shared(parts)
     record["wanted"] = wanted = _wanted_sizes(settings, {name: len(part) for name, part in parts.items()})
     if wanted:
         parts |= divide(parts["train"], wanted, settings.seed)
         for name in ("train", *(name for name, size in wanted.items() if size)):
             if not parts[name]:
+                named = ", ".join(source_names(settings.data, "data"))
                 raise InputError(
-                    f"{', '.join(source_names(settings.data))}: too few paragraphs to divide: nothing is left for "
+                    f"{named}: too few paragraphs to divide: nothing is left for "
                     f"{name}; give more data, or {'other shares' if name == 'train' else f'{name}=FILE'}"
                 )
     return {name: parts[name] for name in ROLES if parts.get(name)}, record
@@ -249,7 +251,7 @@ def _check_folder(folder: Path, sources: dict[Role, Any], settings: dict[str, An
     """
     names = [STATISTICS, "statistics.md", *(f"{role}.{ending}" for role in ROLES for ending in ("json", "jsonl"))]
     outputs = {(folder / name).resolve() for name in names}
-    for source in (name for group in sources.values() for name in source_names(group)):
+    for source in (name for role, group in sources.items() for name in source_names(group, role)):
         if Path(source).expanduser().resolve() in outputs:
             raise InputError(f"output_dir={folder}: would write over the input {source}; name another folder")
     present = [path.name for path in outputs if path.exists()]

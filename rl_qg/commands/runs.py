@@ -76,7 +76,7 @@ def check_unlabelled(settings: Settings, state: PartialState) -> None:
     """Read the files of `data.unlabelled` completely, and load what proposes answers if one of them needs answers."""
 
     def reads_passages() -> bool:
-        sources = source_names(settings.data.unlabelled)
+        sources = source_names(settings.data.unlabelled, "data.unlabelled")
         answered = [source for source in sources if has_answers(source)]
         for source in answered:
             deque(raw_records(source, "train", unlabelled=True), maxlen=0)
@@ -96,7 +96,7 @@ def with_unlabelled(settings: Settings, splits: Splits, state: PartialState) -> 
     file is used again. Questions in the files are not used. Passages of the validation data are left out, and so are
     answers that the training data have already.
     """
-    sources = source_names(settings.data.unlabelled)
+    sources = source_names(settings.data.unlabelled, "data.unlabelled")
     if not sources:
         return splits
     answered = from_main(state, lambda: [source for source in sources if has_answers(source)])

@@ -107,7 +107,7 @@ def read_examples(
     context. Records that cannot be used are dropped and counted. Raises `InputError` where a file is missing or cannot
     be parsed, or a source has no usable record.
     """
-    names = source_names(sources)
+    names = source_names(sources, f"data.{role}")
     if not names:
         raise InputError(f"no {role} data given: set data.{role}=FILE or to the name of a Hub data set")
     checker, examples, hashes = RecordChecker(), list[QAExample](), dict[str, str]()
@@ -119,14 +119,17 @@ def read_examples(
     return QAData(examples=examples, report={"role": role, "sources": names, **checker.report()}, hashes=hashes)
 
 
-def source_names(sources: Any, key: str = "files") -> list[str]:
-    """The names in a setting that holds one or a list of them; `InputError` names its `key` where it is a mapping."""
+def source_names(sources: Any, key: str) -> list[str]:
+    """The names in a setting that holds one or a list of them; `InputError` names its `key` where it holds others."""
     if not sources:
         return []
-    if isinstance(sources, Mapping):
-        raise InputError(f"{key}={dict(sources)!r:.60}: is neither a file nor a list of files")
-    several = isinstance(sources, Iterable) and not isinstance(sources, str | Path)
-    return [str(source) for source in (sources if several else [sources])]
+    several = isinstance(sources, Iterable) and not isinstance(sources, str | Path | Mapping)
+    names = list(sources) if several else [sources]
+    for name in names:
+        if not isinstance(name, str | Path):
+            shown = dict(name) if isinstance(name, Mapping) else name
+            raise InputError(f"{key}={shown!r:.60}: is neither a file nor a list of files")
+    return [str(name) for name in names]
 
 
 def report_line(report: Mapping[str, Any]) -> str:

@@ -72,7 +72,7 @@ def load_splits(settings: DataSettings, *, development: float = 0.0, whole_passa
     sample = take_passages if whole_passages else take
     clean = sample(clean, settings.max_train, settings.seed, "data.max_train", TRAINING)
     gold, unlabelled = _labelled(clean, settings)
-    files = reading.source_names(settings.unlabelled)
+    files = reading.source_names(settings.unlabelled, "data.unlabelled")
     limit, key = settings.max_validation, "data.max_validation"
     return Splits(
         gold=gold,

@@ -110,7 +110,7 @@ def stream_examples(
     read = partial(raw_records, split=role, unlabelled=allow_unlabelled, hotpotqa_context=hotpotqa_context)
     named = [
         RecordSource(name, partial(read, name), None if is_hub_name(name) else existing_file(name))
-        for name in source_names(sources)
+        for name in source_names(sources, f"data.{role}")
     ]
     return ExampleStream(named, role=role, allow_unlabelled=allow_unlabelled, limit=limit, seed=seed, spans=spans)
 

@@ -114,7 +114,7 @@ def report_line(note: Json) -> str:
 
 
 def _sources(corpus: Any) -> list[str]:
-    sources = source_names(corpus)
+    sources = source_names(corpus, "corpus")
     if not sources or not all(sources):
         raise InputError("corpus has no value; give texts or QA data, such as corpus=train.json")
     for source in sources:

@@ -32,6 +32,8 @@ def write_payments(store: Store, path: Path, export: Path) -> int:
     """
     if export.resolve() in path.resolve().parents or path.is_dir():
         raise InputError(f"payments={path}: identities must not be among the ratings; name a file elsewhere")
+    if path.is_file() and not path.read_bytes().startswith(",".join(PAYMENT_COLUMNS).encode()):
+        raise InputError(f"payments={path}: is no table of payments and would be replaced; name another file")
     rows = store.identities()
     with writing(path, "payments", "file"), atomic_writer(path, private=True) as stream:
         writer = csv.writer(stream, lineterminator="\n")

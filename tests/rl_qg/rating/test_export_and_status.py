@@ -208,6 +208,10 @@ def test_who_is_to_be_paid_is_a_file_apart(tmp_path: Path) -> None:
     assert "5f1dCAFE" not in paid.read_text()
     with pytest.raises(InputError, match="name a file elsewhere"):
         run_command("rate", ["export", f"study={file}", f"output={tmp_path}/out", f"payments={tmp_path}/out/paid.csv"])
+    paid.write_text("something else")
+    with pytest.raises(InputError, match=r"paid.csv: is no table of payments and would be replaced"):
+        run_command("rate", ["export", f"study={file}", f"output={tmp_path}/out", f"payments={paid}"])
+    assert paid.read_text() == "something else"
 
 
 # --- Status ---

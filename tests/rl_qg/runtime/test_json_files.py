@@ -1,5 +1,6 @@
 """JSON files are written as a whole, and JSON lines are cut back to whole records."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,14 @@ def test_a_failed_write_leaves_the_old_file_and_no_other_file(tmp_path: Path) ->
         raise RuntimeError
     assert read_json(path) == {"x": 1}
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_half_a_surrogate_pair_is_kept_as_json_has_it(tmp_path: Path) -> None:
+    value = {"key": "a\ud800é"}
+    write_json(tmp_path / "one.json", value)
+    append_json_line(tmp_path / "lines.jsonl", value)
+    for path in tmp_path.iterdir():
+        assert json.loads(path.read_text("utf-8")) == value
 
 
 @pytest.mark.parametrize("private", [False, True])
