@@ -16,6 +16,7 @@ SCRIPTS = str(ROOT / "experiments" / "scaling")
 sys.path.insert(0, SCRIPTS)
 
 import cost_model  # noqa: E402
+import costs  # noqa: E402
 import tables  # noqa: E402
 
 sys.path.remove(SCRIPTS)
@@ -62,3 +63,20 @@ def test_the_document_shows_what_the_model_says() -> None:
             assert line in document, (
                 f"docs/explanation/scaling.md lacks a line of {part.__name__}; run experiments/scaling/tables.py"
             )
+
+
+def test_the_pages_about_costs_show_what_the_model_says() -> None:
+    pages = {
+        costs.places: "explanation/cost.md",
+        costs.numbers: "how-to/many-gpus.md",
+        costs.plan: "explanation/scaling.md",
+    }
+    assert set(pages) == set(costs.PARTS)
+    for part, page in pages.items():
+        assert part() in (ROOT / "docs" / page).read_text(encoding="utf-8"), f"{page}: {part.__name__} has changed"
+
+
+def test_n_gpus_take_an_nth_and_the_time_to_send() -> None:
+    one, eight = (costs.hours(costs.machines()["H100"], "bart-base", gpus) for gpus in (1, 8))
+    assert all(eight[name] == pytest.approx(one[name] / 8) for name in ("generate", "score", "qa"))
+    assert all(one[name] / 8 < eight[name] < one[name] for name in ("CE", "SCST"))

@@ -1,0 +1,125 @@
+"""The tables of docs/explanation/cost.md and docs/how-to/many-gpus.md, and the plan of docs/explanation/scaling.md.
+
+    python experiments/scaling/costs.py --measure    # a product on this processor, into results.json
+    python experiments/scaling/costs.py              # the tables, as Markdown
+
+The model is `cost_model.py`, whose machine is given the peaks of each GPU in `rl_qg.runtime.operations`.
+"""
+
+import json
+import sys
+import time
+
+import torch
+from cost_model import (
+    ARCHITECTURES,
+    Machine,
+    Work,
+    beams_step,
+    cross_entropy_step,
+    encoding,
+    memory,
+    scoring,
+    self_critical_step,
+)
+from measure import RESULTS, write
+from tables import SQUAD, table
+
+from rl_qg.runtime.operations import BANDWIDTH, GPUS, REACHED
+
+REACHED_HERE = 0.65
+"""Of the products' rate: updates reached 0.62 and rollouts 0.69 of it in experiments/speed (batch 16)."""
+CORES = 2
+READ_HERE = 10e9
+"""Bytes of weights a second that a decoder reads. Assumed; decoding in batches computes longer than it reads."""
+BEAMS, CANDIDATES = 8, 8
+READER = 242  # tokens of a question with its window
+HOURS = ("CE", "SCST", "generate", "score", "qa")
+
+
+def measure() -> dict[str, float]:
+    """Floating-point operations a second, of one core's own time, of a product of bart-base's feed-forward layers."""
+    torch.set_num_threads(1)
+    left, right, best = torch.randn(3072, 768), torch.randn(768, 3072), 0.0
+    for _ in range(10):
+        start = time.process_time()
+        for _ in range(5):
+            left @ right
+        best = max(best, 5 * 2 * 3072 * 768 * 3072 / (time.process_time() - start))
+    return {"products": round(best)}
+
+
+def machines() -> dict[str, Machine]:
+    rate = CORES * json.loads(RESULTS.read_text())["processor"]["products"]
+    here = Machine(rate, rate, REACHED_HERE, READ_HERE, layer_step=0.0)
+    return {"two cores": here} | {
+        name: Machine(gpu.bf16, gpu.float32, REACHED, BANDWIDTH * gpu.bandwidth) for name, gpu in GPUS.items()
+    }
+
+
+def hours(machine: Machine, generator: str, gpus: int = 1, questions: float = 1e5) -> dict[str, float]:
+    """Of each stage: training on SQuAD, 4 passes of cross-entropy and 2 with QRelScore; candidates of 8 beams for
+    `questions` / 8 answers, their QRelScore, and one reader that reads them twice. In bf16.
+    """
+    model, work = ARCHITECTURES[generator], Work()
+    step = self_critical_step(machine, model, "DDP", gpus, work, reward="QRelScore", reward_dtype="bfloat16")
+    updates = SQUAD / work.rows / gpus
+    seconds = (
+        4 * updates * cross_entropy_step(machine, model, "DDP", gpus, work),
+        2 * updates * sum(step.values()),
+        questions / CANDIDATES / work.rows / gpus * beams_step(machine, model, work, beams=BEAMS),
+        questions / CANDIDATES / gpus * machine.compute(scoring("QRelScore", Work(rows=1), questions=CANDIDATES)),
+        2 * 1.1 * questions / gpus * machine.compute(3 * encoding(ARCHITECTURES["distilbert"], READER, READER)),
+    )
+    return {name: value / 3600 for name, value in zip(HOURS, seconds, strict=True)}
+
+
+def places() -> str:
+    """Time of each stage on one device: bart-base, SQuAD, 100,000 questions."""
+    found = {name: hours(machine, "bart-base") for name, machine in machines().items()}
+    return table(["", *HOURS], [[name, *map(_time, one.values())] for name, one in found.items()])
+
+
+def numbers() -> str:
+    """Time on H100s for a million questions, and GB a GPU at the longest texts."""
+    rows = []
+    for generator in ("bart-base", "bart-large"):
+        for gpus in (1, 8, 64):
+            found = hours(machines()["H100"], generator, gpus, 1e6)
+            size = memory(ARCHITECTURES[generator], "DDP", gpus, Work(context=512, question=64)) / 1e9
+            rows.append([generator, gpus, *map(_time, found.values()), f"{size:.0f}"])
+    return table(["generator", "GPUs", *HOURS, "GB, SCST"], rows)
+
+
+def plan() -> str:
+    """A hundred million questions with bart-base: the time of one of n H100s, or of one of n cores."""
+    results, count = json.loads(RESULTS.read_text()), 1e8
+    found = hours(machines()["H100"], "bart-base", questions=count)
+    small, large = (results["bounded augment"][rows] for rows in ("1000000", "10000000"))
+    each = (large["processor_seconds"] - small["processor_seconds"]) / (large["rows"] - small["rows"])
+    windows = count / results["rows"]["reader's windows"]["rows_per_second"]
+    lines = [
+        ("generate", "H100", found["generate"], (1, 8, 64, 512)),
+        ("score", "H100", found["score"], (1, 8, 64, 512)),
+        ("augment, row filters", "core", each * count / 3600, (1, 8, 64, 512)),
+        ("qa, windows", "core", windows / 3600, (1,)),
+        ("qa, one reader", "H100", found["qa"], (1, 8, 64)),
+    ]
+    cells = [[name, device, *(_time(total / n) for n in counts)] for name, device, total, counts in lines]
+    return table(["stage", "on", "1", "8", "64", "512"], [line + [""] * (6 - len(line)) for line in cells])
+
+
+def _time(value: float) -> str:
+    if value >= 100:
+        return f"{value / 24:,.1f} days"
+    return f"{value:.1f} h" if value >= 2 else f"{60 * value:.0f} min" if value > 1 / 30 else f"{3600 * value:.0f} s"
+
+
+PARTS = (places, numbers, plan)
+
+if __name__ == "__main__":
+    if "--measure" in sys.argv:
+        write({"processor": measure()})
+    else:
+        for part in PARTS:
+            print(f"{' '.join((part.__doc__ or '').split())}\n\n{part()}\n")
