@@ -68,16 +68,16 @@ def writing(output: Path, key: str = "output", other: str = "path") -> Iterator[
 
 @contextmanager
 def atomic_writer(path: Path, *, private: bool = False) -> Iterator[TextIO]:
-    r"""Open a text file that appears under `path` only when the block ends without an error; a kill leaves no partial
-    file there. A `private` one is readable by its owner alone from the beginning. Half a surrogate pair, which UTF-8
-    does not have, is written as JSON has it: `\ud800`.
+    """Open a text file that appears under `path` only when the block ends without an error; a kill leaves no partial
+    file there. A `private` one is readable by its owner alone from the beginning. Half a surrogate pair, which is no
+    character, becomes a question mark, as on pages.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.part")
     try:
         partial.unlink(missing_ok=True)  # left by a kill, and perhaps readable by all, or a link to another file
         mode = 0o600 if private else 0o666
-        options: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
+        options: Any = {"encoding": "utf-8", "errors": "replace"}
         with open(partial, "x", **options, opener=lambda name, flags: os.open(name, flags, mode)) as stream:
             yield stream
             stream.flush()
@@ -175,7 +175,7 @@ def packaged_yaml(module: str, name: str) -> Any:
 def append_json_line(path: Path, record: Mapping[str, Any]) -> None:
     """Append one record as a single write, so that a kill can only leave the last line incomplete."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8", errors="backslashreplace") as stream:
+    with path.open("a", encoding="utf-8", errors="replace") as stream:
         stream.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
