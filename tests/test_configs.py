@@ -13,7 +13,7 @@ import yaml
 from accelerate import PartialState
 
 from rewards.combine import Part
-from rl_qg.commands.catalogue import COMMANDS, GROUPS, RAW, command_help, overview, section_of
+from rl_qg.commands.catalogue import COMMANDS, GROUPS, HELP_GROUPS, RAW, command_help, overview, section_of
 from rl_qg.commands.cli import LOGGERS_OF_EACH_PROCESS
 from rl_qg.commands.compose import compose, full_overrides, resolved_yaml
 from rl_qg.commands.studies import shipped_searches
@@ -260,7 +260,11 @@ def test_help_names_groups_and_every_key_of_the_command(command: str) -> None:
     if command == "train":
         assert "qascore, qrelscore" in text
         assert "learning_rate: 5e-5" in text
-    assert command in overview()
+    assert re.search(rf"^  {command} +{re.escape(COMMANDS[command].purpose)}$", overview(), re.MULTILINE)
+
+
+def test_every_command_stands_in_one_group_of_the_help() -> None:
+    assert sorted(name for names in HELP_GROUPS.values() for name in names) == sorted(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

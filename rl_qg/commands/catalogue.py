@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 from rewards import METRICS
 from rl_qg.runtime.files import packaged_yaml
@@ -35,8 +36,7 @@ class Command:
     words: tuple[str, ...] = ()
 
 
-def _commands() -> dict[str, Command]:
-    content = packaged_yaml(__file__, "catalogue.yaml")
+def _commands(content: dict[str, Any]) -> dict[str, Command]:
     short = {name: keys.split() for name, keys in content["short"].items()} | {"all": [*Settings.__dataclass_fields__]}
     return {
         name: Command(
@@ -51,7 +51,9 @@ def _commands() -> dict[str, Command]:
     }
 
 
-COMMANDS = _commands()
+_CONTENT = packaged_yaml(__file__, "catalogue.yaml")
+COMMANDS = _commands(_CONTENT)
+HELP_GROUPS: dict[str, list[str]] = _CONTENT["groups"]  # headings of the help, and the commands below each
 RAW = {name for name, command in COMMANDS.items() if command.arguments}  # these read their arguments themselves
 
 
@@ -97,9 +99,10 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 def overview() -> str:
     width = max(map(len, COMMANDS))
-    lines = ["rl-qg: train question generators by reinforcement, with evaluation metrics as rewards", "", "Commands:"]
-    lines += [f"  {name:<{width}}  {command.purpose}" for name, command in COMMANDS.items()]
-    lines += ["", "Start with:", f"  {COMMANDS['pipeline'].example}", ""]
+    lines = ["rl-qg: train question generators by reinforcement, with evaluation metrics as rewards", ""]
+    for heading, names in HELP_GROUPS.items():
+        lines += [f"{heading}:", *(f"  {name:<{width}}  {COMMANDS[name].purpose}" for name in names), ""]
+    lines += ["Start with:", f"  {COMMANDS['ask'].example}", f"  {COMMANDS['pipeline'].example}", ""]
     lines += ["rl-qg COMMAND --help lists a command's settings, rl-qg --version tells the version, and"]
     return "\n".join([*lines, "rl-qg --completion bash (or zsh, fish) prints what completes commands and keys."])
 
