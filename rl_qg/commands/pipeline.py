@@ -8,6 +8,7 @@ continues an interrupted run, and a stage runs again when its result is deleted.
 
 import json
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -30,6 +31,8 @@ from rl_qg.readers.comparison import compare_readers, count_updates, count_windo
 from rl_qg.readers.train_reader import train_readers as train_all
 from rl_qg.reports.model_card import publish
 from rl_qg.reports.report import write_report
+from rl_qg.reports.run_files import read_run
+from rl_qg.reports.views import outcome_text
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_record
 from rl_qg.runtime.processes import processes
@@ -256,31 +259,40 @@ def check_late_stages(settings: Settings, state: PartialState) -> None:
 
 def run_pipeline(run: OpenRun) -> Path:
     """Run every stage that is not done; return the report's path."""
-    folder = run.folder
-    log.info("[1/6] train the generator: cross-entropy, then by reward")
+    folder, begun = run.folder, list[tuple[str, float]]()
+
+    def begin(stage: str) -> None:
+        begun.append((stage, time.monotonic()))
+        log.info("[%d/6] %s", len(begun), stage)
+
+    begin("train the generator: cross-entropy, then by reward")
     generator = train_generator(run)
+    begin("compare both generators on held-out passages")
     if run.state.is_main_process:
-        log.info("[2/6] compare both generators on held-out passages")
         _evaluate(run)
     run.state.wait_for_everyone()
 
-    log.info("[3/6] generate questions with each generator")
+    begin("generate questions with each generator")
     arms = generators_of(run, generator)
     candidates = generate_questions(run, arms)
     if filters_use_reader(run):
         train_reader_of_filters(run, candidates)
 
-    log.info("[4/6] filter, sample and merge with the human questions")
+    begin("filter, sample and merge with the human questions")
     augment_equally(run, arms)
 
-    log.info("[5/6] train readers on gold alone, and on gold with the questions of each generator")
+    begin("train readers on gold alone, and on gold with the questions of each generator")
     train_readers(run, arms, candidates)
 
+    begin("write the report")
     report = folder / "report.html"
     if run.state.is_main_process:
-        log.info("[6/6] write the report")
         publish(folder, None if report.exists() else run.settings.training.hub_model)  # cards with the readers' scores
         write_report([folder], report)
+        ends = [*(at for _, at in begun[1:]), time.monotonic()]
+        for (stage, start), end in zip(begun, ends, strict=True):
+            log.info("%6.0f s  %s", end - start, stage)
+        print(outcome_text(read_run(folder)))
         log.info("done: open %s", report)
     run.state.wait_for_everyone()
     return report

@@ -8,7 +8,7 @@ from typing import Any
 
 from rl_qg.data.oracle import BESIDE, VERDICTS
 from rl_qg.pages.plots import ReportedMean, interval_plot, reader_plot
-from rl_qg.pages.results import MINUS
+from rl_qg.pages.results import MINUS, NONE, text_table
 from rl_qg.reports.run_files import (
     BY_KEY,
     MEASURES,
@@ -489,6 +489,26 @@ def outcome_view(run: ReportedRun, anchor: str) -> dict[str, Any]:
         "oracle": [model for model in MODELS if known[model]],
         "beside": [name for name in BESIDE if any(name in names for names in known.values())],
     }
+
+
+def outcome_text(run: ReportedRun) -> str:
+    """What the report begins with, for a terminal: measures of the questions, readers, and what these say."""
+
+    def text(cell: Cell) -> str:
+        return f"{cell['value']} {cell['interval']}".strip() if cell else NONE
+
+    heads = {"ce": "CE", "scst": run.words["scst"], "difference": "difference", "gold": "human"}
+    rows = [row for field, label in TABLES["outcome"].items() if (row := _row(run, field, label))]
+    questions = [
+        {"questions, held-out": row["label"]} | {head: text(row[name]) for name, head in heads.items()} for row in rows
+    ]
+    readers = [
+        {"reader on": reader_label(run, name)}
+        | {label: text(estimate_cell(run.reader_score(name, score), 1)) for score, label in SCORES.items()}
+        for name in run.readers
+    ]
+    tables = [text_table(table) for table in (questions, readers) if table]
+    return "\n\n".join(filter(None, [*tables, sentence(run), warning(run)]))
 
 
 def sentence(run: ReportedRun) -> str:

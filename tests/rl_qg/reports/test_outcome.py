@@ -8,7 +8,7 @@ import pytest
 from rl_qg.data.oracle import BESIDE, SUMS, VERDICTS
 from rl_qg.reports.report import run_summary, write_report
 from rl_qg.reports.run_files import TABLES, read_run
-from rl_qg.reports.views import warning
+from rl_qg.reports.views import outcome_text, warning
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.reports.run_folders import auc, evaluation, interval, page_of, reader, three_readers, write
 
@@ -49,6 +49,19 @@ def test_the_page_answers_with_three_readers_at_equal_updates(three):
     assert page.open == [] and len(set(page.ids)) == len(page.ids)
     rise = '<td class="num total"><span class="up">'  # more right questions and fewer unsupported ones are both good
     assert f"{rise}+10.0</span>" in page.source and f"{rise}−6.0</span>" in page.source
+
+
+def test_a_terminal_shows_the_same_tables_and_sentence(three):
+    folder, page = three
+    lines = outcome_text(read_run(folder)).splitlines()
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
+    cells = {first: rest for first, *rest in table}
+    assert cells["questions, held-out"] == ["CE", "SCST", "difference", "human"]
+    right = ["70.0 [66.0, 74.0]", "80.0 [76.0, 84.0]", "+10.0 [+6.0, +14.0]"]  # as on the page, above
+    assert cells["right by the oracle (%)"][:3] == right
+    assert cells["gold alone"][1].startswith("61.8") and cells["gold + SCST"][1].startswith("66.8")
+    assert lines[-1].startswith("F1 of the reader on gold + SCST minus that on gold + CE: +2.0 points")
+    assert lines[-1] in page.text
 
 
 def test_the_card_of_f1_names_updates_and_training_sizes(three, tmp_path):
