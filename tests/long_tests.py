@@ -41,6 +41,10 @@ LONG: dict[str, tuple[str, ...]] = {
     "rl_qg/commands/test_cli.py::test_a_killed_pipeline_continues": (*LEARNING, "rl_qg/readers", "rl_qg/augmentation"),
     "rl_qg/commands/test_cli.py::test_each_stage_runs_by_its_own_command": SOURCE,
     "rl_qg/commands/test_cli.py::test_t5_trains_too": LEARNING,
+    "rl_qg/commands/test_estimate.py::test_the_updates_of_a_training": LEARNING,
+    "rl_qg/commands/test_parts_on_slurm.py": (
+        *("rl_qg/data", "rl_qg/runtime", "rl_qg/commands", "rl_qg/generation", "docs/how-to/parts.md"),
+    ),
     "rl_qg/commands/test_parts_of_stages.py::test_parts_and_merges_that_are_killed": (
         *("rl_qg/data", "rl_qg/runtime", "rl_qg/commands", "rl_qg/generation"),
     ),

@@ -56,7 +56,8 @@ PARTS = """
 
 [Parts](../how-to/parts.md) and `rl-qg merge`, in one process. Tests: [of parts](../../tests/rl_qg/data/test_parts.py),
 [of the stages](../../tests/rl_qg/commands/test_parts_of_stages.py),
-[of augmentation](../../tests/rl_qg/augmentation/test_augment_in_parts.py).
+[of augmentation](../../tests/rl_qg/augmentation/test_augment_in_parts.py), [as SLURM's
+jobs](../../tests/rl_qg/commands/test_parts_on_slurm.py), whose `sbatch` is a stand-in.
 
 """
 OF_PARTS = (
@@ -68,6 +69,11 @@ OF_PARTS = (
     ("a part of `augment` is killed while it measures", "the same command measures what is missing, bitwise"),
     ("the disk is full during the merge", "no output; the same command makes it"),
     ("SIGKILL of each part and of the merge, at drawn times", "the same commands go on, bitwise those of one part"),
+    (
+        "a part of a SLURM array is killed and queued again",
+        "it goes on, and the merge waits: bitwise those of one run",
+    ),
+    ("a part of a SLURM array fails", "the merge is not run; the same two jobs go on"),
 )
 PROMISES = """
 ## What servers promise

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python experiments/scaling/estimate.py
 
-Miniatures on the embedded corpus. Writes its part of results.json after each command: seconds of the processor and of
+Miniatures on the embedded corpus. Writes its part of results.json: seconds of the processor and of
 the clock (other work on the machine makes these longer), and bytes at the peak, estimated and measured.
 """
 
@@ -25,10 +25,10 @@ from rl_qg.commands.estimate import peak_memory
 
 BEAMS = ("generate.num_beams=8", "generate.batch_size=16")
 SIZES: dict[str, list[list[str]]] = {
-    "qa": [["qa.seeds=[0]", "qa.threads=null", f"data.max_train={rows}"] for rows in (1000, 2000, 4000)],
     "train": [[f"ce.epochs={40 * scst:g}", f"scst.epochs={scst}"] for scst in (0.125, 0.25, 0.5)],
     "generate": [[*BEAMS, f"data.max_train={rows}"] for rows in (500, 1000, 2000)],
     "score": [["reward=qrelscore", f"input=questions-{rows}.jsonl"] for rows in (500, 1000, 2000)],
+    "qa": [["qa.seeds=[0]", "qa.threads=null", f"data.max_train={rows}"] for rows in (1000, 2000, 4000)],
 }
 
 
@@ -48,10 +48,10 @@ def rl_qg(*words: str, folder: Path) -> tuple[str, dict[str, float]]:
 
 
 def main() -> None:
+    results: dict[str, Any] = {}
     with TemporaryDirectory() as name:
         folder = Path(name)
         for command, sizes in SIZES.items():
-            results: dict[str, Any] = {}
             for size, more in zip(("small", "middle", "large"), sizes, strict=True):
                 words = [command, "data=world", *WORLD_SETTINGS, *more]
                 out, cost = rl_qg("estimate", *words, folder=folder)
@@ -59,16 +59,16 @@ def main() -> None:
                 output = "output_dir=run" if command in ("train", "qa") else "output=output.jsonl"
                 actual = rl_qg(*words, output, folder=folder)[1]
                 estimated = found["estimates"]["this machine"]
-                results[size] = {"total": found["total"], "measured": found["measured"], "estimated": estimated}
-                results[size] |= {"actual": actual, "of_the_estimate": cost, "operations": found["operations"]}
-                results[size]["ratio"] = {key: estimated[key] / actual[key] for key in actual}
-                results[size]["H100"] = found["estimates"]["H100"]
-                print(command, size, json.dumps(results[size]), flush=True)
+                ratio = {key: estimated[key] / actual[key] for key in actual}
+                results[f"{command} {size}"] = {
+                    **{key: found[key] for key in ("total", "measured", "operations", "tokens")},
+                    **{"estimated": estimated, "actual": actual, "ratio": ratio, "of_the_estimate": cost},
+                }
+                write({"estimate": results})
                 if command == "generate":
                     (folder / "output.jsonl").rename(folder / f"questions-{more[-1].partition('=')[2]}.jsonl")
                 for made in [*folder.glob("run"), *folder.glob("output*")]:
                     subprocess.run(["rm", "-r", str(made)], check=True)
-            write({f"estimate {command}": results})
 
 
 if __name__ == "__main__":
