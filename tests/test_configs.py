@@ -14,7 +14,7 @@ from accelerate import PartialState
 
 from rewards.combine import Part
 from rl_qg.commands.catalogue import COMMANDS, GROUPS, HELP_GROUPS, RAW, command_help, overview, section_of
-from rl_qg.commands.cli import LOGGERS_OF_EACH_PROCESS
+from rl_qg.commands.cli import LOGGERS_OF_EACH_PROCESS, words_of
 from rl_qg.commands.compose import compose, full_overrides, resolved_yaml
 from rl_qg.commands.studies import shipped_searches
 from rl_qg.miniatures.in_settings import with_miniatures
@@ -261,6 +261,14 @@ def test_help_names_groups_and_every_key_of_the_command(command: str) -> None:
         assert "qascore, qrelscore" in text
         assert "learning_rate: 5e-5" in text
     assert re.search(rf"^  {command} +{re.escape(COMMANDS[command].purpose)}$", overview(), re.MULTILINE)
+
+
+@pytest.mark.parametrize(("command", "key"), [("score", "score.input"), ("evaluate", "evaluate.predictions")])
+@pytest.mark.parametrize("words", [["questions=a.jsonl"], ["--questions", "a.jsonl"], ["--questions=a.jsonl"]])
+def test_the_questions_to_judge_are_questions_in_every_command(command: str, key: str, words: list[str]) -> None:
+    assert full_overrides(command, words) == [(key, "a.jsonl")]
+    assert "questions: another name of " in command_help(command)
+    assert "questions=" in words_of(command)
 
 
 def test_every_command_stands_in_one_group_of_the_help() -> None:

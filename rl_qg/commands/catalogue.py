@@ -1,7 +1,7 @@
 """The commands of `rl-qg`, the groups of `configs/`, and the text of `--help`."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -34,6 +34,7 @@ class Command:
     sections: tuple[str, ...] = ()
     arguments: str = ""
     words: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)  # another name of a key of its section: that key
 
 
 def _commands(content: dict[str, Any]) -> dict[str, Command]:
@@ -46,6 +47,7 @@ def _commands(content: dict[str, Any]) -> dict[str, Command]:
             sections=tuple(key for word in entry.get("reads", "").split() for key in short.get(word, [word])),
             arguments=entry.get("arguments", ""),
             words=tuple(entry.get("words", "").split()),
+            aliases=entry.get("aliases", {}),
         )
         for name, entry in content["commands"].items()
     }
@@ -130,6 +132,7 @@ def command_help(name: str) -> str:
     lines += ["Groups (choose with group=name):", *groups, ""]
     lines += ["Keys and defaults (set with key=value; nested ones with dots, as ce.epochs=3):", ""]
     lines += [f"  {line}" for line in describe(*command.sections).splitlines()]
+    lines += [f"  {alias}: another name of {key}" for alias, key in command.aliases.items()]
     if section in Settings.__dataclass_fields__:
         lines += ["", f"Keys below {section}: may be written without it, as in the example."]
     return "\n".join([*lines, "", "--cfg job prints the composed settings without running anything."])

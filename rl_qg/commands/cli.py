@@ -89,7 +89,7 @@ def words_of(command: str) -> list[str]:
         words += [f"reward={name}" for name in metrics_without_file()]
     sections, own = COMMANDS[command].sections, f"{section_of(command)}."
     keys = [key for key in all_keys() if any(key == part or key.startswith(f"{part}.") for part in sections)]
-    return [*words, *(f"{key.removeprefix(own)}=" for key in keys), "--help"]
+    return [*words, *(f"{key.removeprefix(own)}=" for key in [*keys, *COMMANDS[command].aliases]), "--help"]
 
 
 # Modules whose warnings concern one process alone, so that every process shows them.

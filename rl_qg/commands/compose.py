@@ -103,9 +103,9 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, An
     """
     section = Settings.__dataclass_fields__.get(section_of(command))
     section_fields = section.type.__dataclass_fields__ if section else {}  # type: ignore[union-attr]
-    section_keys = set(section_fields)
+    section_keys, aliases = set(section_fields), COMMANDS[command].aliases
     switches = {name for name, item in section_fields.items() if item.type is bool}
-    overrides = [*without_dashes(overrides, {*all_keys(), *GROUPS, *section_keys}, switches)]
+    overrides = [*without_dashes(overrides, {*all_keys(), *GROUPS, *section_keys, *aliases}, switches)]
     # A group comes before a key of its name; but `data` may be a key of a command that reads nothing of that group.
     groups = GROUPS.keys() - ({"data"} & section_keys if "data" not in groups_of(command) else set())
     overrides = _with_input(command, overrides)
@@ -115,6 +115,7 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, An
         if text.startswith("-") or match is None:
             raise InputError(f"argument {text!r} is not of the form key=value; rl-qg {command} --help lists the keys")
         sign, key, value = match.groups()
+        key = aliases.get(key, key)
         if key.startswith("filters."):
             key = f"augment.{key}"
         elif key.split(".")[0] in section_keys and key not in groups:
