@@ -235,16 +235,18 @@ def _decode(
     batch, samples = encoder_states.shape[0], 0 if draws is None else draws.shape[1]
     copies = samples + greedy
     for_all, for_samples = rules.for_all(special, device), rules.for_samples()
-    uniform = None if draws is None else draws.to(device).flatten(0, 1)
+    uniform = None if draws is None else draws.to(device, non_blocking=True).flatten(0, 1)
 
     tokens = torch.full((batch * copies, rules.max_new_tokens + 1), special.pad, device=device)
     starts = special.starts(starts, encoder_states)
     tokens[:, 0] = starts[:, -1].repeat_interleave(copies)
-    is_greedy = (torch.arange(batch * copies, device=device) % copies == 0) & greedy
-    draw_of = torch.cumsum(~is_greedy, 0) - 1  # sampled row -> row of `uniform`
+    is_greedy = (torch.arange(batch * copies) % copies == 0) & greedy
+    draw_of = (torch.cumsum(~is_greedy, 0) - 1).to(device, non_blocking=True)  # sampled row -> row of `uniform`
     open_rows = torch.ones(batch * copies, dtype=torch.bool, device=device)
     sums = torch.zeros(batch * copies, device=device) if logprobs else None
-    rows = torch.arange(batch * copies, device=device)  # in the batch: open rows, and ended rows not yet removed
+    # In the batch: open rows, and ended rows not yet removed; known to the host too, which then waits less often.
+    known = torch.arange(batch * copies)
+    rows = torch.arange(batch * copies, device=device)
     sampled = rows.view(batch, copies)[:, int(greedy) :].flatten()  # their indices in the batch
     patience = 1 if device.type == "cpu" else PATIENCE
     encoded = _Encoded(model, encoder_states, attention_mask, copies)
@@ -271,14 +273,14 @@ def _decode(
         open_rows[rows] &= chosen != special.end
         if (position + 1) % patience:
             continue
-        still_open = open_rows[rows]
-        count = int(still_open.sum())
-        if count == 0:
+        kept = open_rows[rows].cpu().nonzero().squeeze(-1)
+        if not len(kept):
             break
-        if compact and count <= COMPACT_BELOW * len(rows):
-            kept = still_open.nonzero().squeeze(-1)
+        if compact and len(kept) <= COMPACT_BELOW * len(rows):
+            known = known[kept]
+            sampled = (~is_greedy[known]).nonzero().squeeze(-1).to(device, non_blocking=True)
+            kept = kept.to(device, non_blocking=True)
             rows = rows[kept]
-            sampled = (~is_greedy[rows]).nonzero().squeeze(-1)
             encoded.keep(kept, cache)
     whole = tokens[:, 1 : position + 2].view(batch, copies, -1)
     totals = None if sums is None else sums.view(batch, copies)

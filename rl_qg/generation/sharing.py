@@ -30,14 +30,25 @@ def share_passages(model: PreTrainedModel) -> bool:
     """Prepare the model for decoding with shared passages, which changes nothing else that it computes; return False
     and leave it unchanged if its type is not supported.
     """
-    config = model.config
     if is_sharing(model):
         return True
-    pair = config.model_type == "encoder-decoder" and config.decoder.model_type in DECODERS
-    if not (config.model_type in FAMILIES or pair) or config._attn_implementation != "sdpa":
+    if not _can_share(model):
         return False
     model.set_attn_implementation(SHARED)
     return True
+
+
+def _can_share(model: Any) -> bool:
+    config = model.config
+    pair = config.model_type == "encoder-decoder" and config.decoder.model_type in DECODERS
+    return (config.model_type in FAMILIES or pair) and config._attn_implementation in ("sdpa", SHARED)
+
+
+def unread_mask(model: Any, mask: Tensor) -> Tensor:
+    """A mask of padding (b, s), on an accelerator as (b, 1, 1, s) where the model takes it: the library reads masks of
+    two dimensions to see whether they mask anything, and so waits.
+    """
+    return mask[:, None, None].bool() if mask.device.type != "cpu" and _can_share(model) else mask
 
 
 def is_sharing(model: PreTrainedModel) -> bool:
@@ -83,9 +94,9 @@ AttentionMaskInterface.register(SHARED, sdpa_mask)
 @contextmanager
 def share_encoder_pass(model: nn.Module, mask: Tensor, context: Tensor) -> Iterator[None]:
     """Within the block, `model` (without the wrappers of accelerate) encodes each of b contexts, with their `mask`
-    (b, s), once, and decodes one row for each entry of `context` (n,). The keys and values of cross attention are
-    computed once for each context too; without this, k samples of a context would cost k projections of all its tokens
-    in every layer, and their gradients.
+    (b, …), once, and decodes one row for each entry of `context` (n,), in the host's memory. The keys and values of
+    cross attention are computed once for each context too; without this, k samples of a context would cost k
+    projections of all its tokens in every layer, and their gradients.
 
     Call the model with b contexts (`input_ids`), and with `attention_mask` and `decoder_input_ids` of n rows. It stays
     one call of the outermost module: DDP, ZeRO-3 and FSDP rely on a complete forward pass, and mixed precision
@@ -95,19 +106,21 @@ def share_encoder_pass(model: nn.Module, mask: Tensor, context: Tensor) -> Itera
         yield
         return
 
+    row_of = context.to(mask.device, non_blocking=True)
+
     def with_context_mask(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return args, {**kwargs, "attention_mask": mask}
 
     # `index_select`, because the gradient of indexing with a tensor is far slower on a CPU.
     def one_state_for_each_row(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        output["last_hidden_state"] = output["last_hidden_state"].index_select(0, context)
+        output["last_hidden_state"] = output["last_hidden_state"].index_select(0, row_of)
         return output
 
     encoder: nn.Module = model.get_encoder()  # type: ignore[operator]
     hooks = [
         encoder.register_forward_pre_hook(with_context_mask, with_kwargs=True),
         encoder.register_forward_hook(one_state_for_each_row),
-        *_shared_projections(model, len(mask), context),
+        *_shared_projections(model, len(mask), context, row_of),
     ]
     try:
         yield
@@ -116,8 +129,10 @@ def share_encoder_pass(model: nn.Module, mask: Tensor, context: Tensor) -> Itera
             hook.remove()
 
 
-def _shared_projections(model: nn.Module, contexts: int, context: Tensor) -> list[Any]:
-    """Hooks with which the projections of cross attention read one row for each context and return n rows."""
+def _shared_projections(model: nn.Module, contexts: int, context: Tensor, row_of: Tensor) -> list[Any]:
+    """Hooks with which the projections of cross attention read one row for each context and return n rows; `row_of` is
+    `context` on the model's device.
+    """
     if getattr(model, "is_gradient_checkpointing", False) and model.training:
         return []  # layers run again in the backward pass, where these hooks are gone
     first = context.new_full((contexts,), len(context)).scatter_reduce(
@@ -125,12 +140,13 @@ def _shared_projections(model: nn.Module, contexts: int, context: Tensor) -> lis
     )
     if bool((first == len(context)).any()):
         return []  # a context without rows
+    first = first.to(row_of.device, non_blocking=True)
 
     def read_once(module: nn.Module, args: tuple[Any, ...]) -> Any:
         return (args[0].index_select(0, first), *args[1:])
 
     def repeat(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-        return output.index_select(0, context)
+        return output.index_select(0, row_of)
 
     return [
         hook

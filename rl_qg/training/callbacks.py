@@ -26,7 +26,7 @@ class KLCoefficient(TrainerCallback, ExportableState):
     def __init__(self, value: float, target: float | None) -> None:
         self.value = value
         self.target = target
-        self._sums = [0.0, 0.0]  # of the current update: divergence, tokens
+        self._sums: list[Tensor | float] = [0.0, 0.0]  # of the current update: divergence, tokens; read at its end
 
     def state(self) -> dict[str, Any]:
         return {"args": {"value": self.value, "target": self.target}, "attributes": {}}
@@ -40,13 +40,14 @@ class KLCoefficient(TrainerCallback, ExportableState):
         """Add the summed divergence of a batch, in nats, and the number of its tokens."""
         if self.target is None:
             return
-        self._sums[0] += float(divergence)
-        self._sums[1] += float(tokens)
+        self._sums[0] += divergence.double()
+        self._sums[1] += tokens.double()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.target is not None:
             device = PartialState().device
-            total, tokens = reduce(torch.tensor(self._sums, dtype=torch.float64, device=device), "sum").tolist()
+            sums = [torch.as_tensor(number, dtype=torch.float64, device=device) for number in self._sums]
+            total, tokens = reduce(torch.stack(sums), "sum").tolist()
             if tokens:
                 self.value = adapted_coefficient(self.value, total / tokens, self.target)
         self._sums = [0.0, 0.0]

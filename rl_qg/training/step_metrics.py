@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from accelerate.utils import gather_object
 from torch import Tensor
 
@@ -21,14 +21,16 @@ from rl_qg.training.set_credit import ScoredRollout
 
 
 class StepMetrics:
-    """Sums since the last log line. Means are over the samples of all processes, not over processes."""
+    """Sums since the last log line. Means are over the samples of all processes, not over processes. Seconds are those
+    of the device: a GPU works on while the host goes on to the next part, and its events are read when all is done.
+    """
 
     def __init__(self) -> None:
         self._begin_line()
 
     def _begin_line(self) -> None:
         self._sums: dict[str, list[Tensor | float]] = defaultdict(lambda: [0.0, 0.0])  # name -> total, weight
-        self._seconds: dict[str, float] = defaultdict(float)
+        self._parts: list[tuple[str, Any, Any]] = []  # name, begin, end
         self._samples = 0
         self._since = time.perf_counter()
 
@@ -61,9 +63,15 @@ class StepMetrics:
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
-        start = time.perf_counter()
+        start = _now()
         yield
-        self._seconds[part] += time.perf_counter() - start
+        self._parts.append((part, start, _now()))
+
+    def _seconds(self) -> dict[str, float]:
+        seconds: dict[str, float] = defaultdict(float)
+        for part, start, end in self._parts:
+            seconds[part] += end - start if isinstance(start, float) else start.elapsed_time(end) / 1000
+        return seconds
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -77,7 +85,7 @@ class StepMetrics:
         sums = self._global_sums(accelerator)
         metrics = {name: total / weight if weight else float("nan") for name, (total, weight) in sums.items()}
         samples = float(accelerator.reduce(torch.tensor(float(self._samples), device=accelerator.device), "sum"))
-        metrics |= {f"seconds_{part}": seconds for part, seconds in self._seconds.items()}
+        metrics |= {f"seconds_{part}": seconds for part, seconds in self._seconds().items()}
         metrics["samples_per_second"] = samples / max(1e-9, time.perf_counter() - self._since)
         self._begin_line()
         return metrics
@@ -105,6 +113,15 @@ class StepMetrics:
         reduced = accelerator.reduce(torch.tensor(values, dtype=torch.float64, device=accelerator.device), "sum")
         flat = reduced.tolist()
         return {name: [total, weight] for name, total, weight in zip(names, flat[::2], flat[1::2], strict=True)}
+
+
+def _now() -> Any:
+    """The seconds of a clock; on a GPU an event."""
+    if PartialState().device.type != "cuda":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
 
 
 def reward_metrics(scored: ScoredRollout, advantage: Tensor) -> dict[str, tuple[Tensor, Tensor | int]]:

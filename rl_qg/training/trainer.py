@@ -30,7 +30,7 @@ from rl_qg.data.examples import QAExample, as_example
 from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatenate, decode, uniform_draws
 from rl_qg.generation.logprobs import about_labels, shift_right, token_logprobs
 from rl_qg.generation.prompts import PromptEncoder, add_highlight
-from rl_qg.generation.sharing import share_encoder_pass
+from rl_qg.generation.sharing import share_encoder_pass, unread_mask
 from rl_qg.generation.tasks import QUESTION
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.ranks import OutOfMemoryRetry
@@ -288,11 +288,11 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         with self.step_metrics.timed("update"):
             # 2. One forward pass with gradient, gold rows first: `gold` are the contexts that have a question. The end
             #    token of a sample counts, what follows it is masked.
-            gold = labels.ne(-100).any(-1).nonzero().squeeze(-1)
+            gold = torch.tensor([row for row, one in enumerate(inputs["examples"]) if one.question], dtype=torch.long)
             gold_logits, logits = self.gold_and_sample_logits(model, inputs, gold, samples)
             logprobs = token_logprobs(logits, samples.tokens)  # (b · k, t)
             # 3. The terms of the loss. Each sample is divided by k before the sum: the other order rounds otherwise.
-            ce = self.cross_entropy(gold_logits, labels[gold])
+            ce = self.cross_entropy(gold_logits, labels[gold.to(labels.device, non_blocking=True)])
             scst = self.policy_loss(learned, logprobs) / self.args.num_samples
             loss = self.scst_weight(step) * scst.sum() + self.ce_weight(step) * ce.sum()
             if self.kl_coefficient.value > 0:
@@ -343,7 +343,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
 
         def roll_out(rows: Sequence[int]) -> Rollout:
             part = slice(rows[0], rows[-1] + 1)
-            states = policy.get_encoder()(input_ids=ids[part], attention_mask=mask[part]).last_hidden_state
+            states = policy.get_encoder()(input_ids=ids[part], attention_mask=read[part]).last_hidden_state
             return decode(
                 policy,
                 states,
@@ -355,7 +355,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             )
 
         with self.whole_model() as policy, self.accelerator.autocast():
-            training = policy.training
+            training, read = policy.training, unread_mask(policy, mask)
             policy.eval()
             try:
                 return concatenate(self.rollout_retry(roll_out, range(len(ids))), self.special_tokens.pad)
@@ -383,10 +383,11 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
     def gold_and_sample_logits(
         self, model: nn.Module, inputs: dict[str, Any], gold: Tensor, samples: Decoded
     ) -> tuple[Tensor, Tensor]:
-        """Logits of the gold questions of the contexts `gold` (g,), (g, gold length, v), and of the samples of all,
-        (b · k, sample length, v).
+        """Logits of the gold questions of the contexts `gold` (g,), in the host's memory, (g, gold length, v), and of
+        the samples of all, (b · k, sample length, v).
         """
-        both = (inputs["labels"][gold], samples.tokens.masked_fill(~samples.mask, -100))
+        labels = inputs["labels"]
+        both = (labels[gold.to(labels.device, non_blocking=True)], samples.tokens.masked_fill(~samples.mask, -100))
         longest = max(rows.shape[1] for rows in both)
         rows = torch.cat([nn.functional.pad(rows, (0, longest - rows.shape[1]), value=-100) for rows in both])
         logits = self.logits(model, inputs, rows, gold=gold).split([len(gold), len(samples.tokens)])
@@ -399,15 +400,25 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         """Logits (rows, t, v) of `labels` (rows, t): first one row for each context in `gold`, then equally many rows
         for each context, side by side. Each context is encoded once.
         """
-        ids, mask, starts = inputs["input_ids"], inputs["attention_mask"], inputs.get("starts")
-        every = torch.arange(len(mask), device=mask.device)
+        bare, starts = self.accelerator.unwrap_model(model), inputs.get("starts")
+        ids, mask = inputs["input_ids"], unread_mask(bare, inputs["attention_mask"])
+        every = torch.arange(len(mask))
         gold = every[:0] if gold is None else gold
-        context = torch.cat((gold, every.repeat_interleave((len(labels) - len(gold)) // len(mask))))
+        of_row = torch.cat((gold, every.repeat_interleave((len(labels) - len(gold)) // len(mask))))
+        context = of_row.to(mask.device, non_blocking=True)
         # What the decoder reads before a question: a language code of its example, else the start token.
         begin = labels.new_full((len(labels), 1), self.special_tokens.start) if starts is None else starts[context]
         tokens = shift_right(labels, begin, self.special_tokens.pad)
-        with share_encoder_pass(self.accelerator.unwrap_model(model), mask, context):
-            logits = model(input_ids=ids, attention_mask=mask[context], decoder_input_ids=tokens).logits
+        earlier = None  # where the library must not read masks, that of the decoder's own tokens
+        if mask.dim() > 2:
+            earlier = torch.ones((1, 1, *[tokens.shape[1]] * 2), dtype=torch.bool, device=mask.device).tril()
+        with share_encoder_pass(bare, mask, of_row):
+            logits = model(
+                input_ids=ids,
+                attention_mask=mask[context],
+                decoder_input_ids=tokens,
+                decoder_attention_mask=earlier,
+            ).logits
         return about_labels(logits, labels)
 
     def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -424,7 +435,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             by_group=args.normalise_advantage == "group",
             clip=args.clip_advantage,
         )
-        advantage = advantage.to(logprobs.device)
+        advantage = advantage.to(logprobs.device, non_blocking=True)
         if advantage.dim() == 2:
             advantage = advantage.flatten()  # one for each sample
         else:
