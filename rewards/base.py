@@ -2,8 +2,8 @@
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -96,7 +96,8 @@ class Metric(BaseReward):
     A subclass sets the class attributes, builds its models in ``__init__``, and implements `compute` and `choices`.
     Models are named by a local folder or by their name on the Hub. Metrics with models share the options
     ``batch_size`` (sequences per forward pass), ``device`` (where to run; None takes the current GPU if there is one,
-    else the CPU) and ``dtype`` (floating-point type of the models).
+    else the CPU) and ``dtype`` (floating-point type of the models; ``tf32`` is float32, whose products a GPU makes in
+    TF32 while the metric computes).
     """
 
     needs: frozenset[str] = frozenset({"contexts"})
@@ -145,9 +146,8 @@ class Metric(BaseReward):
         inputs = Inputs(columns[0], columns[1], columns[2], columns[3], list(first.values()), columns[4])
         scores: list[float] = []
         parts: dict[str, list[Any]] = {}
-        torch = sys.modules.get("torch")  # a metric with a model has loaded it
         for start in range(0, len(first), ROWS_AT_ONCE):
-            with torch.inference_mode() if torch else nullcontext():
+            with self._computing():
                 result = self.compute(inputs.rows_from(start, start + ROWS_AT_ONCE))
             scores += result.scores
             for name, values in result.parts.items():
@@ -158,6 +158,22 @@ class Metric(BaseReward):
             [scores[index] for index in order],
             {name: [values[index] for index in order] for name, values in parts.items()},
         )
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        if (torch := sys.modules.get("torch")) is None:  # a metric with a model has loaded it
+            yield
+            return
+        with torch.inference_mode():
+            if getattr(self, "dtype", None) != "tf32":
+                yield
+                return
+            products = torch.backends.cuda.matmul
+            before, products.allow_tf32 = products.allow_tf32, True
+            try:
+                yield
+            finally:
+                products.allow_tf32 = before
 
     def __call__(
         self,

@@ -105,7 +105,7 @@ class FrozenModel:
         kind: ``encoder``, ``masked``, ``causal``, ``seq2seq``, ``tagger``, ``reader`` or ``regressor``.
         device: where to run, and where inputs and outputs are; None takes that of `loading_on`, else the current GPU
             if there is one, else the CPU.
-        dtype: name of a torch floating-point type.
+        dtype: name of a torch floating-point type, or ``tf32`` (`rewards.base.Metric`).
         weights: a torch file (state dict) with other weights for this model.
     """
 
@@ -121,11 +121,9 @@ class FrozenModel:
         self.name = str(name)
         config = _load_config(self.name, kind)
         self.tokenizer: Any = load_tokenizer(self.name)
-        number = getattr(torch, dtype, None)
+        number = getattr(torch, "float32" if dtype == "tf32" else dtype, None)
         if not isinstance(number, torch.dtype) or not number.is_floating_point:
-            raise MetricInputError(
-                f"dtype {dtype!r} is not a torch floating-point type; use float32, bfloat16 or float16"
-            )
+            raise MetricInputError(f"dtype {dtype!r} does not exist; use float32, tf32, bfloat16 or float16")
         options: dict[str, Any] = {"attn_implementation": "eager"} if kind == "encoder" else {}
         self.model: Any = _load_model(self.name, kind, config=config, dtype=number, **options)
         if weights is not None:

@@ -30,12 +30,9 @@ def share_passages(model: PreTrainedModel) -> bool:
     """Prepare the model for decoding with shared passages, which changes nothing else that it computes; return False
     and leave it unchanged if its type is not supported.
     """
-    if is_sharing(model):
-        return True
-    if not _can_share(model):
-        return False
-    model.set_attn_implementation(SHARED)
-    return True
+    if not is_sharing(model) and _can_share(model):
+        model.set_attn_implementation(SHARED)
+    return is_sharing(model)
 
 
 def _can_share(model: Any) -> bool:

@@ -429,9 +429,7 @@ AT_ONCE = 1 << 26  # numbers of whole weights in one collective: 256 MiB of floa
 
 
 class _Shard(NamedTuple):
-    """The `part` of a tensor of this `shape` that this process holds, flat; those of all processes of the `group` are
-    equally long, and the tensor is the begin of them, one after the other.
-    """
+    """What this process holds of a tensor of this `shape`: all processes' flat parts, equally long, begin with it."""
 
     part: Tensor
     shape: torch.Size

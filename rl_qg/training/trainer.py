@@ -413,12 +413,8 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         if mask.dim() > 2:
             earlier = torch.ones((1, 1, *[tokens.shape[1]] * 2), dtype=torch.bool, device=mask.device).tril()
         with share_encoder_pass(bare, mask, of_row):
-            logits = model(
-                input_ids=ids,
-                attention_mask=mask[context],
-                decoder_input_ids=tokens,
-                decoder_attention_mask=earlier,
-            ).logits
+            of_rows = {"attention_mask": mask[context], "decoder_attention_mask": earlier}
+            logits = model(input_ids=ids, decoder_input_ids=tokens, **of_rows).logits
         return about_labels(logits, labels)
 
     def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from transformers import RobertaModel
 
 import rewards.frozen
-from rewards import MetricInputError
+from rewards import MetricInputError, QAScore
 from rewards.frozen import FrozenModel, batches_by_length, loading_on, target_logprobs
 
 
@@ -150,5 +150,23 @@ def test_a_model_without_its_head(folders, tmp_path):
 
 def test_an_unknown_dtype(folders):
     for dtype in ("float31", "int64", "nn"):
-        with pytest.raises(MetricInputError, match="use float32, bfloat16 or float16"):
+        with pytest.raises(MetricInputError, match="use float32, tf32, bfloat16 or float16"):
             frozen(folders["gpt2"], dtype=dtype)
+
+
+def test_tf32_is_for_products_on_a_gpu_while_the_metric_computes(folders, monkeypatch):
+    texts = {"questions": ["Who ran?", "Where?"], "contexts": ["He ran home."] * 2, "answers": ["home"] * 2}
+    seen, compute = [], QAScore.compute
+
+    def noted(self, inputs):
+        seen.append(torch.backends.cuda.matmul.allow_tf32)
+        return compute(self, inputs)
+
+    monkeypatch.setattr(QAScore, "compute", noted)
+    exact, same = (QAScore(folders["roberta"], dtype=dtype, device="cpu") for dtype in ("float32", "tf32"))
+    assert exact.score(**texts) == same.score(**texts)  # a CPU multiplies as before
+    assert seen == [False, True] and not torch.backends.cuda.matmul.allow_tf32
+    assert same.model.model.dtype is torch.float32 and "|dtype:tf32|" in same.signature
+    with pytest.raises(MetricInputError):
+        same.score(questions=[""], contexts=[""], answers=[""])
+    assert not torch.backends.cuda.matmul.allow_tf32  # an error restores it too
