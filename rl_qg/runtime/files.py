@@ -143,12 +143,15 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in JSON
 
 
 def parse_yaml(text: str, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:
-    """The value of a YAML text; `YAMLError` also for a date that there is not, a list that contains itself, and a NUL,
-    which no path and no library takes.
+    """The value of a YAML text; `YAMLError` also for a date that there is not, a list that contains itself, a NUL,
+    and half a surrogate pair, which no path and no library takes.
     """
     try:
         value = yaml.load(text, loader)
-        written = json.dumps(value, default=str)
+        written = json.dumps(value, default=str, ensure_ascii=False)
+        written.encode()
+    except UnicodeEncodeError:
+        raise yaml.YAMLError("a value has half of a surrogate pair, which is no character; take it out") from None
     except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
         raise yaml.YAMLError(str(error)) from None
     if _NUL.search(written):

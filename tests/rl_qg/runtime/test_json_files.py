@@ -122,6 +122,8 @@ UNUSABLE = {
     f"a: {'1' * 5000}\n": "4300",
     "[" * 5000: "recursion",
     "a: &x [*x]\n": "Circular reference",
+    'a: {b: "x\\ud800"}\n': "half of a surrogate pair",
+    'a: "x\\0"\n': "NUL",
     "a: !!int x\n": "invalid literal",
     "a: !!bool x\n": "'x'",
     "a: !!timestamp x\n": "NoneType",
