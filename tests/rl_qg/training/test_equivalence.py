@@ -6,6 +6,7 @@ at once, so rollouts have different lengths in each process, and some are empty 
 """
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Sequence
@@ -87,7 +88,7 @@ def data(count: int, begin: str = "") -> list[QAExample]:
     ]
 
 
-def run(folder: Path, batch: int, accumulation: int, count: int = 16) -> Path:
+def run(folder: Path, batch: int, accumulation: int, count: int = 16, *, bf16: bool = False) -> Path:
     """One epoch of cross-entropy and two of self-critical training, with a KL penalty, and evaluations at steps 2, 3
     and 6. `folder` then has rollouts, log, and weights before and after.
     """
@@ -110,6 +111,7 @@ def run(folder: Path, batch: int, accumulation: int, count: int = 16) -> Path:
         eval_strategy="steps",
         eval_steps=3,
         per_device_eval_batch_size=2,
+        bf16=bf16,
     )
     if rank == 0:
         save_file(
@@ -121,7 +123,9 @@ def run(folder: Path, batch: int, accumulation: int, count: int = 16) -> Path:
 
 
 def launched(config: str, folder: Path, *runs: str) -> Path:
-    """Two processes under `configs/accelerate/CONFIG.yaml`; each run is NAME:BATCH:ACCUMULATION:COUNT."""
+    """Two processes under `configs/accelerate/CONFIG.yaml`; each run is NAME:BATCH:ACCUMULATION:COUNT, that of the name
+    `bf16` in bf16.
+    """
     run_together(worker, str(folder), *runs, environment=accelerate_environment(config))
     return folder
 
@@ -131,7 +135,7 @@ def worker(folder: str, *runs: str) -> None:
         use_cpus_as_gpus()
     for text in runs:
         name, *numbers = text.split(":")
-        run(Path(folder) / name, *map(int, numbers))
+        run(Path(folder) / name, *map(int, numbers), bf16=name == "bf16")
 
 
 def use_cpus_as_gpus() -> None:
@@ -268,3 +272,19 @@ def test_zero_equals_plain_data_parallelism(tmp_path: Path, together: Path, conf
 @pytest.mark.distributed
 def test_fsdp_equals_plain_data_parallelism(tmp_path: Path, together: Path) -> None:
     assert_equal((together / "2x2", 2), (launched("fsdp", tmp_path, "2x2:2:2:16") / "2x2", 2))
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("config", ["cpu2", "fsdp", "zero1", "zero3"])
+def test_bf16_has_the_losses_of_float32(tmp_path: Path, alone: Path, config: str) -> None:
+    """Of the questions that people wrote: those that are sampled change with the last digits of a probability."""
+    if config.startswith("zero") and (find_spec("deepspeed") is None or not COMPILES):
+        pytest.skip("deepspeed, or what it compiles with, is not installed")
+    found = logged(launched(config, tmp_path, "bf16:4:1:16") / "bf16")
+    exact = logged(alone)
+    assert [line["step"] for line in found] == [line["step"] for line in exact]
+    assert all(math.isfinite(line["loss"]) for line in found if "loss" in line)
+    for name in ("loss_ce", "eval_loss"):
+        pairs = [(one[name], other[name]) for one, other in zip(exact, found, strict=True) if name in one]
+        assert max(abs(one - other) / one for one, other in pairs) < 1e-2
