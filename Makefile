@@ -50,7 +50,7 @@ test-affected: $(VENV)/.deepspeed
 DRAWS := experiments/faults/draws.py --draws 3000 --runs 60 --first $(or $(FIRST),10000)
 
 test-all: $(VENV)/.tested-with
-	$(PYTEST)
+	RL_QG_LIBRARIES=1 $(PYTEST)
 	$(BIN)/python $(DRAWS) --folder $(VENV)/draws --output $(VENV)/draws/draws.json
 
 test-fast: $(VENV)/.installed

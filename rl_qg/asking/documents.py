@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from io import BytesIO
@@ -437,16 +437,60 @@ def _as_gift(rows: Sequence[Row]) -> str:
     return "\n".join(parts)
 
 
+def _as_ragas(rows: Sequence[Row]) -> str:
+    """Samples of ragas' `EvaluationDataset`, one a line, for a system that is still to answer."""
+    return _json_lines(
+        {"user_input": row["question"], "reference": row["answer"], "reference_contexts": [row["context"]]}
+        for row in rows
+    )
+
+
+def _as_deepeval(rows: Sequence[Row]) -> str:
+    """Goldens of DeepEval, as `EvaluationDataset.add_goldens_from_json_file` reads them by its default names."""
+    return _json(
+        [
+            {
+                **{"input": row["question"], "expected_output": row["answer"], "context": [row["context"]]},
+                **{"actual_output": None, "retrieval_context": None, "source_file": row["title"]},
+            }
+            for row in rows
+        ]
+    )
+
+
+def _as_llama_index(rows: Sequence[Row]) -> str:
+    """A `LabelledRagDataset` of LlamaIndex; a person corrects questions in it by setting `type` to `human`."""
+    examples = []
+    for row in rows:
+        by = {"model_name": row.get("model", ""), "type": "ai"}
+        answer = {"reference_answer": row["answer"], "reference_answer_by": by}
+        examples.append({"query": row["question"], "query_by": by, "reference_contexts": [row["context"]], **answer})
+    return _json({"examples": examples})
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+
+
+def _json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
 def line_feeds(text: str) -> str:
     """The text with line feeds alone as line ends; browsers send forms with CR LF."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
-    "jsonl": lambda rows: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows),
-    "json": lambda rows: json.dumps(list(rows), ensure_ascii=False, indent=2) + "\n",
+    "jsonl": _json_lines,
+    "json": lambda rows: _json(list(rows)),
     "csv": _as_csv,
     "squad": _as_squad,
     "anki": _as_anki,
     "gift": _as_gift,
+    # Pairs of sentence-transformers: the loss takes the columns in their order.
+    "retrieval": lambda rows: _json_lines({"anchor": row["question"], "positive": row["context"]} for row in rows),
+    "ragas": _as_ragas,
+    "deepeval": _as_deepeval,
+    "llama-index": _as_llama_index,
 }

@@ -3,7 +3,11 @@
 import csv
 import io
 import json
+import os
 import re
+import subprocess
+import venv
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,10 +120,60 @@ def test_the_files_are_as_the_programs_document_them() -> None:
     assert export(rows, "csv").splitlines()[0] == "question,answer,answer_start,score,title,context,reason"
 
 
+@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4))
+def test_hostile_texts_come_back_as_other_libraries_name_them(texts: list[tuple[str, str]]) -> None:
+    rows = [row(question, answer, number=number) for number, (question, answer) in enumerate(texts)]
+    expected = [(question, answer, f"Its {answer}.") for question, answer in texts]
+    pairs, samples = (
+        [json.loads(line) for line in export(rows, form).split("\n")[:-1]] for form in ("retrieval", "ragas")
+    )
+    assert [[*pair.items()] for pair in pairs] == [[("anchor", q), ("positive", c)] for q, _, c in expected]
+    assert [(s["user_input"], s["reference"], *s["reference_contexts"]) for s in samples] == expected
+    goldens = json.loads(export(rows, "deepeval"))
+    assert [(g["input"], g["expected_output"], *g["context"]) for g in goldens] == expected
+    examples = json.loads(export(rows, "llama-index"))["examples"]
+    assert [(e["query"], e["reference_answer"], *e["reference_contexts"]) for e in examples] == expected
+
+
+LOADERS = {  # package (ragas 0.4 does not import with a newer langchain-community): format, and how the package says that it is loaded
+    "datasets": ("retrieval", "datasets.load_dataset('json', data_files=F, split='train')['anchor'][0]"),
+    "ragas langchain-community<0.4": ("ragas", "ragas.EvaluationDataset.from_jsonl(F).samples[0].user_input"),
+    "deepeval": ("deepeval", "goldens(F)[0].input"),
+    "llama-index-core": ("llama-index", "LabelledRagDataset.from_json(F).examples[0].query"),
+}
+IMPORTS = {
+    "deepeval": """
+from deepeval.dataset import EvaluationDataset
+def goldens(path):
+    found = EvaluationDataset()
+    found.add_goldens_from_json_file(path)
+    return found.goldens
+""",
+    "llama-index-core": "from llama_index.core.llama_dataset import LabelledRagDataset",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("RL_QG_LIBRARIES" not in os.environ, reason="installs other libraries: make test-all")
+@pytest.mark.parametrize("package", LOADERS)
+def test_the_library_loads_its_file(package: str, tmp_path: Path) -> None:
+    """In an environment of its own, which takes minutes and a network."""
+    form, load = LOADERS[package]
+    path = tmp_path / ("file.jsonl" if form in ("retrieval", "ragas") else "file.json")
+    path.write_text(export([row("Who is “Ada”?", "Ada")], form), encoding="utf-8")
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    if subprocess.run([python, "-m", "pip", "install", "-q", *package.split()], capture_output=True).returncode:
+        pytest.skip(f"{package} cannot be installed here")
+    script = f"{IMPORTS.get(package, f'import {package.split()[0]}')}\nF = {str(path)!r}\nprint({load})"
+    done = subprocess.run([python, "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1:] == ["Who is “Ada”?"], done.stderr[-2000:]
+
+
 def test_the_ending_names_the_format() -> None:
     names = {"a.jsonl": "jsonl", "a.json": "json", "a.SQUAD.json": "squad", "a.csv": "csv", "a.anki.txt": "anki"}
     assert {name: format_of(name) for name in names} == names
     assert format_of("a.gift") == "gift" and format_of("a.txt", "anki") == "anki"
-    assert set(FORMATS) == {*names.values(), "gift"}
+    assert set(FORMATS) == {*names.values(), "gift", "retrieval", "ragas", "deepeval", "llama-index"}
     with pytest.raises(InputError, match=r"output=a\.txt: name a file that ends in \.jsonl"):
         format_of("a.txt")
