@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rewards.relevance.qascore import QAScore as QAScore
     from rewards.relevance.qrelscore import QRelScore as QRelScore
     from rewards.relevance.reader import ReaderScore as ReaderScore
+    from rewards.retrievability import Retrievability as Retrievability
     from rewards.set_rewards import CoverageSetReward as CoverageSetReward
     from rewards.set_rewards import MultiSetReward as MultiSetReward
     from rewards.set_rewards import SetReward as SetReward
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from rewards.sets import match_sets as match_sets
     from rewards.sets import published_base as published_base
     from rewards.sets import self_bleu as self_bleu
+    from rewards.standalone import Standalone as Standalone
 
 __all__ = [
     "BLEURT",
@@ -85,8 +87,10 @@ __all__ = [
     "QRelScore",
     "QuestionForm",
     "ReaderScore",
+    "Retrievability",
     "RougeL",
     "SetReward",
+    "Standalone",
     "Weighted",
     "__version__",
     "cardinality_difference",

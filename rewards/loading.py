@@ -22,6 +22,8 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "reader": "rewards.relevance.reader:ReaderScore",
     "form": "rewards.form:QuestionForm",
     "faithfulness": "rewards.faithfulness:EntityFaithfulness",
+    "standalone": "rewards.standalone:Standalone",
+    "retrievability": "rewards.retrievability:Retrievability",
     **{f"bleu{order}": (_BLEU, {"order": order}) for order in ORDERS},
     **{f"coco_bleu{order}": (_BLEU, {"order": order, "variant": "coco"}) for order in ORDERS},
     "rouge_l": _ROUGE_L,
@@ -140,7 +142,7 @@ def option_fault(error: Exception) -> str:
 
 def has_models(name: str, /) -> bool:
     """Whether a metric may load models: all but those that compare words and names."""
-    return not _place(name)[0].startswith(("rewards.overlap.", "rewards.faithfulness"))
+    return not _place(name)[0].startswith(("rewards.overlap.", "rewards.faithfulness", "rewards.standalone"))
 
 
 def _place(name: str) -> tuple[str, str, Mapping[str, Any]]:

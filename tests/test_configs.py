@@ -34,6 +34,7 @@ def test_every_choice_composes(group: str, choice: str) -> None:
         "files": ["data.train=a.json"],
         "strict": ["augment.filters.round_trip.reader=a"],
         "kpqa": ["reward.model=a"],
+        "retrievability": ["reward.passages=a"],
     }
     settings = compose("pipeline", [f"{group}={choice}", *open_ends.get(choice, [])])
     assert isinstance(settings, Settings)
@@ -200,7 +201,7 @@ def test_the_metric_of_a_reward_of_sets_has_the_defaults_of_its_file() -> None:
             "reward=nope",
             "reward=nope is not a valid choice; "
             "choose one of bartscore, bertscore, cider, custom, faithfulness, form, .*, qascore, qrelscore, "
-            "question_set, reader, weighted",
+            "question_set, reader, retrievability, standalone, weighted",
         ),
         ("ce.epochs=many", "ce.epochs=many is not a number"),
         ("stages=all", "stages=all is not one of ce, scst, both"),

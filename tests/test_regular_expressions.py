@@ -41,7 +41,7 @@ Found = dict[tuple[str, int, str], str]  # pattern, flags and how it is tried; w
 
 def call() -> None:
     """Call the functions that make patterns when they are called."""
-    from rewards import faithfulness
+    from rewards import faithfulness, standalone
     from rewards.overlap.published_lmqg import normalised_as_published
     from rl_qg.data.layouts import first_place
     from rl_qg.generation import answer_rules, tasks
@@ -55,6 +55,8 @@ def call() -> None:
     first_place("a", "a")
     occurrences("a b", "a b")
     nine_type("x")
+    for language in standalone.known_languages():
+        standalone.rules_of(language)
     for language in LANGUAGES:
         answer_rules.rule_spans("Ada 1843 東京 กขค พ.ศ. 2500, é", language=language)
     for task in tasks.TASKS:

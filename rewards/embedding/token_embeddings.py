@@ -10,12 +10,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from rewards.base import Pair
 from rewards.errors import MetricInputError, one_of, path_of
 from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
 
 NUMBERS_AT_ONCE = 1 << 26  # in embeddings (256 MiB in float32); a text needed later is encoded again
+TEXTS_AT_ONCE = 1024  # whose states are held until their means are taken
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,25 @@ class TextEncoder(CountsCuts):
             for index, at in enumerate(batch):
                 states[at] = hidden[:, index, : len(rows[at])]
         return states
+
+
+class SentenceEncoder(TextEncoder):
+    """Turns texts into vectors of length 1: the mean of the last layer's states, special tokens included, as
+    sentence-transformers does by default (Reimers and Gurevych, EMNLP 2019).
+    """
+
+    def __init__(self, encoder: FrozenModel, *, batch_size: int, name: str) -> None:
+        super().__init__(encoder, [int(encoder.model.config.num_hidden_layers)], batch_size=batch_size, name=name)
+
+    @torch.inference_mode()
+    def vectors(self, texts: Sequence[str]) -> Tensor:
+        """Return the vectors of texts, [texts, width], float32 on the CPU; of none [0, width]."""
+        rows = [item.ids for item in self.tokens(texts)]
+        found = torch.empty(len(rows), int(self.encoder.model.config.hidden_size))
+        for start in range(0, len(rows), TEXTS_AT_ONCE):
+            for at, states in enumerate(self.states(rows[start : start + TEXTS_AT_ONCE]), start):
+                found[at] = states[0].mean(0).cpu()
+        return normalize(found, dim=-1)
 
 
 class WordWeights:

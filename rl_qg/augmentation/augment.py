@@ -66,6 +66,7 @@ from rl_qg.augmentation.row_filters import (
     Length,
     PassageScript,
     RoundTrip,
+    StandsAlone,
     WellFormed,
 )
 from rl_qg.augmentation.set_filters import Cap, RewardFilter, TypeBalance
@@ -110,6 +111,7 @@ FILTERS: dict[str, type[Filter]] = {
     "near_duplicates": NearDuplicates,
     "well_formed": WellFormed,
     "faithful": Faithful,
+    "standalone": StandsAlone,
     "language": PassageScript,
     "round_trip": RoundTrip,
     "reward": RewardFilter,

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from rewards.faithfulness import EntityFaithfulness
+from rewards.standalone import Standalone, known_languages
 from rewards.words import ends_as_question
 from rl_qg.augmentation.candidates import MEASURES, KeySet, Record, question_key
 from rl_qg.augmentation.funnel import (
@@ -130,6 +131,32 @@ class Faithful(LanguageFilter):
             return not all(entity.supported for entity in metric.entities(*texts))
 
         return {"name or number not in the passage": has_unsupported}
+
+
+@dataclass
+class StandsAlone(LanguageFilter):
+    """Drops questions that cannot be understood without their passage (`rewards.Standalone`), where the rules of their
+    language are known; others pass, and are counted (`notes`).
+    """
+
+    language: str = AUTO
+
+    def notes(self) -> list[str]:
+        return [
+            f"{self.name or 'standalone'}: no rules are known for {code or 'the language'} of "
+            f"{counted(count, 'candidate')}; they passed"
+            for code, count in sorted(self.noted.items())
+        ]
+
+    def rules(self) -> Rules:
+        def needs_passage(record: Record) -> bool:
+            if (code := self.language_of(record)) in known_languages():
+                return not Standalone(code).score([record["question"]]).scores[0]
+            if code != OTHER:
+                self.noted[code] += 1
+            return False
+
+        return {"not understood without the passage": needs_passage}
 
 
 @dataclass

@@ -106,6 +106,7 @@ WITH_BATCHES = [
     "COMET",
     "RQUGE",
     "ReaderScore",
+    "Retrievability",
 ]
 
 
@@ -158,8 +159,11 @@ def test_the_configuration_builds_the_metric_with_its_defaults(folders, name, tm
         (tmp_path / "data" / "paraphrase-en.gz").touch()
         chosen |= {"jar": str(tmp_path / "meteor-1.5.jar"), "java": sys.executable}
         (tmp_path / "meteor-1.5.jar").touch()
+    if name == "retrievability":
+        chosen["passages"] = ["Ada wrote it.", "Bo read it."]
     built = load(chosen.pop("_target_"), **chosen)
-    models = {key: value for key, value in chosen.items() if key in ("encoder", "decoder", "model", "jar", "java")}
+    given = ("encoder", "decoder", "model", "jar", "java", "passages")
+    models = {key: value for key, value in chosen.items() if key in given}
     assert built.signature == load(name, **models).signature
     assert getattr(built, "batch_size", 32) == 32
 

@@ -8,7 +8,7 @@ import pytest
 
 from rl_qg.augmentation.augment import augment
 from rl_qg.augmentation.funnel import FilterResources, RowFilter
-from rl_qg.augmentation.row_filters import AnswerInQuestion, Faithful, Length, PassageScript, WellFormed
+from rl_qg.augmentation.row_filters import AnswerInQuestion, Faithful, Length, PassageScript, StandsAlone, WellFormed
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AugmentSettings
 from tests.questions import record
@@ -103,3 +103,17 @@ def test_names_that_the_passage_does_not_support() -> None:
     ]
     (rejects,) = Faithful().rules().values()
     assert [rejects(row) for row in rows] == [False, True, False, True, False]
+
+
+def test_questions_that_need_their_passage_are_dropped_where_rules_are_known() -> None:
+    rows = [record(text, "x", "y") for text in ("Where did he die?", "Where did Goethe die?")]
+    rows[1]["language"] = "en"
+    known = StandsAlone(language="en")
+    assert [dropped([known], [row]) for row in rows] == [1, 0]
+    assert known.notes() == []
+    german = record("Was steht laut Text im Museum?", "x", "Das Museum steht in der Stadt, und es ist alt.")
+    assert dropped([StandsAlone()], [german]) == 1
+    unknown = StandsAlone(language="pl")
+    assert dropped([unknown], rows) == 0
+    assert unknown.notes() == ["standalone: no rules are known for pl of 2 candidates; they passed"]
+    assert dropped([StandsAlone(language="other")], rows) == 0
