@@ -123,8 +123,8 @@ def run(folder: Path, batch: int, accumulation: int, count: int = 16, *, bf16: b
 
 
 def launched(config: str, folder: Path, *runs: str) -> Path:
-    """Two processes under `configs/accelerate/CONFIG.yaml`; each run is NAME:BATCH:ACCUMULATION:COUNT, that of the name
-    `bf16` in bf16.
+    """Two processes under `configs/accelerate/CONFIG.yaml`; each run is NAME:BATCH:ACCUMULATION:COUNT; the one of
+    the name `bf16` is in bf16.
     """
     run_together(worker, str(folder), *runs, environment=accelerate_environment(config))
     return folder
