@@ -135,7 +135,8 @@ def test_hostile_texts_come_back_as_other_libraries_name_them(texts: list[tuple[
     assert [(e["query"], e["reference_answer"], *e["reference_contexts"]) for e in examples] == expected
 
 
-LOADERS = {  # package (ragas 0.4 does not import with a newer langchain-community): format, and how the package says that it is loaded
+# Package (ragas 0.4 does not import with a newer langchain-community): format, and how it says that it is loaded.
+LOADERS = {
     "datasets": ("retrieval", "datasets.load_dataset('json', data_files=F, split='train')['anchor'][0]"),
     "ragas langchain-community<0.4": ("ragas", "ragas.EvaluationDataset.from_jsonl(F).samples[0].user_input"),
     "deepeval": ("deepeval", "goldens(F)[0].input"),
