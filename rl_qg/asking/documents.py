@@ -458,16 +458,6 @@ def _as_deepeval(rows: Sequence[Row]) -> str:
     )
 
 
-def _as_llama_index(rows: Sequence[Row]) -> str:
-    """A `LabelledRagDataset` of LlamaIndex; a person corrects questions in it by setting `type` to `human`."""
-    examples = []
-    for row in rows:
-        by = {"model_name": row.get("model", ""), "type": "ai"}
-        answer = {"reference_answer": row["answer"], "reference_answer_by": by}
-        examples.append({"query": row["question"], "query_by": by, "reference_contexts": [row["context"]], **answer})
-    return _json({"examples": examples})
-
-
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
 
@@ -492,5 +482,4 @@ FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
     "retrieval": lambda rows: _json_lines({"anchor": row["question"], "positive": row["context"]} for row in rows),
     "ragas": _as_ragas,
     "deepeval": _as_deepeval,
-    "llama-index": _as_llama_index,
 }

@@ -131,8 +131,6 @@ def test_hostile_texts_come_back_as_other_libraries_name_them(texts: list[tuple[
     assert [(s["user_input"], s["reference"], *s["reference_contexts"]) for s in samples] == expected
     goldens = json.loads(export(rows, "deepeval"))
     assert [(g["input"], g["expected_output"], *g["context"]) for g in goldens] == expected
-    examples = json.loads(export(rows, "llama-index"))["examples"]
-    assert [(e["query"], e["reference_answer"], *e["reference_contexts"]) for e in examples] == expected
 
 
 # Package (ragas 0.4 does not import with a newer langchain-community): format, and how it says that it is loaded.
@@ -140,7 +138,6 @@ LOADERS = {
     "datasets": ("retrieval", "datasets.load_dataset('json', data_files=F, split='train')['anchor'][0]"),
     "ragas langchain-community<0.4": ("ragas", "ragas.EvaluationDataset.from_jsonl(F).samples[0].user_input"),
     "deepeval": ("deepeval", "goldens(F)[0].input"),
-    "llama-index-core": ("llama-index", "LabelledRagDataset.from_json(F).examples[0].query"),
 }
 IMPORTS = {
     "deepeval": """
@@ -150,7 +147,6 @@ def goldens(path):
     found.add_goldens_from_json_file(path)
     return found.goldens
 """,
-    "llama-index-core": "from llama_index.core.llama_dataset import LabelledRagDataset",
 }
 
 
@@ -175,6 +171,6 @@ def test_the_ending_names_the_format() -> None:
     names = {"a.jsonl": "jsonl", "a.json": "json", "a.SQUAD.json": "squad", "a.csv": "csv", "a.anki.txt": "anki"}
     assert {name: format_of(name) for name in names} == names
     assert format_of("a.gift") == "gift" and format_of("a.txt", "anki") == "anki"
-    assert set(FORMATS) == {*names.values(), "gift", "retrieval", "ragas", "deepeval", "llama-index"}
+    assert set(FORMATS) == {*names.values(), "gift", "retrieval", "ragas", "deepeval"}
     with pytest.raises(InputError, match=r"output=a\.txt: name a file that ends in \.jsonl"):
         format_of("a.txt")
