@@ -19,8 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +132,7 @@ class StepTimes(TrainerCallback):
     ) -> None:
         row = {"step": _now() - self._start}
         for part in ("rollout", "reward"):
-            total = self.trainer.step_metrics._seconds[part]
+            total = self.trainer.step_metrics.seconds()[part]
             row[part], self._seen[part] = total - self._seen[part], total
         row["update"] = row["step"] - row["rollout"] - row["reward"]
         self.rows.append(row)
@@ -194,26 +193,12 @@ def ours(
     reward.reset_cache()
     trainer = trainer_of(args, model, words, reward, folder / "run", [times])
     times.trainer = trainer
-    if torch.cuda.is_available():
-        trainer.step_metrics.timed = waiting(trainer.step_metrics.timed)  # type: ignore[method-assign]
     trainer.train()
     assert len(times.rows) == 2 * steps
     return {
         name: {part: statistics.median(row[part] for row in rows) for part in PARTS}
         for name, rows in (("first", times.rows[1:steps]), ("second", times.rows[steps:]))
     }
-
-
-def waiting(timed: Callable[[str], AbstractContextManager[None]]) -> Callable[[str], AbstractContextManager[None]]:
-    """`timed` of a part, whose seconds are those until the GPU has done its work."""
-
-    @contextmanager
-    def waits(part: str) -> Iterator[None]:
-        with timed(part):
-            yield
-            torch.cuda.synchronize()
-
-    return waits
 
 
 def needed(args: argparse.Namespace) -> dict[str, float]:

@@ -67,6 +67,13 @@ class StepMetrics:
         yield
         self._parts.append((part, start, _now()))
 
+    def seconds(self) -> dict[str, float]:
+        """Of each part since the last log line, once the GPU has done all that was asked of it."""
+        found: dict[str, float] = defaultdict(float)
+        for part, start, end in self._parts:
+            found[part] += end - start if isinstance(start, float) else start.elapsed_time(end) / 1000
+        return found
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Exclude the block (an evaluation) from the samples per second."""
@@ -79,9 +86,7 @@ class StepMetrics:
         sums = self._global_sums(accelerator)
         metrics = {name: total / weight if weight else float("nan") for name, (total, weight) in sums.items()}
         samples = float(accelerator.reduce(torch.tensor(float(self._samples), device=accelerator.device), "sum"))
-        for part, start, end in self._parts:
-            seconds = end - start if isinstance(start, float) else start.elapsed_time(end) / 1000
-            metrics[f"seconds_{part}"] = metrics.get(f"seconds_{part}", 0.0) + seconds
+        metrics |= {f"seconds_{part}": seconds for part, seconds in self.seconds().items()}
         metrics["samples_per_second"] = samples / max(1e-9, time.perf_counter() - self._since)
         self._begin_line()
         return metrics
