@@ -38,7 +38,7 @@ from rl_qg.settings.training import WORLD
 
 UNITS = {"train": "updates", "generate": "answers", "score": "questions", "qa": "questions"}
 STANDS_OUT = 8.0  # seconds of the processor that more rows must take, or a quarter of those of few if that is more
-MOST_RUNS, FEWEST_UPDATES = 6, 4
+MOST_RUNS = 6
 NEVER = 10**9  # updates between evaluations
 Run = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -60,6 +60,8 @@ def estimate(arguments: Sequence[str]) -> None:
         raise InputError(f"{name}: {fault}; {known}" if name else known)
     settings = compose(name, rest)
     check(name, settings)
+    if settings.stages != "both":
+        (settings.scst if settings.stages == "ce" else settings.ce).epochs = 0.0
     import torch
 
     from rl_qg.pages.results import text_table
@@ -154,7 +156,7 @@ def measure(name: str, settings: Settings) -> Run:
         run = partial(_run, name, command, settings, work, folder)
         whole = run(work.least, bare=False)
         total = found["total"] = whole.get("total", work.total)
-        share = work.least if work.total else min(1.0, FEWEST_UPDATES / total)
+        share = max(work.least, min(1.0, 4 / total))  # of a training four updates
         runs, more = [run(share)], 0.0
         while share < 1 and len(runs) < MOST_RUNS and more < max(STANDS_OUT, runs[0]["processor"] / 4):
             share = min(1.0, share * (2 if runs[0]["processor"] > STANDS_OUT else 4))
@@ -218,20 +220,20 @@ def _run(
 
 def _training(settings: Settings, run: Path) -> Run:
     """Of a training of a little of these settings: its updates, those of the `total`, seconds of an evaluation."""
-    note, gold, scst = read_record(run / TRAINED), read_record(run / FILE)["examples"]["gold"], settings.scst
-    mixed = note.get("unlabelled", {})  # with these a pass need not be a number of whole updates
-    rows, size = gold, settings.training.batch_size * settings.training.gradient_accumulation_steps
-    if mixed.get("share"):
-        rows = mixed["examples"] / mixed["share"]
-    whole = float if mixed.get("share") or scst.updates_per_rollout > 1 else ceil
-    ce = ceil(settings.ce.epochs * whole(gold / size)) if settings.stages != "scst" else 0
-    updates = ceil(scst.epochs * whole(rows / size)) * scst.updates_per_rollout if settings.stages != "ce" else 0
+    note, rows, training = read_record(run / TRAINED), read_record(run / FILE)["examples"]["gold"], settings.training
+    passes, more, repeats = settings.ce.epochs, settings.scst.epochs, settings.scst.updates_per_rollout
+    mixed, size = note.get("unlabelled", {}), training.batch_size * training.gradient_accumulation_steps
+    total = ceil((passes + more) * ceil(rows / size))  # as the library counts, which reads whole passes
+    if mixed.get("share") or repeats > 1:
+        total = ceil(passes * rows / size)
+        rows = mixed["examples"] / mixed["share"] if mixed.get("share") else rows
+        total += ceil(more * rows / size) * repeats
     seconds = [line.get("eval_runtime", 0.0) for _, line in read_json_lines(run / "metrics.jsonl")]
-    return {"rows": note["steps"], "total": ce + updates, "evaluation": max(seconds)}
+    return {"rows": note["steps"], "total": total, "evaluation": max(seconds)}
 
 
 def work_of(name: str, settings: Settings, folder: Path) -> ShareOfWork:
-    from rl_qg.data.splits import read_role, training_stream
+    from rl_qg.data.splits import load_splits, read_role, training_stream
 
     data, qa, ce, scst = settings.data, settings.qa, settings.ce, settings.scst
 
@@ -242,20 +244,21 @@ def work_of(name: str, settings: Settings, folder: Path) -> ShareOfWork:
         return replace(settings, training=few, **passes)  # type: ignore[arg-type]
 
     if name == "train":
-        return ShareOfWork(0, 1e-9, shorter)
+        splits, size = load_splits(data), settings.training.batch_size * settings.training.gradient_accumulation_steps
+        rows = ce.epochs * len(splits.gold), scst.epochs * (len(splits.gold) + len(splits.unlabelled))
+        return ShareOfWork(0, min(1.0, size / min(filter(None, rows), default=1)), shorter)  # an update of each stage
     if name == "score":
         return _scoring(settings, folder)
-    total, asked = len(training_stream(data, spans=name == "generate")), data.max_validation or NEVER
-    validation, least = NEVER, FEWEST_UPDATES * qa.batch_size
+    total, validation, least = len(training_stream(data, spans=name == "generate")), NEVER, 4 * qa.batch_size
     if name == "generate":
         total, least = min(total, settings.generate.max_answers or total), settings.generate.batch_size
     else:
-        validation = min(len(read_role(data, "validation").examples), asked)
+        validation = min(len(read_role(data, "validation").examples), data.max_validation or NEVER)
 
     def fewer(share: float) -> Settings:
-        rows = replace(data, max_train=ceil(share * total), max_validation=ceil(share * validation))
+        less = replace(data, max_train=ceil(share * total), max_validation=ceil(share * validation))
         steps = ceil(share * qa.max_steps) if qa.max_steps > 0 else qa.max_steps
-        return replace(settings, data=rows, qa=replace(qa, max_steps=steps))
+        return replace(settings, data=less, qa=replace(qa, max_steps=steps))
 
     return ShareOfWork(total, min(1.0, least / total), fewer)
 

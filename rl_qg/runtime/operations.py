@@ -2,8 +2,7 @@
 
 import time
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -20,11 +19,8 @@ ASSUMED = (
 POSITIONS = 1100  # a table of embeddings with more rows is a vocabulary, else one of positions or segments
 
 
-@dataclass(frozen=True)
-class GPU:
-    """Peaks of a data sheet, without sparsity: operations a second in bfloat16 and, as PyTorch computes by default
-    without tensor cores, in float32; bytes a second of its memory, and bytes of it.
-    """
+class GPU(NamedTuple):
+    """Peaks of a data sheet: operations/s (float32 without tensor cores, PyTorch's default), bytes/s, and bytes."""
 
     bf16: float
     float32: float

@@ -65,7 +65,7 @@ def test_evaluations_of_a_training_are_added(monkeypatch: pytest.MonkeyPatch) ->
         "_run",
         made_up(lambda share: max(1, round(share * 10_000)), each=0.5, once=100.0, of_evaluation=30.0, total=10_000),
     )
-    found = estimate.measure("train", compose("train", ["data.train=x.json", "data.validation=y.json"]))
+    found = estimate.measure("train", compose("train", ["data=world", "data.world.train_passages=20", "model.path=x"]))
     assert found["seconds"] == pytest.approx(0.5 * 10_000 + 102 + 20 * 30, abs=1)
 
 
