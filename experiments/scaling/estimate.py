@@ -24,10 +24,11 @@ from world_settings import WORLD_SETTINGS
 from rl_qg.commands.estimate import peak_memory
 
 BEAMS = ("generate.num_beams=8", "generate.batch_size=16")
+SCORED = (1000, 2000, 4000)  # the first questions of generate at its smallest size
 SIZES: dict[str, list[list[str]]] = {
     "train": [[f"ce.epochs={40 * scst:g}", f"scst.epochs={scst}"] for scst in (0.125, 0.25, 0.5)],
     "generate": [[*BEAMS, f"data.max_train={rows}"] for rows in (500, 1000, 2000)],
-    "score": [["reward=qrelscore", f"input=questions-{rows}.jsonl"] for rows in (500, 1000, 2000)],
+    "score": [["reward=qrelscore", f"input=questions-{rows}.jsonl"] for rows in SCORED],
     "qa": [["qa.seeds=[0]", "qa.threads=null", f"data.max_train={rows}"] for rows in (1000, 2000, 4000)],
 }
 
@@ -65,8 +66,10 @@ def main() -> None:
                     **{"estimated": estimated, "actual": actual, "ratio": ratio, "of_the_estimate": cost},
                 }
                 write({"estimate": results})
-                if command == "generate":
-                    (folder / "output.jsonl").rename(folder / f"questions-{more[-1].partition('=')[2]}.jsonl")
+                if (command, size) == ("generate", "small"):
+                    lines = (folder / "output.jsonl").read_text().splitlines(keepends=True)
+                    for rows in SCORED:
+                        (folder / f"questions-{rows}.jsonl").write_text("".join(lines[:rows]))
                 for made in [*folder.glob("run"), *folder.glob("output*")]:
                     subprocess.run(["rm", "-r", str(made)], check=True)
 
