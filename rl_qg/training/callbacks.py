@@ -45,8 +45,7 @@ class KLCoefficient(TrainerCallback, ExportableState):
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.target is not None:
-            device = PartialState().device
-            sums = [torch.as_tensor(number, dtype=torch.float64, device=device) for number in self._sums]
+            sums = [torch.as_tensor(one, dtype=torch.float64, device=PartialState().device) for one in self._sums]
             total, tokens = reduce(torch.stack(sums), "sum").tolist()
             if tokens:
                 self.value = adapted_coefficient(self.value, total / tokens, self.target)
