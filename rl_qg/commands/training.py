@@ -203,6 +203,20 @@ def qa(settings: Settings) -> None:
     )
 
 
+def retrieve(settings: Settings) -> None:
+    from rl_qg.readers.retriever import METRICS, read_questions, train_retriever
+    from rl_qg.runtime.files import read_record
+
+    _fine_tune(settings, "retrieve", METRICS, train_retriever, lambda data: read_questions(settings.retrieve))
+    found = read_record(Path(settings.output_dir) / METRICS)
+    for name, measures in found["systems"].items():
+        log.info("%-10s%s", name, "  ".join(f"{key} {value['mean']:.3f}" for key, value in measures.items()))
+    log.info(
+        "done: %d questions among %d passages; intervals are in %s, the encoder beside it",
+        *(found["questions"], found["passages"], Path(settings.output_dir) / METRICS),
+    )
+
+
 def _questions_of_readers(data: DataSettings) -> Splits:
     """All questions of both sources, without the leakage check and the unlabelled part of generator training."""
     train, validation = training_stream(data), read_role(data, "validation")

@@ -29,18 +29,28 @@ from rl_qg.runtime.files import read_record, write_json
 from rl_qg.runtime.processes import load_unsharded, loading
 from rl_qg.runtime.ranks import from_main
 from rl_qg.runtime.trainer_base import Resumable, checkpoints, resume_training
-from rl_qg.settings import QASettings, TrainAnswersSettings, TrainKPQASettings, TrainSentencesSettings
+from rl_qg.settings import (
+    QASettings,
+    RetrieveSettings,
+    TrainAnswersSettings,
+    TrainKPQASettings,
+    TrainSentencesSettings,
+)
 
 GOOD_ENCODERS = "give an encoder such as distilbert, bert or roberta"
 FLOAT32: dict[str, Any] = {"use_safetensors": True, "dtype": torch.float32}
-UNFIT = {"encoder": "cannot label tokens", "reader": "is no extractive reader"}  # what is said of other models
+UNFIT = {
+    "encoder": "cannot label tokens",
+    "reader": "is no extractive reader",
+    "retriever": "is no encoder of texts",
+}  # what is said of other models
 
 
 @dataclass(frozen=True)
 class FineTuning:
     """The fine-tuning of one model in one folder."""
 
-    settings: QASettings | TrainAnswersSettings | TrainKPQASettings | TrainSentencesSettings
+    settings: QASettings | TrainAnswersSettings | TrainKPQASettings | TrainSentencesSettings | RetrieveSettings
     output_dir: Path
     seed: int
     use_cpu: bool = False

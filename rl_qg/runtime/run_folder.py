@@ -203,7 +203,7 @@ ADDED: dict[str, Any] = {"ce.average": 1, "reward.titles": False}
 
 
 # What settings of one command alone have; those that train a generator have the sections of the others too.
-OF_COMMANDS = ("stages", "train_answers", "train_kpqa", "train_sentences", "qa")
+OF_COMMANDS = ("stages", "train_answers", "train_kpqa", "train_sentences", "qa", "retrieve")
 
 
 def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collection[str] = ()) -> bool:

@@ -41,6 +41,7 @@ from rl_qg.settings.readers import (
     QAEvaluateSettings,
     QASettings,
     ReaderTrials,
+    RetrieveSettings,
     TrainAnswersSettings,
     TrainKPQASettings,
     TrainSentencesSettings,
@@ -131,6 +132,9 @@ class Settings(Section):
     qa: QASettings = key(QASettings(), "the extractive reader")
     qa_evaluate: QAEvaluateSettings = key(
         QAEvaluateSettings(), "readers taught by generated questions alone, scored on human ones"
+    )
+    retrieve: RetrieveSettings = key(
+        RetrieveSettings(), "a retriever taught by generated questions, judged on human ones"
     )
     score: ScoreSettings = key(ScoreSettings(), "one metric on a file of questions")
     evaluate: EvaluateSettings = key(EvaluateSettings(), "generated questions under several metrics")

@@ -147,6 +147,23 @@ class TrainSentencesSettings(Section):
     max_length: int = key(512, "tokens of a sentence", Limits(8))
 
 
+@dataclass
+class RetrieveSettings(Section):
+    """A bi-encoder that finds passages, taught on questions and judged on human ones (`rl_qg.readers.retriever`)."""
+
+    questions: str = key("", "the questions that teach, with their passages: any file of questions that score reads")
+    data: str = key("", "human questions about other passages, which judge")
+    model: QAModelSettings = key(QAModelSettings("sentence-transformers/all-MiniLM-L6-v2"), "the encoder")
+    mined: bool = key(True, "a passage that BM25 finds as a negative, beside those of the batch")
+    epochs: float = key(1.0, "passes over the questions", ABOVE_NO_PASS)
+    max_steps: int = key(-1, "updates; overrides epochs when positive", fault_of_updates)
+    learning_rate: float = key(2e-5, "peak of the schedule", RATE)
+    warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises", FRACTION)
+    batch_size: int = key(32, "questions per device", Limits(2))
+    save_steps: int = key(500, "updates between checkpoints", COUNT)
+    max_length: int = key(256, "tokens of a question or passage; what is longer is cut", Limits(8))
+
+
 def stride_faults(doc_stride: int, max_length: int) -> Iterator[str]:
     """A fault where neighbouring windows would share everything, or less than nothing."""
     if not 0 <= doc_stride < max_length:

@@ -87,6 +87,7 @@ COMPLETED = {
     "score": {"reward_models.bert": "bert", "reward_models.gpt2": "gpt2", "reward_models.bart": "BART"},
     "train-selector": {"candidates": "8"},  # texts: those of an untrained model rarely end
     "qa-evaluate": {"qa.model.path": "miniature:distilbert"},
+    "retrieve": {"retrieve.model.path": "bert"},
     "augment": {"questions": "questions.jsonl", "gold": "train.json", "output": "augmented-{}.json"},
 }
 PACKAGED = (

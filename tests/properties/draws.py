@@ -32,6 +32,7 @@ VALID = {
     "augment": "questions=in/ce.jsonl gold=in/dev.json output=augmented.json num_samples=10",
     "qa": f"{_TRAIN} qa.model.path=models/reader",
     "qa-evaluate": "data=in/dev.json questions=in/ce.jsonl output=qa.json qa.model.path=models/reader preset=smoke",
+    "retrieve": "questions=in/train.json data=in/dev.json output_dir=run preset=smoke retrieve.model.path=models/bert",
     "score": "reward=bleu4 input=in/scored.jsonl output=s.jsonl",
     "merge": "made/q.part-1-of-2.jsonl made/q.part-2-of-2.jsonl output=q.jsonl",
     "evaluate": "predictions=in/ce.jsonl references=in/dev.json metrics=[bleu4,rouge_l,form] resamples=20 output=ev",
