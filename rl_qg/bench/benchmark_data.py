@@ -229,7 +229,8 @@ def _drop_shared(parts: dict[str, list[QAExample]]) -> dict[str, int]:
             dropped[name] = len(part) - len(kept)
             log.info("%s: %d records dropped (paragraph of a later split)", name, dropped[name])
             if not kept:
-                raise InputError(f"{name}: every paragraph is also in a later split; name different files")
+                key = "data" if name == "train" else name
+                raise InputError(f"{key}: every paragraph is also in a later split; name different files")
             parts[name] = kept
     return dropped
 

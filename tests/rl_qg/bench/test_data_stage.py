@@ -168,7 +168,7 @@ def test_a_paragraph_of_two_given_splits_stays_in_the_later_one(tmp_path: Path) 
             {"data": "all.json", "validation": "one.json", "split": "squadshifts"},
             "split=squadshifts divides data alone",
         ),
-        ({"data": "all.json", "test": "all.json"}, "train: every paragraph is also in a later split"),
+        ({"data": "all.json", "test": "all.json"}, "data: every paragraph is also in a later split"),
         ({"data": "no.json"}, "no such file"),
     ],
 )
