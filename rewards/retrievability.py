@@ -4,8 +4,7 @@ import gzip
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,28 +140,20 @@ def bm25(passages: Sequence[str]) -> Search:
 def passages_of(path: str | Path) -> list[str]:
     """The passages of a file, white space made single, in its order. Raises `MetricInputError` naming the line."""
     path = path_of("retrievability", "passages", path)
-    wrong = f"retrievability: passages {str(path)!r}"
+    where = f"retrievability: passages {str(path)!r}"
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             text = file.read()
+        if not path.name.removesuffix(".gz").endswith(".jsonl"):
+            articles = json.loads(text)["data"]
+            return [_plain(one["context"]) for article in articles for one in article["paragraphs"]]
+        texts = []
+        for at, line in enumerate(text.split("\n"), 1):  # splitlines cuts inside texts: U+2028, form feeds
+            where = f"retrievability: passages {str(path)!r}, line {at}"
+            texts += [_plain(json.loads(line)["context"])] if line.strip() else []
+        return texts
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise MetricInputError(f"{wrong} cannot be read ({error}); {_FORM}") from None
-    if not path.name.removesuffix(".gz").endswith(".jsonl"):
-        with _named(wrong):
-            paragraphs = [one for article in json.loads(text)["data"] for one in article["paragraphs"]]
-            return [_plain(paragraph["context"]) for paragraph in paragraphs]
-    texts = []
-    for at, line in enumerate(text.split("\n"), 1):  # splitlines cuts inside texts: U+2028, form feeds
-        if line.strip():
-            with _named(f"{wrong}, line {at}"):
-                texts.append(_plain(json.loads(line)["context"]))
-    return texts
-
-
-@contextmanager
-def _named(where: str) -> Iterator[None]:
-    try:
-        yield
+        raise MetricInputError(f"{where} cannot be read ({error}); {_FORM}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise MetricInputError(f"{where}: no context; {_FORM}") from None
 

@@ -12,6 +12,8 @@ import logging
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ from rl_qg.runtime.files import write_json
 from rl_qg.runtime.processes import load_unsharded, loading
 from rl_qg.runtime.trainer_base import Resumable
 from rl_qg.settings import RetrieveSettings
-from rl_qg.stats.intervals import SHARE, Floats, Interval, PassageDraws, mean_interval, paired_interval
+from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, mean_interval, paired_interval
 from rl_qg.text.words import normalised_words
 
 METRICS, RANKS = "retrieval.json", "ranks.json"
@@ -61,8 +63,6 @@ def read_questions(settings: RetrieveSettings) -> Splits:
             f"retrieve.data: {found.shared:,} of its {found.validation_passages:,} passages are also in "
             "retrieve.questions, so that scores would not say how it does on others; leave them out of one"
         )
-    if same == len(judging):
-        raise InputError("retrieve.data: all of its questions are also in retrieve.questions; name another file")
     if same:
         log.warning("retrieve.data: %d of %d questions are also asked in retrieve.questions", same, len(judging))
     check = {"train_passages": found.train_passages, "validation_passages": found.validation_passages}
@@ -116,7 +116,7 @@ def train_retriever(
         return RetrieverTrainer(
             model=model,
             args=tuning.arguments(),
-            data_collator=_Batches(tokenizer.pad_token_id),
+            data_collator=partial(_batch, pad_id=tokenizer.pad_token_id),
             train_dataset=items,
             processing_class=tokenizer,
         )
@@ -157,21 +157,17 @@ def judge(ranks: Mapping[str, Sequence[int]], passages: Sequence[str]) -> dict[s
     values = {name: measures(of_system) for name, of_system in ranks.items()}
 
     systems = {
-        name: {key: _entry(mean_interval(column, draws, bounds=SHARE)) for key, column in of_system.items()}
+        name: {key: asdict(mean_interval(column, draws, bounds=SHARE)) for key, column in of_system.items()}
         for name, of_system in values.items()
     }
     differences = {
         name: {
-            key: _entry(paired_interval(column, values[name][key], draws)) for key, column in values["taught"].items()
+            key: asdict(paired_interval(column, values[name][key], draws)) for key, column in values["taught"].items()
         }
         for name in values
         if name != "taught"
     }
     return {"questions": len(passages), "systems": systems, "taught minus": differences}
-
-
-def _entry(interval: Interval) -> dict[str, float | None]:
-    return {"mean": interval.mean, "low": interval.low, "high": interval.high}
 
 
 def _search(path: str | Path, passages: Sequence[str], settings: RetrieveSettings, device: torch.device) -> Search:
@@ -209,20 +205,14 @@ def _items(
     ]
 
 
-class _Batches:
-    """Pads the questions of a batch, and its passages: the own ones first, then the negatives."""
-
-    def __init__(self, pad_id: int) -> None:
-        self._padding = {"input_ids": pad_id}
-
-    def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        columns = [(item, at) for at in range(len(items[0]["numbers"])) for item in items]
-        passages = [{"input_ids": item["passages"][at]} for item, at in columns]
-        return {
-            "questions": padded(items, self._padding),
-            "passages": padded(passages, self._padding),
-            "numbers": torch.tensor([item["numbers"][at] for item, at in columns]),
-        }
+def _batch(items: Sequence[Mapping[str, Any]], pad_id: int) -> dict[str, Any]:
+    """The questions of a batch, and its passages, the own ones first, then the negatives: ids, masks and numbers."""
+    columns = [(item, at) for at in range(len(items[0]["numbers"])) for item in items]
+    return {
+        "questions": padded(items, {"input_ids": pad_id}),
+        "passages": padded([{"input_ids": item["passages"][at]} for item, at in columns], {"input_ids": pad_id}),
+        "numbers": torch.tensor([item["numbers"][at] for item, at in columns]),
+    }
 
 
 class RetrieverTrainer(Resumable):
