@@ -92,7 +92,9 @@ def estimate(arguments: Sequence[str]) -> None:
 
 def check(name: str, settings: Settings) -> None:
     """Raise `InputError` for what a little of the work does not tell."""
-    trains, named = name == "train", json.dumps([settings.model.path, settings.reward])
+    trains = name == "train"
+    read = {"generate": settings.model.path, "score": settings.reward, "qa": settings.qa.model.path}
+    named = json.dumps(read.get(name, [settings.model.path, settings.reward]))
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise InputError("an estimate is of one process; start it without accelerate launch")
     if settings.part is not None:

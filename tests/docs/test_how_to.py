@@ -318,7 +318,8 @@ def completed(words: list[str], number: int) -> list[str]:
     """A command with the keys that `…` stands for, and with small models and few updates."""
     name = words[1]
     if name == "estimate":
-        return [*words[:2], *completed([words[0], *words[2:]], number)[1:]]
+        model = ["qa.model.path=distilbert"] if words[2] == "qa" else []  # a miniature is pretrained on all rows
+        return [*words[:2], *completed([words[0], *words[2:], *model], number)[1:]]
     is_small = any(Path(word).name.startswith("small") for word in words)
     if (name in ("search", "study") or words[1:3] == ["bench", "transfer"]) and not is_small:
         models = [PACKAGED] if name == "study" else []  # else three sets of miniatures would be made first
