@@ -319,7 +319,8 @@ def completed(words: list[str], number: int) -> list[str]:
     name = words[1]
     if name == "estimate":
         model = ["qa.model.path=distilbert"] if words[2] == "qa" else []  # a miniature is pretrained on all rows
-        return [*words[:2], *completed([words[0], *words[2:], *model], number)[1:]]
+        of_command = completed([words[0], *words[2:], *model], number)[1:]
+        return [*words[:2], *(word for word in of_command if not word.startswith("output"))]  # it writes none
     is_small = any(Path(word).name.startswith("small") for word in words)
     if (name in ("search", "study") or words[1:3] == ["bench", "transfer"]) and not is_small:
         models = [PACKAGED] if name == "study" else []  # else three sets of miniatures would be made first
