@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.asking.documents import ENDINGS, format_of
+from rl_qg.asking.documents import ENDINGS as FORMATS
+from rl_qg.asking.documents import format_of
 from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
 from rl_qg.serving import page as module
 from rl_qg.serving.page import marked_parts
@@ -194,7 +195,7 @@ def test_forms_of_other_sites_are_refused(
     assert len(service.asked) == (status == 200 and path == "/")
 
 
-@pytest.mark.parametrize("name_of_format", ENDINGS.values())
+@pytest.mark.parametrize("name_of_format", FORMATS.values())
 def test_pairs_come_back_as_a_file(client: Any, name_of_format: str) -> None:
     other = PAIR | {"question": "Who built it again?", "answer": "Anna Weaver", "answer_start": 25}
     sent = {"text": TEXT, "format": name_of_format, "pair": [json.dumps(PAIR), json.dumps(other)]}
