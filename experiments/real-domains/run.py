@@ -27,7 +27,7 @@ TRAINING = (
     "held_out=none",
     "evaluation.check_reward=0",
     "training.use_cpu=true",
-    "training.precision=bf16",
+    "training.save_steps=50",
 )
 SCST = (
     "stages=scst",
@@ -41,12 +41,11 @@ SCST = (
     "scst.kl_coefficient=0.3",
     "scst.kl_target=0.2",
 )
-GATED = ("reward=gated", "+reward.parts.reader.dtype=bfloat16")
 ARMS = {  # after the start; equal updates and equal samples
     "ce-continued": ("stages=ce", "ce.learning_rate=1e-4"),
-    "best-of-n": (*SCST, *GATED, "algorithm=best_of_n"),
-    "scst-gated": (*SCST, *GATED),
-    "scst-reader": (*SCST, "reward=reader", "reward.measure=log_probability", "reward.dtype=bfloat16"),
+    "best-of-n": (*SCST, "reward=gated", "algorithm=best_of_n"),
+    "scst-gated": (*SCST, "reward=gated"),
+    "scst-reader": (*SCST, "reward=reader", "reward.measure=log_probability"),
 }
 
 
@@ -70,7 +69,15 @@ def trained(given: argparse.Namespace, arm: str) -> Path:
     """The model of an arm; of "ce" that from which all others start, of both domains."""
     gold, start = given.data / "without-judged.json", given.output / f"start-{given.seed}"
     folder = start if arm == "ce" else given.output / given.domain / str(given.seed) / arm
-    common = [*TRAINING, f"data.train={gold}", f"seed={given.seed}", f"output_dir={folder}"]
+    common = [
+        *TRAINING,
+        f"training.precision={given.precision}",
+        f"data.train={gold}",
+        f"seed={given.seed}",
+        f"output_dir={folder}",
+    ]
+    if given.precision == "bf16" and arm not in ("ce", "ce-continued"):
+        common.append("reward.dtype=bfloat16" if arm == "scst-reader" else "+reward.parts.reader.dtype=bfloat16")
     if arm == "ce":
         rest = ["model=prefix", f"model.path={given.encoder}", "stages=ce", "ce.epochs=1", "ce.learning_rate=3e-4"]
         watched = [f"data.validation={given.data / 'validation.json'}", "training.eval_steps=600"]
@@ -102,6 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--domain", choices=("new_wiki", "reddit"), required=True)
     parser.add_argument("--seed", type=int, required=True)
+    bf16 = parser.add_argument("--precision", choices=("no", "bf16"), default="bf16")
+    bf16.help = "of all arms of a seed; no: float32, for processors without bf16"
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
     given = parser.parse_args(arguments)
     for arm in ("ce", *given.arms):
