@@ -276,6 +276,16 @@ def best_of_rows(values: Tensor, owners: Sequence[int], rows: int) -> Tensor:
     return best.scatter_reduce_(0, index, values, "amax")
 
 
+def flat_positions(positions: Sequence[Sequence[int]], ids: Tensor) -> Tensor:
+    """Return the indices of each row's positions among all ids, [rows, width] flattened, row after row.
+
+    Known on the host, which would wait for the device to learn how many entries of a mask are true.
+    """
+    width = ids.shape[1]
+    index = [row * width + position for row, of_row in enumerate(positions) for position in of_row]
+    return torch.tensor(index, dtype=torch.long).to(ids.device, non_blocking=True)
+
+
 def target_logprobs(
     head: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, *, vocabulary: int, exact: bool = False
 ) -> Tensor:
@@ -303,14 +313,13 @@ def causal_logprobs(
     """
     scores: list[Tensor] = [torch.empty(0)] * len(rows)
     for batch in batches_by_length([len(row) for row in rows], batch_size, lm.tokens_at_once):
-        ids, lengths = lm.pad([rows[at] for at in batch])
+        ids, _ = lm.pad([rows[at] for at in batch])
         hidden, head = lm.states(input_ids=ids, use_cache=False)
-        position = torch.arange(1, ids.shape[1], device=ids.device)
-        first = torch.tensor([starts[at] for at in batch], device=ids.device)
-        read = (position >= first[:, None]) & (position < lengths[:, None])
-        states, targets = hidden[:, :-1][read], ids[:, 1:][read]
+        read = [range(max(1, starts[at]), len(rows[at])) for at in batch]
+        index = flat_positions(read, ids)
+        states, targets = hidden.flatten(0, 1)[index - 1], ids.flatten()[index]
         logprobs = target_logprobs(head, states, targets, vocabulary=lm.vocabulary, exact=exact).cpu().double()
-        for at, values in zip(batch, logprobs.split(read.sum(1).tolist()), strict=True):
+        for at, values in zip(batch, logprobs.split([*map(len, read)]), strict=True):
             scores[at] = values
     return scores
 

@@ -16,7 +16,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError, batch_of, path_of
-from rewards.frozen import FrozenModel, batches_by_length, target_logprobs
+from rewards.frozen import FrozenModel, batches_by_length, flat_positions, target_logprobs
 from rewards.relevance.baselines import MaxMin, read_max_min
 from rewards.signature import file_hash
 
@@ -157,8 +157,7 @@ class BARTScore(Metric):
     ) -> tuple[Tensor, ...]:
         """Return log p of each target's tokens given ``rows`` of what `_encode` returned (float64, on the CPU)."""
         model = self.model.model
-        labels, lengths = self.model.pad(targets, self.model.tokenizer.pad_token_id)
-        read = torch.arange(labels.shape[1], device=labels.device) < lengths[:, None]
+        labels, _ = self.model.pad(targets, self.model.tokenizer.pad_token_id)
         at = torch.tensor(rows, device=states.device)
         cross = DynamicCache()
         cross.layers = [copy(layer) for layer in layers]
@@ -186,7 +185,9 @@ class BARTScore(Metric):
         def logits(states: Tensor) -> Tensor:
             return head(states) if bias is None else head(states) + bias
 
-        logprobs = target_logprobs(logits, hidden[0][read], labels[read], vocabulary=self.model.vocabulary)
+        index = flat_positions([range(len(target)) for target in targets], labels)
+        read, wanted = hidden[0].flatten(0, 1)[index], labels.flatten()[index]
+        logprobs = target_logprobs(logits, read, wanted, vocabulary=self.model.vocabulary)
         return logprobs.cpu().double().split([len(target) for target in targets])
 
     def _delimited(self, texts: list[str]) -> list[list[int]]:

@@ -10,7 +10,7 @@ import torch
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError, batch_of, one_of
-from rewards.frozen import CountsCuts, FrozenModel, batches_by_length, target_logprobs
+from rewards.frozen import CountsCuts, FrozenModel, batches_by_length, flat_positions, target_logprobs
 
 SPACE_MARKERS = ("Ġ", "▁")  # how byte-level BPE and SentencePiece mark a token that follows a space
 
@@ -137,13 +137,14 @@ class QAScore(Metric):
         for batch in batches_by_length([len(row) for row in rows], self.batch_size, self.model.tokens_at_once):
             ids, lengths = self.model.pad([rows[at] for at in batch], self.model.tokenizer.pad_token_id)
             real = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
-            masked = torch.zeros_like(real)
-            copy = [row for row, at in enumerate(batch) for _ in masks[at]]
-            masked[copy, [position for at in batch for position in masks[at]]] = True
-            inputs = ids.masked_fill(masked, self.model.tokenizer.mask_token_id)
+            masked = [masks[at] for at in batch]
+            mask_id = self.model.tokenizer.mask_token_id
+            inputs = ids.flatten().index_fill(0, flat_positions(masked, ids), mask_id).view_as(ids)
             hidden, head = self.model.states(input_ids=inputs, attention_mask=real.long())
-            read = masked if self.variant == "paper" else real
-            logprobs = target_logprobs(head, hidden[read], ids[read], vocabulary=self.model.vocabulary).cpu().double()
-            for at, values in zip(batch, logprobs.split(read.sum(1).tolist()), strict=True):
+            read = masked if self.variant == "paper" else [range(len(rows[at])) for at in batch]
+            index = flat_positions(read, ids)
+            states, targets = hidden.flatten(0, 1)[index], ids.flatten()[index]
+            logprobs = target_logprobs(head, states, targets, vocabulary=self.model.vocabulary).cpu().double()
+            for at, values in zip(batch, logprobs.split([*map(len, read)]), strict=True):
                 scores[at] = float(values.sum() if self.variant == "paper" else values.mean())
         return scores

@@ -161,13 +161,16 @@ def uniform_draws(keys: Sequence[str], samples: int, length: int, *, seed: int, 
 
 def choose_tokens(logits: Tensor, uniform: Tensor) -> Tensor:
     """Draw a token from softmax(logits) by inverting its distribution function. (n, v), (n,) -> (n,)."""
-    cumulative = logits.float().softmax(-1).cumsum(-1)
+    probabilities = logits.float().softmax(-1)
+    cumulative = probabilities.cumsum(-1)
     # Scaled by the last entry, which rounding may leave below 1: a larger draw would be beyond the last token.
-    return (
-        torch.searchsorted(cumulative, (uniform * cumulative[:, -1]).unsqueeze(-1), right=True)
-        .squeeze(-1)
-        .clamp(max=logits.shape[-1] - 1)
-    )
+    drawn = (uniform * cumulative[:, -1]).unsqueeze(-1)
+    chosen = torch.searchsorted(cumulative, drawn, right=True).squeeze(-1).clamp(max=logits.shape[-1] - 1)
+    if logits.device.type == "cpu":
+        return chosen
+    # Sums in parallel need not rise at every token: a draw may meet one that is not possible.
+    possible = probabilities.gather(1, chosen.unsqueeze(-1)).squeeze(-1) > 0
+    return chosen.where(possible, probabilities.argmax(-1))
 
 
 @torch.no_grad()

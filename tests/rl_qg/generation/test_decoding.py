@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from rl_qg.generation.decoding import LIKELIEST, DecodingRules, Nucleus, choose_tokens, decode, uniform_draws
+from tests.pretended_gpu import PretendedGPU, moved
 from tests.tiny_models import tiny_bart, tiny_t5
 
 VOCAB = 12
@@ -186,6 +187,15 @@ def test_ended_rows_leave_the_batch() -> None:
 def test_a_token_with_probability_0_is_never_chosen() -> None:
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 1.0, -torch.inf]]).repeat(3, 1)
     assert set(choose_tokens(logits, torch.tensor([0.0, 0.5, 1.0 - 2**-24])).tolist()) <= {1, 3}
+
+
+def test_a_draw_that_meets_an_impossible_token_is_the_likeliest_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, whose sums in parallel may fall by their rounding: 0.5, 0.4999999, 0.8, 1."""
+    monkeypatch.setattr(torch, "searchsorted", lambda *_, **__: moved(torch.tensor([1, 3])))
+    logits = torch.tensor([[0.3, 0.0, 0.5, 0.2]]).log().repeat(2, 1)
+    with PretendedGPU():
+        chosen = choose_tokens(moved(logits), moved(torch.tensor([0.3, 0.9])))
+    assert chosen.payload.tolist() == [2, 3]  # type: ignore[attr-defined]
 
 
 def test_random_numbers_depend_on_seed_step_and_key_alone() -> None:
