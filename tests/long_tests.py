@@ -74,6 +74,7 @@ LONG: dict[str, tuple[str, ...]] = {
     "rl_qg/training/test_best_of_n.py::test_a_killed_run": LEARNING,
     "rl_qg/training/test_equal_steps.py": LEARNING,
     "rl_qg/training/test_equivalence.py::test_bf16": (*LEARNING, "configs/accelerate", "rewards"),
+    "rl_qg/training/test_equivalence.py::test_positions": (*LEARNING, "configs/accelerate", "rewards"),
     "rl_qg/training/test_equivalence.py::test_zero_equals": (*LEARNING, "configs/accelerate", "rewards"),
     "rl_qg/training/test_mixture.py::test_a_resumed_run": LEARNING,
     "rl_qg/training/test_resume.py::test_a_complete_training": LEARNING,

@@ -218,6 +218,29 @@ def stored_state(state: TrainerState, callback: TrainerCallback) -> dict[str, An
 WRAPPER = "_checkpoint_wrapped_module."  # put into names by FSDP's activation checkpointing
 
 
+def cast_positions(model: nn.Module) -> None:
+    """Give positions that are a buffer (M2M100's) the number type of the embeddings to which they are added: DeepSpeed
+    and FSDP cast parameters alone.
+    """
+
+    def cast(module: nn.Module, given: tuple[Any, ...], positions: Tensor) -> Tensor:
+        embeddings = [value for value in given if isinstance(value, Tensor) and value.is_floating_point()]
+        return positions.to(embeddings[0].dtype) if embeddings else positions
+
+    for module in model.modules():
+        if "Positional" in type(module).__name__ and next(module.buffers(recurse=False), None) is not None:
+            module.register_forward_hook(cast)
+
+
+def run_all_layers(model: nn.Module) -> None:
+    """Drop no layers at random (LayerDrop): each process would drop others, and wait for what nobody sends."""
+    for module in model.modules():
+        if getattr(module, "layerdrop", 0):
+            module.layerdrop = 0.0  # type: ignore[assignment]
+            name = type(module).__name__
+            log.warning("%s: layerdrop is not used, since several processes must run the same layers", name)
+
+
 class Resumable(Trainer):
     """Mixin of trainers, named before the trainer class: marks each checkpoint as complete after the last file of the
     last process, and only then deletes older ones (`save_total_limit`); gives access to the model with whole weights.
@@ -230,6 +253,9 @@ class Resumable(Trainer):
         super().__init__(args=args, **kwargs)
         if self.is_fsdp_enabled and self.accelerator.state.fsdp_plugin.fsdp_version == 1:
             raise InputError("FSDP 1 is not supported: set fsdp_version: 2, as configs/accelerate/fsdp.yaml does")
+        cast_positions(self.model)
+        if self.args.world_size > 1:
+            run_all_layers(self.model)
         self._whole: WholeWeights | None = None
         self.finite_updates = FiniteUpdates()
         self.add_callback(self.finite_updates)

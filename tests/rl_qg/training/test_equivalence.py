@@ -22,7 +22,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType
 from safetensors.torch import load_file, save_file
-from transformers import BartForConditionalGeneration
+from transformers import BartForConditionalGeneration, M2M100ForConditionalGeneration
 
 from rl_qg.data.examples import QAExample
 from rl_qg.training.run_files import save_model_folder
@@ -30,7 +30,7 @@ from tests.processes import accelerate_environment
 from tests.processes import together as run_together
 from tests.questions import example
 from tests.rl_qg.training.word_task import WORDS, lines, trainer
-from tests.tiny_models import tiny_bart, word_tokenizer
+from tests.tiny_models import tiny, tiny_bart, word_tokenizer
 
 SHORT = 9  # source tokens, special ones included, up to which a question ends at once
 OF_TIME = ("seconds", "per_second", "runtime")
@@ -94,8 +94,12 @@ def run(folder: Path, batch: int, accumulation: int, count: int = 16, *, bf16: b
     """
     folder.mkdir(parents=True, exist_ok=True)
     rank = int(os.environ.get("RANK", "0"))
-    model = tiny_bart(len(word_tokenizer(WORDS)), seed=1)
-    model.__class__ = EndsAtOnce
+    size = len(word_tokenizer(WORDS))
+    if folder.name == "m2m100":
+        model: Any = tiny(M2M100ForConditionalGeneration, size, encoder_layerdrop=0.5, decoder_layerdrop=0.5)
+    else:
+        model = tiny_bart(size, seed=1)
+        model.__class__ = EndsAtOnce
     subject = trainer(
         folder,
         model,
@@ -123,8 +127,8 @@ def run(folder: Path, batch: int, accumulation: int, count: int = 16, *, bf16: b
 
 
 def launched(config: str, folder: Path, *runs: str) -> Path:
-    """Two processes under `configs/accelerate/CONFIG.yaml`; each run is NAME:BATCH:ACCUMULATION:COUNT; the one of
-    the name `bf16` is in bf16.
+    """Two processes under `configs/accelerate/CONFIG.yaml`; each run is NAME:BATCH:ACCUMULATION:COUNT; those of
+    the names `bf16` and `m2m100` are in bf16.
     """
     run_together(worker, str(folder), *runs, environment=accelerate_environment(config))
     return folder
@@ -135,7 +139,7 @@ def worker(folder: str, *runs: str) -> None:
         use_cpus_as_gpus()
     for text in runs:
         name, *numbers = text.split(":")
-        run(Path(folder) / name, *map(int, numbers), bf16=name == "bf16")
+        run(Path(folder) / name, *map(int, numbers), bf16=name in ("bf16", "m2m100"))
 
 
 def use_cpus_as_gpus() -> None:
@@ -288,3 +292,14 @@ def test_bf16_has_the_losses_of_float32(tmp_path: Path, alone: Path, config: str
     for name in ("loss_ce", "eval_loss"):
         pairs = [(one[name], other[name]) for one, other in zip(exact, found, strict=True) if name in one]
         assert max(abs(one - other) / one for one, other in pairs) < 1e-2
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("config", ["fsdp", "zero1", "zero3"])
+def test_positions_in_a_buffer_and_layers_dropped_at_random(tmp_path: Path, config: str) -> None:
+    if config.startswith("zero") and (find_spec("deepspeed") is None or not COMPILES):
+        pytest.skip("deepspeed, or what it compiles with, is not installed")
+    found = logged(launched(config, tmp_path, "m2m100:4:1:16") / "m2m100")
+    losses = [line["loss"] for line in found if "loss" in line]
+    assert len(losses) == 6 and all(map(math.isfinite, losses))
