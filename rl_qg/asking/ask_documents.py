@@ -25,7 +25,8 @@ from typing import Any, ClassVar
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from rl_qg.asking.documents import AUTO, ENDINGS, Document, Row, TextPassage, export, format_of, pair_of, row_of
+from rl_qg.asking.documents import Document, TextPassage
+from rl_qg.asking.exports import AUTO, ENDINGS, Row, export, format_of, pair_of, row_of
 from rl_qg.asking.learned_selector import LearnedSelector, train_selector
 from rl_qg.asking.models import chosen_reader, generator_path, model_note, reader_path
 from rl_qg.asking.pairs import AnswerSpan, AskRequest
@@ -238,7 +239,7 @@ class _DocumentOutput(ABC):
 
 
 class _Pairs(_DocumentOutput):
-    """The rows are those of `rl_qg.asking.documents.row_of`."""
+    """The rows are those of `rl_qg.asking.exports.row_of`."""
 
     content = "pairs"
     chooses = True

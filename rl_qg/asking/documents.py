@@ -1,40 +1,23 @@
 """Documents: their text, its division into passages, and the formats of what was asked about them."""
 
 import codecs
-import csv
-import io
-import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from io import BytesIO
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any
 
 from rewards.words import is_unspaced
-from rl_qg.asking.pairs import QAPair
-from rl_qg.data.examples import Answer, QAExample, squad_text
 from rl_qg.data.formats import existing_file, first_line
-from rl_qg.pages.results import as_csv, no_formula
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.spans import PARAGRAPH_END, sentences, stripped
 from rl_qg.text.words import counted
 
 STANDARD_INPUT = "-"
-AUTO = "auto"  # the format is that of the ending
-ENDINGS = {
-    ".jsonl": "jsonl",
-    ".squad.json": "squad",
-    ".json": "json",
-    ".csv": "csv",
-    ".anki.txt": "anki",
-    ".gift": "gift",
-}
-COLUMNS = ("question", "answer", "answer_start", "score", "title", "context", "reason")  # of CSV
-SET_COLUMNS = ("question", "type", "start", "end", "score", "title", "context", "reason")
 # HTML elements that begin and end a paragraph, and those whose text nobody reads as a text.
 BLOCKS = (
     "address article aside blockquote dd details div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 "
@@ -52,11 +35,8 @@ _ITEM = re.compile(r"(?:\(?[a-z\d]{1,2}\)|\d{1,2}\.)\s|•")  # how an item of a
 # Codecs of Python that no page is written in, some of which take quadratic time.
 OF_PYTHON = frozenset({"idna", "punycode", "raw-unicode-escape", "unicode-escape"})
 _DECLARED = re.compile(r"""(?i)<(?:meta\b[^<>]*?\bcharset|\?xml\b[^<>]*?\bencoding)\s*=\s*["']?([\w.:-]+)""")
-_GIFT = str.maketrans({sign: f"\\{sign}" for sign in "\\~=#{}:"} | {"\n": "\\n"})
 
 Sizes = Callable[[Sequence[str]], list[int]]
-Row = dict[str, Any]
-"""A pair: `id`, `title`, `context`, `question`, `answer`, `answer_start` (in the context), `score`, `reason`, …"""
 
 
 @dataclass(frozen=True)
@@ -201,6 +181,11 @@ def _unwrapped(text: str) -> str:
 
     joined = "".join(line + end(line, following) for line, following in pairwise([*lines, ""]))
     return re.sub(r"\n{3,}", "\n\n", joined).strip()
+
+
+def line_feeds(text: str) -> str:
+    """The text with line feeds alone as line ends; browsers send forms with CR LF."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _plain(content: bytes, source: str, encoding: str = "utf-8") -> str:
@@ -360,126 +345,4 @@ _READERS: dict[str, Callable[[bytes, str], str]] = {
     **dict.fromkeys((".md", ".markdown"), _markdown),
     **dict.fromkeys((".html", ".htm", ".xhtml"), _html),
     ".pdf": _pdf,
-}
-
-
-def format_of(name: str, chosen: str = AUTO) -> str:
-    endings = (form for ending, form in ENDINGS.items() if name.lower().endswith(ending))
-    found = next(endings, None) if chosen == AUTO else chosen
-    if found is None:
-        raise InputError(f"output={name}: name a file that ends in {', '.join(ENDINGS)}, or set format=")
-    return found
-
-
-def row_of(pair: QAPair, *, identity: str, title: str, context: str, passage_start: int = 0) -> Row:
-    """A pair as a row; `context` is the text that it was asked about, which begins at character `passage_start` of its
-    document.
-    """
-    about = {"id": identity, "title": title, "context": context}
-    return {**about, **pair.to_dict(), "passage_start": passage_start}
-
-
-def pair_of(row: Row) -> QAPair:
-    """The pair of a row, with its place in the document."""
-    known = {name: row[name] for name in ("question", "answer", "score", "logprob", "scores", "reason")}
-    return QAPair(answer_start=row["passage_start"] + row["answer_start"], **known)
-
-
-def export(rows: Sequence[Row], form: str) -> str:
-    return FORMATS[form](rows)
-
-
-def _as_csv(rows: Sequence[Row]) -> str:
-    """Pairs, or questions of sets, one a row with its passage: `start` and `end` are those of its unit in it."""
-    if rows and "questions" in rows[0]:
-        questions = [{**row, **question} for row in rows for question in row["questions"]]
-        return as_csv([{column: question[column] for column in SET_COLUMNS} for question in questions])
-    return as_csv([{column: row.get(column, "") for column in COLUMNS} for row in rows])
-
-
-def _as_squad(rows: Sequence[Row]) -> str:
-    return squad_text(
-        QAExample(
-            row["id"], row["title"], row["context"], row["question"], (Answer(row["answer"], row["answer_start"]),)
-        )
-        for row in rows
-    )
-
-
-def _as_anki(rows: Sequence[Row]) -> str:
-    """A text file for Anki's import: front and back of a card. Every field is in quotes, because a line that begins
-    with `#` would be a comment; line feeds within quotes are part of the field. As in CSV, no field is a formula if a
-    spreadsheet opens the file.
-    """
-    stream = io.StringIO()
-    stream.write("#separator:tab\n#html:false\n#columns:Question\tAnswer\n")
-    writer = csv.writer(stream, delimiter="\t", quoting=csv.QUOTE_ALL, lineterminator="\n")
-    writer.writerows([no_formula(row["question"]), no_formula(row["answer"])] for row in rows)
-    return stream.getvalue()
-
-
-def _as_gift(rows: Sequence[Row]) -> str:
-    """Moodle GIFT: a category for each title, and a question with a short answer for each row.
-
-    `[plain]` and the weight are written out, because a text that begins with a bracket or with `%` would be taken for
-    them. A star is a wildcard in Moodle's short answers unless a backslash precedes it. GIFT has no way to write `->`
-    in an answer, where it marks a matching question; it becomes `→`.
-    """
-    parts = []
-    for title, group in groupby(rows, key=lambda row: row["title"]):
-        parts.append(f"$CATEGORY: {' '.join(title.split()).replace('/', '//') or 'rl-qg'}\n")
-        for row in group:
-            answer = line_feeds(row["answer"]).replace("->", "→").replace("*", "\\*")
-            name, question, answer = (
-                text.translate(_GIFT) for text in (row["id"], line_feeds(row["question"]), answer)
-            )
-            parts.append(f"::{name}::[plain]{question} {{=%100%{answer}}}\n")
-    return "\n".join(parts)
-
-
-def _as_ragas(rows: Sequence[Row]) -> str:
-    """Samples of ragas' `EvaluationDataset`, one a line, for a system that is still to answer."""
-    return _json_lines(
-        {"user_input": row["question"], "reference": row["answer"], "reference_contexts": [row["context"]]}
-        for row in rows
-    )
-
-
-def _as_deepeval(rows: Sequence[Row]) -> str:
-    """Goldens of DeepEval, as `EvaluationDataset.add_goldens_from_json_file` reads them by its default names."""
-    return _json(
-        [
-            {
-                **{"input": row["question"], "expected_output": row["answer"], "context": [row["context"]]},
-                **{"actual_output": None, "retrieval_context": None, "source_file": row["title"]},
-            }
-            for row in rows
-        ]
-    )
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
-
-
-def _json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
-def line_feeds(text: str) -> str:
-    """The text with line feeds alone as line ends; browsers send forms with CR LF."""
-    return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
-    "jsonl": _json_lines,
-    "json": lambda rows: _json(list(rows)),
-    "csv": _as_csv,
-    "squad": _as_squad,
-    "anki": _as_anki,
-    "gift": _as_gift,
-    # Pairs of sentence-transformers: the loss takes the columns in their order.
-    "retrieval": lambda rows: _json_lines({"anchor": row["question"], "positive": row["context"]} for row in rows),
-    "ragas": _as_ragas,
-    "deepeval": _as_deepeval,
 }

@@ -31,7 +31,7 @@ def ask(settings: Settings) -> None:
     """Question-answer pairs of documents, or sets of questions (`rl_qg.asking.ask_documents`), in a file, or without
     one on standard output: a table in a terminal, in a pipe JSON lines, or as `format` says.
     """
-    from rl_qg.asking.documents import AUTO
+    from rl_qg.asking.exports import AUTO
 
     options = settings.ask
     if options.output not in ("", STANDARD_OUTPUT):
@@ -61,7 +61,8 @@ def _table(lines: str) -> str:
 def _ask(settings: Settings, output: Path) -> str:
     """Write what is asked, and return what the report says, in a line."""
     from rl_qg.asking.ask_documents import ask_documents, report_line
-    from rl_qg.asking.documents import STANDARD_INPUT, format_of, read_document
+    from rl_qg.asking.documents import STANDARD_INPUT, read_document
+    from rl_qg.asking.exports import format_of
     from rl_qg.asking.models import check_text, chosen_generator
 
     options = settings.ask

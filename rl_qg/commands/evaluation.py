@@ -15,7 +15,7 @@ from rl_qg.miniatures.in_settings import reward_with_miniatures
 from rl_qg.pages.results import check_folder
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, write_json, writing
+from rl_qg.runtime.files import atomic_writer, check_distinct_files, write_json, writing
 from rl_qg.scoring.metrics import load_metrics, load_reward, metric_options, processes_for, published_options
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import Settings
@@ -47,6 +47,19 @@ def score(settings: Settings) -> None:
         accept_changed_data=settings.accept_changed_data,
         part=part_of(settings),
     )
+
+
+def export(settings: Settings) -> None:
+    from rl_qg.asking.exports import export_file
+    from rl_qg.data.question_tables import QuestionTable
+
+    options = settings.export
+    if not options.input:
+        raise InputError("input has no value; give one, such as questions=questions.jsonl")
+    output = required(options.output, "output", f"{options.format}.jsonl")
+    source = QuestionTable(options.input, asdict(options.columns), hotpotqa_context=settings.data.hotpotqa_context)
+    check_distinct_files([output], source.paths)
+    log.info("%s\ndone: %s", export_file(source, output, options), output)
 
 
 def evaluate(settings: Settings) -> None:

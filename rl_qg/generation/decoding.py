@@ -30,7 +30,7 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 
 from rl_qg.generation.logprobs import token_logprobs
-from rl_qg.generation.sharing import is_sharing, sharing_passages
+from rl_qg.generation.sharing import is_sharing, sharing_passages, unread_mask
 
 _warn_once = cache(logging.getLogger(__name__).warning)
 LIKELIEST = 256  # tokens that mostly hold a nucleus: nine times as fast as sorting 30,522 (64 rows, one CPU core)
@@ -171,6 +171,13 @@ def choose_tokens(logits: Tensor, uniform: Tensor) -> Tensor:
     # Sums in parallel need not rise at every token: a draw may meet one that is not possible.
     possible = probabilities.gather(1, chosen.unsqueeze(-1)).squeeze(-1) > 0
     return chosen.where(possible, probabilities.argmax(-1))
+
+
+@torch.no_grad()
+def encode(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+    """States (b, s, h) of contexts (b, s) with their mask."""
+    states: Tensor = model.get_encoder()(input_ids=ids, attention_mask=unread_mask(model, mask)).last_hidden_state
+    return states
 
 
 @torch.no_grad()

@@ -24,6 +24,7 @@ from rl_qg.generation.decoding import (
     SpecialTokens,
     choose_tokens,
     decode,
+    encode,
     uniform_draws,
     within_positions,
 )
@@ -243,7 +244,7 @@ class EncoderDecoder(Decoder):
 
     def encoded(self, batch: Tensors) -> Tensors:
         ids, mask = batch["input_ids"], batch["attention_mask"]
-        states = self.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
+        states = encode(self.model, ids, mask)
         starts = SpecialTokens.of(self.model).starts(batch.get("starts"), states)
         return {"states": states, "mask": mask, "starts": starts}
 

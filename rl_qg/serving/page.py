@@ -14,7 +14,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
-from rl_qg.asking.documents import ENDINGS, Row, export, line_feeds, row_of
+from rl_qg.asking.documents import line_feeds
+from rl_qg.asking.exports import ENDINGS, Row, export, row_of
 from rl_qg.asking.pairs import AskRequest, QAPair, QAPairs
 from rl_qg.pages.results import page_environment
 from rl_qg.runtime.errors import InputError

@@ -22,6 +22,7 @@ from rl_qg.settings.evaluation import (
     EvaluateSettings,
     EvaluationSettings,
     ExplainSettings,
+    ExportSettings,
     RobustnessSettings,
     ScoreColumns,
     ScoreSettings,
@@ -129,6 +130,7 @@ class Settings(Section):
         TrainSelectorSettings(), "what chooses the questions of a set, learned from human ones"
     )
     augment: AugmentSettings = key(AugmentSettings(), "filters and sample of candidate questions")
+    export: ExportSettings = key(ExportSettings(), "questions in the formats of other programs")
     qa: QASettings = key(QASettings(), "the extractive reader")
     qa_evaluate: QAEvaluateSettings = key(
         QAEvaluateSettings(), "readers taught by generated questions alone, scored on human ones"

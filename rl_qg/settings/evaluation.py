@@ -49,6 +49,24 @@ class ScoreSettings(Section):
 
 
 @dataclass
+class ExportSettings(Section):
+    """Questions of a file in the format of another program (`rl_qg.asking.exports`)."""
+
+    input: Any = key("", "the questions, with passages: any file that score reads")
+    output: str = key("", "the file to write, such as pairs.jsonl; of format=beir a folder")
+    format: str = choice(
+        "squad csv anki gift retrieval ragas deepeval beir prompts preferences",
+        "those of ask; beir (a collection for retrievers); for TRL prompts (one an answer, for GRPO) or preferences "
+        "(best and worst question of an answer, for DPO)",
+    )
+    columns: ScoreColumns = key(ScoreColumns(), "the fields of the input")
+    score: str = key("score", "of preferences: the field with the number that is higher for the better question")
+    prompt: str = key(
+        "Passage: {context}\nAnswer: {answer}\nQuestion:", "of prompts and preferences; {title} is known too"
+    )
+
+
+@dataclass
 class EvaluateSettings(Section):
     """Generated questions under several metrics (`rl_qg.evaluation.evaluate`)."""
 

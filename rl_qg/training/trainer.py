@@ -27,7 +27,7 @@ from torch.utils.data import ConcatDataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer
 
 from rl_qg.data.examples import QAExample, as_example
-from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatenate, decode, uniform_draws
+from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatenate, decode, encode, uniform_draws
 from rl_qg.generation.logprobs import about_labels, shift_right, token_logprobs
 from rl_qg.generation.prompts import PromptEncoder, add_highlight
 from rl_qg.generation.sharing import share_encoder_pass, unread_mask
@@ -343,10 +343,9 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
 
         def roll_out(rows: Sequence[int]) -> Rollout:
             part = slice(rows[0], rows[-1] + 1)
-            states = policy.get_encoder()(input_ids=ids[part], attention_mask=read[part]).last_hidden_state
             return decode(
                 policy,
-                states,
+                encode(policy, ids[part], mask[part]),
                 mask[part],
                 self.decoding_rules,
                 draws=None if draws is None else draws[part],
@@ -355,7 +354,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             )
 
         with self.whole_model() as policy, self.accelerator.autocast():
-            training, read = policy.training, unread_mask(policy, mask)
+            training = policy.training
             policy.eval()
             try:
                 return concatenate(self.rollout_retry(roll_out, range(len(ids))), self.special_tokens.pad)
@@ -401,7 +400,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         for each context, side by side. Each context is encoded once.
         """
         bare, starts = self.accelerator.unwrap_model(model), inputs.get("starts")
-        ids, mask = inputs["input_ids"], unread_mask(bare, inputs["attention_mask"])
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
         every = torch.arange(len(mask))
         gold = every[:0] if gold is None else gold
         of_row = torch.cat((gold, every.repeat_interleave((len(labels) - len(gold)) // len(mask))))
@@ -409,6 +408,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         # What the decoder reads before a question: a language code of its example, else the start token.
         begin = labels.new_full((len(labels), 1), self.special_tokens.start) if starts is None else starts[context]
         tokens = shift_right(labels, begin, self.special_tokens.pad)
+        mask = unread_mask(bare, mask)
         earlier = None  # where the library must not read masks, that of the decoder's own tokens
         if mask.dim() > 2:
             earlier = torch.ones((1, 1, *[tokens.shape[1]] * 2), dtype=torch.bool, device=mask.device).tril()

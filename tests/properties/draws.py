@@ -35,6 +35,7 @@ VALID = {
     "retrieve": "questions=in/train.json data=in/dev.json output_dir=run preset=smoke retrieve.model.path=models/bert",
     "score": "reward=bleu4 input=in/scored.jsonl output=s.jsonl",
     "merge": "made/q.part-1-of-2.jsonl made/q.part-2-of-2.jsonl output=q.jsonl",
+    "export": "questions=in/scored.jsonl format=preferences output=p.jsonl",
     "evaluate": "predictions=in/ce.jsonl references=in/dev.json metrics=[bleu4,rouge_l,form] resamples=20 output=ev",
     "correlate": "human=in/judgements.jsonl metrics=[rouge_l,form] resamples=20 output=cor",
     "robustness": "input=in/dev.json metrics=[rouge_l] resamples=20 output=rob",

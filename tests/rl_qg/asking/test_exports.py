@@ -7,16 +7,23 @@ import os
 import re
 import subprocess
 import venv
+from operator import itemgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import GPT2LMHeadModel
 
-from rl_qg.asking.documents import FORMATS, export, format_of, row_of
+from rl_qg.asking.exports import FORMATS, export, export_file, format_of, row_of
 from rl_qg.asking.pairs import QAPair
+from rl_qg.data.question_tables import QuestionTable
 from rl_qg.runtime.errors import InputError
+from rl_qg.settings import ExportSettings
+from tests.tiny_models import save, tiny, word_tokenizer
+from tests.toy_metrics import write_lines
 
 HOSTILE = st.text(max_size=30) | st.sampled_from(
     [
@@ -138,6 +145,7 @@ LOADERS = {
     "datasets": ("retrieval", "datasets.load_dataset('json', data_files=F, split='train')['anchor'][0]"),
     "ragas langchain-community<0.4": ("ragas", "ragas.EvaluationDataset.from_jsonl(F).samples[0].user_input"),
     "deepeval": ("deepeval", "goldens(F)[0].input"),
+    "beir": ("beir", "GenericDataLoader(F).load('test')[1]['q0']"),
 }
 IMPORTS = {
     "deepeval": """
@@ -147,7 +155,114 @@ def goldens(path):
     found.add_goldens_from_json_file(path)
     return found.goldens
 """,
+    "beir": "from beir.datasets.data_loader import GenericDataLoader",
 }
+
+
+def exported(folder: Path, form: str, rows: list[dict[str, Any]], output: Path, **options: Any) -> str:
+    """Write rows in a format by way of their file; returns the line of the log."""
+    source = write_lines(folder / "rows.jsonl", rows)
+    return export_file(QuestionTable(source), output, ExportSettings(format=form, **options))
+
+
+def read_lines(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
+
+
+@given(st.lists(st.tuples(TEXTS, st.sampled_from(["Rome", "Bonn"])), min_size=1, max_size=6))
+def test_a_collection_of_beir_has_every_passage_once(texts: list[tuple[str, str]]) -> None:
+    rows = [row(question, answer) for question, answer in texts]
+    with TemporaryDirectory() as folder:
+        output = Path(folder, "collection")
+        exported(Path(folder), "beir", rows, output)
+        passages = {line["_id"]: line["text"] for line in read_lines(output / "corpus.jsonl")}
+        queries = {line["_id"]: line["text"] for line in read_lines(output / "queries.jsonl")}
+        head, *judged = (output / "qrels" / "test.tsv").read_text().splitlines()
+    assert head == "query-id\tcorpus-id\tscore"
+    assert [(queries[q], passages[p], one) for q, p, one in (line.split("\t") for line in judged)] == [
+        (question, f"Its {answer}.", "1") for question, answer in texts
+    ]
+    assert len({*passages.values()}) == len(passages) == len({answer for _, answer in texts})
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.sampled_from("xyz")), min_size=1, max_size=8))
+def test_preferences_are_the_best_and_the_worst(texts: list[tuple[str, int, str]]) -> None:
+    rows = [{**row(question, answer), "score": score} for answer, score, question in texts]
+    with TemporaryDirectory() as folder:
+        output = Path(folder, "preferences.jsonl")
+        pairs: list[Any] = []
+        try:
+            exported(Path(folder), "preferences", rows, output, prompt="{context}|{answer}|{title}|{other}")
+            pairs = read_lines(output)
+        except InputError as error:
+            assert "no answer with two questions of different scores" in str(error) and not output.exists()
+    for pair in pairs:
+        answer = pair["prompt"].split("|")[1]
+        assert pair["prompt"] == f"Its {answer}.|{answer}|t|{{other}}"
+        scores = [score for of, score, _ in texts if of == answer]
+        assert pair["margin"] == max(scores) - min(scores) > 0
+        assert (answer, max(scores), pair["chosen"][1:]) in texts and (
+            answer,
+            min(scores),
+            pair["rejected"][1:],
+        ) in texts
+    told = {pair["prompt"].split("|")[1] for pair in pairs}
+    for answer in {
+        answer for answer, _, _ in texts
+    } - told:  # all alike, or the first best and worst the same question
+        own = [(score, question) for of, score, question in texts if of == answer]
+        best, worst = max(own, key=itemgetter(0)), min(own, key=itemgetter(0))
+        assert best[0] == worst[0] or best[1] == worst[1]
+
+
+def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
+    rows = [row("Who?", "Ada"), {**row("Where?", "Rome"), "context": "Nothing."}]
+    told = exported(tmp_path, "squad", rows, tmp_path / "squad.json")
+    assert told.endswith("2 rows, 1 question written")
+    assert exported(tmp_path, "squad", rows, tmp_path / "squad.json") == told  # the same bytes are no other file
+    with pytest.raises(InputError, match=r"squad\.json: exists, with other contents"):
+        exported(tmp_path, "squad", rows[:1] * 2, tmp_path / "squad.json")
+    with pytest.raises(InputError, match="no question among its 1 row; nothing is written"):
+        exported(tmp_path, "squad", rows[1:], tmp_path / "none.json")
+    with pytest.raises(InputError, match="line 1: field 'other' is '', no number"):
+        exported(tmp_path, "preferences", rows, tmp_path / "p.jsonl", score="other")
+    with pytest.raises(InputError, match=r"has no \{context\}"):
+        exported(tmp_path, "prompts", rows, tmp_path / "p.jsonl", prompt="{answer}")
+    with pytest.raises(InputError, match="line 1: field 'answer' is missing"):
+        exported(tmp_path, "prompts", [{"question": "q", "context": "c"}], tmp_path / "p.jsonl")
+    assert not [*tmp_path.glob("p.jsonl*"), *tmp_path.glob("none*")]
+
+
+@pytest.mark.slow
+def test_trl_trains_on_prompts_and_preferences(tmp_path: Path) -> None:
+    trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
+    words = word_tokenizer("Who wrote? Ada who? Its Ada. Passage: Answer: Question:")
+    start = save(tmp_path / "gpt2", words, tiny(GPT2LMHeadModel, len(words), bos_token_id=0, eos_token_id=2))
+    rows = [{**row(question, "Ada"), "score": score} for question, score in (("Who wrote?", 0.5), ("Ada who?", 0.25))]
+    data = {}
+    for form in ("prompts", "preferences"):
+        exported(tmp_path, form, rows, tmp_path / f"{form}.jsonl")
+        data[form] = datasets.load_dataset("json", data_files=str(tmp_path / f"{form}.jsonl"), split="train")
+    seen: list[Any] = []
+
+    def reward(prompts: Any, completions: Any, **columns: Any) -> list[float]:
+        seen.append((prompts, columns))
+        return [float(len(text)) for text in completions]
+
+    options: dict[str, Any] = {"output_dir": str(tmp_path / "run"), "use_cpu": True, "max_steps": 1, "bf16": False}
+    few = {"num_generations": 2, "per_device_train_batch_size": 2, "max_completion_length": 4}
+    config = trl.GRPOConfig(report_to="none", **options, **few)
+    trl.GRPOTrainer(start, reward_funcs=reward, args=config, train_dataset=data["prompts"]).train()
+    assert seen[0][0] == ["Passage: Its Ada.\nAnswer: Ada\nQuestion:"] * 2
+    assert {name: seen[0][1][name] for name in ("context", "answer", "title")} == {
+        "context": ["Its Ada."] * 2,
+        "answer": ["Ada"] * 2,
+        "title": ["t"] * 2,
+    }
+    config = trl.DPOConfig(report_to="none", **options)
+    subject = trl.DPOTrainer(start, args=config, train_dataset=data["preferences"])
+    subject.train()
+    assert subject.state.global_step == 1
 
 
 @pytest.mark.slow
@@ -156,8 +271,8 @@ def goldens(path):
 def test_the_library_loads_its_file(package: str, tmp_path: Path) -> None:
     """In an environment of its own, which takes minutes and a network."""
     form, load = LOADERS[package]
-    path = tmp_path / ("file.jsonl" if form in ("retrieval", "ragas") else "file.json")
-    path.write_text(export([row("Who is “Ada”?", "Ada")], form), encoding="utf-8")
+    path = tmp_path / {"beir": "collection", "deepeval": "file.json"}.get(form, "file.jsonl")
+    exported(tmp_path, form, [row("Who is “Ada”?", "Ada")], path)
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
     if subprocess.run([python, "-m", "pip", "install", "-q", *package.split()], capture_output=True).returncode:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.asking.documents import ENDINGS as FORMATS
-from rl_qg.asking.documents import format_of
+from rl_qg.asking.exports import ENDINGS as FORMATS
+from rl_qg.asking.exports import format_of
 from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
 from rl_qg.serving import page as module
 from rl_qg.serving.page import marked_parts
