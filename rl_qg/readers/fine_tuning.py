@@ -3,6 +3,7 @@
 training from the last checkpoint, evaluation, one file last. Below it: encoders that label tokens.
 """
 
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from transformers import (
 
 from rewards.frozen import TOKEN_HEAD, token_classifier
 from rewards.pretrained import check_tokenizer, check_weights
-from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.errors import InputError, NothingLearned
 from rl_qg.runtime.files import read_record, write_json
 from rl_qg.runtime.processes import load_unsharded, loading
 from rl_qg.runtime.ranks import from_main
@@ -64,6 +65,7 @@ class FineTuning:
             num_train_epochs=settings.epochs,
             max_steps=settings.max_steps,
             learning_rate=settings.learning_rate,
+            weight_decay=getattr(settings, "weight_decay", 0.0),
             lr_scheduler_type="linear",
             warmup_steps=settings.warmup_fraction,  # below 1 it is a fraction of all steps
             per_device_train_batch_size=settings.batch_size,
@@ -96,6 +98,7 @@ class FineTuning:
         if not from_main(PartialState(cpu=self.use_cpu), path.exists):
             trainer = make_trainer()
             resume_training(trainer, title)
+            check_loss(trainer)
             trainer.save_whole(self.output_dir)
             if trainer.is_world_process_zero():
                 write_json(path, evaluate(trainer))
@@ -104,6 +107,19 @@ class FineTuning:
             delete_checkpoints(self.output_dir)
         evaluated: dict[str, Any] = read_record(path)
         return evaluated
+
+
+def check_loss(trainer: Resumable) -> None:
+    """Raise `NothingLearned` where the loss of a batch is not finite: finite weights may be too large for a forward
+    pass. Every process must call this.
+    """
+    inputs = trainer._prepare_inputs(next(iter(trainer.get_train_dataloader())))
+    with torch.no_grad():
+        loss = trainer.compute_loss(trainer.model_wrapped, inputs)
+    if not math.isfinite(float(trainer.accelerator.gather(loss.detach().reshape(1)).sum())):
+        raise NothingLearned(
+            "the loss after the last update is not finite; no model is saved: lower the learning rate"
+        )
 
 
 def delete_checkpoints(folder: Path) -> None:

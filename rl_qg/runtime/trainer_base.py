@@ -295,6 +295,11 @@ class Resumable(Trainer):
             log.warning("%d checkpoints instead of %d: there are no more", len(steps), count)
         return steps
 
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        if num_training_steps == 1:
+            self.args.warmup_steps = 0  # the rate of the first update of a warm-up is 0
+        return super().create_scheduler(num_training_steps, optimizer)
+
     def check_learned(self) -> None:
         """Raise `NothingLearned` where most updates were skipped, or weights or the last validation loss (that of the
         best model, where it is kept) are not finite. Every process must call this.

@@ -35,6 +35,7 @@ class QASettings(Section):
     max_steps: int = key(-1, "updates; overrides epochs when positive", fault_of_updates)
     learning_rate: float = key(3e-5, "peak of the schedule", RATE)
     warmup_fraction: float = key(0.1, "fraction of the training in which the learning rate rises", FRACTION)
+    weight_decay: float = key(0.0, "of AdamW", NOT_NEGATIVE)
     batch_size: int = key(16, "windows per device", COUNT)
     by_length: bool = key(False, "batches of windows of similar length, so that less is padded")
     save_steps: int = key(500, "updates between checkpoints", COUNT)
