@@ -18,6 +18,10 @@ OWN_CODE = (
     "it needs code of its own (auto_map), which is not run; give one whose type and tokenizer transformers knows"
 )
 _OFFLINE = RLock()
+NO_SAFETENSORS = (
+    "it has no weights in safetensors, and pickled ones (pytorch_model.bin) are not read; if you trust them, save the "
+    "model again: AutoModel.from_pretrained(…).save_pretrained(…)"
+)
 NO_TOKENIZER = "it has no tokenizer (tokenizer.json, or a vocabulary; some need the package sentencepiece)"
 
 
@@ -64,6 +68,8 @@ def explained(name: str) -> Iterator[None]:
             reason = NO_TOKENIZER
         elif "trust_remote_code" in str(error):  # the argument that the library asks for
             reason = OWN_CODE
+        elif "named model.safetensors" in reason:
+            reason = NO_SAFETENSORS
         raise ModelFault(reason) from error
 
 

@@ -66,7 +66,7 @@ def generator(folder: Path) -> None:
         mine.crossattention.load_state_dict(theirs.attention.state_dict(), strict=False)
     decoder.tie_weights()
     model = EncoderDecoderModel(encoder=encoder, decoder=decoder)
-    tokenizer = AutoTokenizer.from_pretrained(source)
+    tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     generation = model.generation_config
     generation.decoder_start_token_id = model.config.decoder_start_token_id = tokenizer.cls_token_id
     generation.pad_token_id = model.config.pad_token_id = tokenizer.pad_token_id

@@ -58,7 +58,7 @@ def reader(squad: Path, rows: int, folder: Path, tokenizer_name: str) -> dict[st
     data = folder / f"rows-{rows}.jsonl"
     if not data.exists():
         candidates.write(data, candidates.sentences(squad), rows, for_readers=True)
-    tokenizer = AutoTokenizer.from_pretrained(tokenizer_name)
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_name, trust_remote_code=False)
     peak = {"RssAnon": 0, "RssFile": 0}
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(peak, done))

@@ -102,7 +102,7 @@ def main() -> None:
         paths = {rows: written, less: folder / f"augmented-{2 * half}.json"}
         found["bytes_per_augmented_question"] = round(written.stat().st_size / rows)
         found["read augmented.json"] = slopes(lambda count: read_examples(paths[count], role="train"), less, rows)
-        tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
+        tokenizer = AutoTokenizer.from_pretrained(args.tokenizer, trust_remote_code=False)
         windows: dict[str, float] = {}
 
         def windowed(count: int) -> Any:

@@ -158,7 +158,7 @@ def model_folder(args: argparse.Namespace, folder: Path) -> str:
     if args.model not in BUILDERS:
         return str(args.model)
     torch.manual_seed(0)
-    model, tokenizer = BUILDERS[args.model](), AutoTokenizer.from_pretrained(args.tokenizer)
+    model, tokenizer = BUILDERS[args.model](), AutoTokenizer.from_pretrained(args.tokenizer, trust_remote_code=False)
     model.generation_config.decoder_start_token_id = model.generation_config.bos_token_id = tokenizer.cls_token_id
     model.generation_config.eos_token_id = tokenizer.sep_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id

@@ -58,7 +58,7 @@ def build(name: str, folder: Path, tokenizers: Path) -> str:
     if not (target / "config.json").is_file():
         torch.manual_seed(0)
         kind = name.split("-")[0].removeprefix("distil")
-        tokenizer = AutoTokenizer.from_pretrained(tokenizers / f"tiny-{kind}")
+        tokenizer = AutoTokenizer.from_pretrained(tokenizers / f"tiny-{kind}", trust_remote_code=False)
         tokenizer.save_pretrained(target)
         BUILDERS[name]().save_pretrained(target)
     return str(target)

@@ -18,8 +18,8 @@ class Plain:
     """A tokenizer and a model as `from_pretrained` gives them. `options` are those of the model, and `device`."""
 
     def __init__(self, auto, folder: str, *, device: str = "cpu", **options) -> None:
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = auto.from_pretrained(folder, **options).eval().to(device)
+        self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        self.model = auto.from_pretrained(folder, trust_remote_code=False, **options).eval().to(device)
 
     def ids(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -25,12 +25,13 @@ from rl_qg.commands.catalogue import (
     section_of,
     suggestion,
 )
-from rl_qg.commands.compose import compose, resolved_yaml
+from rl_qg.commands.compose import compose, resolved_yaml, unread_keys
 from rl_qg.runtime.errors import InputError, LocalError, Terminated
 from rl_qg.runtime.files import is_disk_full, locked
 from rl_qg.settings import all_keys
 from rl_qg.settings.yaml_files import choices
 
+log = logging.getLogger(__name__)
 SHELLS = ("bash", "zsh", "fish")
 LONGEST = 2000  # characters of a message
 PATH_FAULTS = {  # what is wrong with a path of the user, wherever it was found
@@ -166,6 +167,8 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
         print(resolved_yaml(name, [text for text in arguments if text not in ("--cfg", "job")]), end="")
         return
     settings = arguments if name in RAW else compose(name, arguments)
+    if name not in RAW and (unread := unread_keys(name, arguments)):
+        log.warning("%s has no effect in rl-qg %s", ", ".join(unread), name)
     with locked(_outputs(name, settings)):
         _stay_offline_without_a_hub()  # worker processes find it in their environment
         module = import_module(f"rl_qg.commands.{COMMANDS[name].module}")  # only now: composing and --help stay quick

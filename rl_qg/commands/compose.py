@@ -95,8 +95,8 @@ def resolved_yaml(command: str, overrides: Sequence[str]) -> str:
     return yaml.safe_dump(asdict(compose(command, overrides)), sort_keys=False, allow_unicode=True)
 
 
-def full_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, Any]]:
-    """Overrides in full, as names and values: with section names, and with the group that a key implies.
+def own_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, Any]]:
+    """Overrides as names and values, with section names.
 
     A key below `filters` is changed where there is one, and added where there is none. Keys may be written as options
     too: see `without_dashes`.
@@ -127,6 +127,12 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, An
         if sign and _chooses(key, meant):
             raise InputError(f"settings: {sign}{key}: there is such a group; leave out the {sign}")
         full.append((f"{sign}{key}", meant))
+    return full
+
+
+def full_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, Any]]:
+    """`own_overrides`, and the groups that a key implies."""
+    full = own_overrides(command, overrides)
     given = {name.lstrip("+"): value for name, value in full}
     if "preset" in given:
         full = [*_limits_lifted(given), *full]
@@ -135,6 +141,13 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, An
     if "data.train" in given and "data" not in given:
         full.insert(0, ("data", "files"))  # a preset's settings for its own data are not for these files
     return full
+
+
+def unread_keys(command: str, overrides: Sequence[str]) -> list[str]:
+    """The keys among the overrides that the command does not read; choices of groups are not told apart."""
+    read = COMMANDS[command].sections
+    given = [name.lstrip("+") for name, value in own_overrides(command, overrides) if not _chooses(name, value)]
+    return [name for name in given if not any(name == part or name.startswith(f"{part}.") for part in read)]
 
 
 def without_dashes(arguments: Sequence[str], keys: Collection[str], switches: Collection[str] = ()) -> Iterator[str]:

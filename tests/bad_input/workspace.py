@@ -236,6 +236,12 @@ def _cut_weights(model: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+def _pickled_weights(model: Path) -> None:
+    path = model / "model.safetensors"
+    torch.save(load_file(path), model / "pytorch_model.bin")
+    path.unlink()
+
+
 def _weights(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Path], None]:
     def spoil(model: Path) -> None:
         path = model / "model.safetensors"
@@ -270,6 +276,7 @@ _SPOILED: Mapping[str, Callable[[Path], None]] = {
     "no-tokenizer": _without("tokenizer", "special_tokens", "vocab"),
     "no-config": _without("config"),
     "no-weights": _without("model.safetensors"),
+    "pickled-weights": _pickled_weights,
     "broken-config": _text("config.json", '{"model_type": "bart",'),
     "list-config": _text("config.json", "[]"),
     "no-type": _config(model_type=None, architectures=None),

@@ -222,6 +222,9 @@ HOSTILE = (
 DEEP = ("<div>", "<table><tr><td>", "<b>a", "<aside>")
 
 
+MARKDOWN = ("[", "![", "[a](", "| a | b |\n|---|---|\n", "| a ", "*", "> ", "- ", "`", "<a ", "# a\n", "![a][b]", "_a")
+
+
 def read_in_cpu_seconds(path: str, seconds: int) -> None:
     """Exit with 0 where the document is read, with 3 where it is refused in one line; killed beyond the seconds."""
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -242,6 +245,16 @@ def test_no_page_takes_quadratic_time(parts: tuple[str, ...], codes: set[int], t
         path.write_text(part * (1_000_000 // len(part)))
         process = start(read_in_cpu_seconds, str(path), 20)
         assert process.wait(300) in codes, part
+
+
+@pytest.mark.slow
+def test_no_markdown_takes_quadratic_time(tmp_path: Path) -> None:
+    """A quadratic reader of 200,000 characters of one part each would take minutes."""
+    for part in MARKDOWN:
+        path = tmp_path / "a.md"
+        path.write_text(part * (200_000 // len(part)))
+        process = start(read_in_cpu_seconds, str(path), 20)
+        assert process.wait(300) in (0, 3), part
 
 
 def test_elements_that_are_nested_without_end_are_one_line(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from rl_qg.data.splits import answer_spans, load_splits, load_training, training
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.settings import Settings, all_keys
 from rl_qg.settings.yaml_files import CONFIGS, choices
+from tests.toy_metrics import write_lines
 
 PRESETS = choices("preset")
 READERS = [name for name, command in COMMANDS.items() if {"data", "data.train"} & set(command.sections)]
@@ -183,3 +184,13 @@ def test_generate_asks_about_every_row_and_says_what_it_leaves(
             assert f"{len(spans)} distinct answers in {len(train)} examples" in caplog.text
     else:
         assert len(output.read_text().splitlines()) <= 32 and said in caplog.messages
+
+
+def test_a_key_that_the_command_does_not_read_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    row = {"question": "Who?", "context": "Ada wrote.", "answer": "Ada", "references": ["Who wrote?"]}
+    source = write_lines(tmp_path / "q.jsonl", [row])
+    arguments = ["reward=bleu1", f"questions={source}", f"output={tmp_path / 's.jsonl'}", "batch_size=2"]
+    run_command("score", arguments)
+    assert "no effect" not in caplog.text
+    run_command("score", [*arguments, "ce.epochs=3", "preset=smoke", "--seed", "1", "reward_models.bert=x"])
+    assert "ce.epochs, seed has no effect in rl-qg score" in caplog.text

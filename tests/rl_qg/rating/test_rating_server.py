@@ -168,3 +168,19 @@ def test_a_client_that_sends_all_before_it_reads_gets_the_refusal(tmp_path: Path
             with pytest.raises(HTTPError) as refused:
                 urlopen(Request(f"{server.address}/begin", b" " * 5_000_000, {"Host": host}), timeout=60)
             assert refused.value.code == status and b"<html" in refused.value.read()
+
+
+def test_two_lengths_are_refused_and_half_requests_keep_nobody_out(tmp_path: Path) -> None:
+    with served_study(tmp_path, page_plan(protocol(practice=()))) as study:
+        host = ("127.0.0.1", int(study.address.rstrip("/").rpartition(":")[2]))
+        with socket.create_connection(host, timeout=60) as connection:
+            lengths = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            connection.sendall(b"POST /begin HTTP/1.1\r\nHost: a\r\n" + lengths)
+            answer = b"".join(iter(lambda: connection.recv(4096), b""))
+        assert answer.startswith(b"HTTP/1.1 400 ") and b"not both" in answer
+        half = [socket.create_connection(host, timeout=60) for _ in range(200)]
+        for connection in half:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost:")
+        assert httpx.get(f"{study.address}/healthz", timeout=30).status_code == 200
+        for connection in half:
+            connection.close()

@@ -1,4 +1,4 @@
-"""A training that has learned nothing ends with an error and saves no model, whatever is trained and however briefly."""
+"""A training that has learned nothing ends with an error and saves no model, however brief it is."""
 
 from pathlib import Path
 
