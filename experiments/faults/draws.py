@@ -23,7 +23,7 @@ from tests.properties.files import build
 
 HERE = Path(__file__).parent
 BLOCK = 100  # draws of one seed
-TRAINING = ("pipeline", "train", "qa", "qa-evaluate", "train-answers", "train-kpqa", "train-sentences")
+TRAINING = ("pipeline", "train", "qa", "qa-evaluate", "train-answers", "train-kpqa", "train-sentences", "retrieve")
 ENDS = {0: "done", STOPPED: "stopped", 1: "nothing learned", 2: "refused"}  # by exit code
 
 

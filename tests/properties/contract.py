@@ -18,6 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
+import torch
+from transformers import AutoModel
+
 from rl_qg.commands.catalogue import named_command
 from rl_qg.commands.cli import main
 from tests import processes
@@ -204,8 +207,21 @@ def file_faults(path: Path, *, with_nan: bool = False) -> Iterator[str]:
             yield f"{path.name} is empty"
         if path.suffix == ".html" and not path.read_text(encoding="utf-8").rstrip().endswith("</html>"):
             yield f"{path.name} is no complete page"
+        if path.name == "model.safetensors" and not path.parent.name.startswith("checkpoint"):
+            yield from model_faults(path.parent)
     except ValueError as error:
         yield f"{path.name} does not load: {error}"
+
+
+def model_faults(folder: Path) -> Iterator[str]:
+    """A saved model whose states are not finite: its training has failed."""
+    model = AutoModel.from_pretrained(folder, trust_remote_code=False).eval()
+    ids = torch.arange(4)[None]
+    decoder = {"decoder_input_ids": ids} if model.config.is_encoder_decoder else {}
+    with torch.no_grad():
+        states = model(input_ids=ids, **decoder)[0]
+    if not states.isfinite().all():
+        yield f"the states of the model in {folder.name} are not finite"
 
 
 def parsed(text: str, *, with_nan: bool = False) -> Any:
