@@ -4,6 +4,7 @@ import re
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -24,6 +25,14 @@ def test_marks_that_are_looked_at_once_end_the_same_sentences(text: str) -> None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_END", SLOW_END)
         assert found == sentences(text)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests" / "documents").iterdir()), ids=lambda path: path.name)
+def test_real_documents_are_divided_as_before(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = path.read_text(encoding="utf-8")
+    found = sentences(text)
+    monkeypatch.setattr(module, "_END", SLOW_END)
+    assert len(found) > 5 and found == sentences(text)
 
 
 @pytest.mark.parametrize("unit", [".", "!?", "…", ".)", ". ", "\n", "\n ", "a.", "._", "。", "1.\t", ".'\""])
