@@ -57,7 +57,8 @@ PARTS = """
 [Parts](../how-to/parts.md) and `rl-qg merge`, in one process. Tests: [of parts](../../tests/rl_qg/data/test_parts.py),
 [of the stages](../../tests/rl_qg/commands/test_parts_of_stages.py),
 [of augmentation](../../tests/rl_qg/augmentation/test_augment_in_parts.py), [as SLURM's
-jobs](../../tests/rl_qg/commands/test_parts_on_slurm.py), whose `sbatch` is a stand-in.
+jobs](../../tests/rl_qg/commands/test_parts_on_slurm.py), whose `sbatch` is a stand-in, [as local
+jobs](../../tests/rl_qg/commands/test_launcher.py) of `launcher=submitit`.
 
 """
 OF_PARTS = (
@@ -74,6 +75,15 @@ OF_PARTS = (
         "it goes on, and the merge waits: bitwise those of one run",
     ),
     ("a part of a SLURM array fails", "the merge is not run; the same two jobs go on"),
+    (
+        "a part of `launcher=submitit` is killed (local)",
+        "exit code 2, nothing is merged; the same command goes on, bitwise",
+    ),
+    ("a part of `launcher=submitit` is out of time (local)", "it is started again and goes on, bitwise"),
+    (
+        "the command `launcher=submitit` gets SIGTERM (local)",
+        "its parts end with it; the same command goes on, bitwise",
+    ),
 )
 PROMISES = """
 ## What servers promise

@@ -28,7 +28,7 @@ from rl_qg.commands.catalogue import (
 from rl_qg.commands.compose import compose, resolved_yaml, unread_keys
 from rl_qg.runtime.errors import InputError, LocalError, Terminated
 from rl_qg.runtime.files import is_disk_full, locked
-from rl_qg.settings import all_keys
+from rl_qg.settings import Settings, all_keys
 from rl_qg.settings.yaml_files import choices
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(overview())
         return
     name, rest = named_command(arguments)
-    before = signal.signal(signal.SIGTERM, _terminate)
+    if (before := signal.getsignal(signal.SIGTERM)) is signal.SIG_DFL:  # else a scheduler has its own way to end us
+        signal.signal(signal.SIGTERM, _terminate)
     line, code, local = "", 0, False
     try:
         run_command(name, rest)
@@ -169,6 +170,8 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     settings = arguments if name in RAW else compose(name, arguments)
     if name not in RAW and (unread := unread_keys(name, arguments)):
         log.warning("%s has no effect in rl-qg %s", ", ".join(unread), name)
+    if isinstance(settings, Settings) and settings.launcher:
+        return import_module("rl_qg.commands.launcher").launch(name, arguments, settings)
     with locked(_outputs(name, settings)):
         _stay_offline_without_a_hub()  # worker processes find it in their environment
         module = import_module(f"rl_qg.commands.{COMMANDS[name].module}")  # only now: composing and --help stay quick

@@ -81,8 +81,9 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
         if name in _FREE_TEXTS:
             setattr(settings.explain, name.rpartition(".")[2], text)
     settings.check()
-    if settings.part is not None and command not in (in_parts := with_key("part")):
-        raise InputError(f"part={settings.part}: is for {', '.join(in_parts)}; leave it out")
+    for name in ("part", "launcher"):
+        if (value := getattr(settings, name)) is not None and command not in (in_parts := with_key(name)):
+            raise InputError(f"{name}={value}: is for {', '.join(in_parts)}; leave it out")
     return settings
 
 
@@ -98,8 +99,8 @@ def resolved_yaml(command: str, overrides: Sequence[str]) -> str:
 def own_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, Any]]:
     """Overrides as names and values, with section names.
 
-    A key below `filters` is changed where there is one, and added where there is none. Keys may be written as options
-    too: see `without_dashes`.
+    A key below `filters` or `cluster.parameters` is changed where there is one, and added where there is none. Keys
+    may be written as options too: see `without_dashes`.
     """
     section = Settings.__dataclass_fields__.get(section_of(command))
     section_fields = section.type.__dataclass_fields__ if section else {}  # type: ignore[union-attr]
@@ -120,7 +121,7 @@ def own_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, Any
             key = f"augment.{key}"
         elif key.split(".")[0] in section_keys and key not in groups:
             key = f"{section_of(command)}.{key}"
-        if key.startswith("augment.filters.") and sign in ("", "+"):
+        if key.startswith(("augment.filters.", "cluster.parameters")) and sign in ("", "+"):
             sign = "++"
         is_choice = key in GROUPS and not value.startswith("{")
         meant = value.strip("'\"") if is_choice else _value(key, value)

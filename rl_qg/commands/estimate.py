@@ -97,8 +97,9 @@ def check(name: str, settings: Settings) -> None:
     named = json.dumps(read.get(name, [settings.model.path, settings.reward]))
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise InputError("an estimate is of one process; start it without accelerate launch")
-    if settings.part is not None:
-        raise InputError(f"part={settings.part}: leave it out; each of n parts takes an n-th of the rows")
+    for key in ("part", "launcher"):
+        if (value := getattr(settings, key)) is not None:
+            raise InputError(f"{key}={value}: leave it out; each of n parts takes an n-th of the rows")
     if trains and (settings.algorithm, settings.task) != ("scst", "questions"):
         raise InputError("training can be estimated with algorithm=scst and model.task=questions alone")
     if trains and settings.training.stop_after is not None:

@@ -130,7 +130,7 @@ def with_unlabelled(settings: Settings, splits: Splits, state: PartialState) -> 
 # The output of each late stage of the pipeline. The stage's settings may change until this file exists.
 OUTPUTS = {"answers": "answers.jsonl", "augment": "augmented.json"}
 # Sections of commands that no stage of a run reads: what changes there changes no run.
-OF_OTHER_COMMANDS = ("score", "evaluate", "correlate", "robustness", "separate", "explain")
+OF_OTHER_COMMANDS = ("score", "evaluate", "correlate", "robustness", "separate", "explain", "cluster")
 
 
 @dataclass(frozen=True)

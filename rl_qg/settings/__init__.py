@@ -34,10 +34,11 @@ from rl_qg.settings.generation import (
     AskModelSettings,
     AskSettings,
     AugmentSettings,
+    ClusterSettings,
     GenerateSettings,
     TrainSelectorSettings,
 )
-from rl_qg.settings.keys import SEED, Section, choice, key, part_fault
+from rl_qg.settings.keys import CELLS, SEED, Limits, Section, choice, key, part_fault
 from rl_qg.settings.readers import (
     QAEvaluateSettings,
     QASettings,
@@ -100,6 +101,9 @@ class Settings(Section):
     part: str | None = key(
         None, "i/n, such as 3/7: make the i-th of n parts, which rl-qg merge makes one file; null: all", part_fault
     )
+    launcher: str | None = choice("null submitit", "submitit: run all parts and their merge as jobs; null: here")
+    parts: int | None = key(None, "with launcher: the number of parts", Limits(1, CELLS))
+    cluster: ClusterSettings = key(ClusterSettings(), "where launcher=submitit runs the parts")
     data: DataSettings = key(DataSettings(), "the QA data (group data)")
     model: ModelSettings = key(ModelSettings(), "the question generator (group model)")
     peft: PeftSettings = key(PeftSettings(), "adapters instead of full fine-tuning (group peft)")
@@ -170,6 +174,8 @@ class Settings(Section):
         if (last := self.ce if self.stages == "ce" else self.scst).epochs == 0:
             name, instead = ("ce", "") if last is self.ce else ("scst", ", or give stages=ce")
             yield f"{name}.epochs=0 leaves stages={self.stages} without an update in its last stage: raise it{instead}"
+        if (self.launcher is None) != (self.parts is None) or (self.parts and self.part):
+            yield "launcher, parts, part: give launcher=submitit parts=n for all parts, or part=i/n for one of them"
         if not self.output_dir.strip():
             yield "output_dir has no value; name a folder"
 

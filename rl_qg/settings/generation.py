@@ -9,6 +9,14 @@ from rl_qg.text.languages import code_fault
 
 
 @dataclass
+class ClusterSettings(Section):
+    """Jobs that submitit gives to a scheduler: parts of a command, or the runs of a search."""
+
+    kind: str = choice("slurm local", "slurm, or local: processes of this machine, all at once")
+    parameters: dict[str, Any] = key({}, "of submitit's AutoExecutor, such as {timeout_min: 600, gpus_per_node: 1}")
+
+
+@dataclass
 class AnswersSettings(Section):
     """Candidate answers of passages without questions (`rl_qg.generation.propose_answers`)."""
 

@@ -13,8 +13,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -294,27 +295,19 @@ def run_on_cluster(
     GPU). `kind` is `slurm`, or `local` for processes of this machine; `parameters` are those of
     `submitit.AutoExecutor.update_parameters`, such as `timeout_min`, and `folder` is for submitit's files.
     """
-    try:
-        import submitit
-    except ImportError:
-        raise InputError("cluster: submitit is not installed; pip install 'rl-qg[cluster]'") from None
-    try:
-        executor = submitit.AutoExecutor(folder=folder / "%j", cluster=kind)
-        executor.update_parameters(name="rl-qg", **{"timeout_min": MINUTES, **parameters})
-    except Exception as error:  # submitit's own kinds, about a parameter or a scheduler that is not there
-        raise InputError(f"cluster: {' '.join(str(error).split())}") from None
     groups: dict[str, list[Job]] = {}
     for job in jobs:
         groups.setdefault(job.exclusive or job.name, []).append(job)
     work = partial(run_jobs, devices=[device], on_done=on_done, program=program, threads=threads)
     waiting = {}
-    for name, group in groups.items():
-        if all(is_done(job) for job in group):
-            continue
-        note = folder / f"{name}.json"
-        submitted = _still_there(submitit, note, kind) or executor.submit(work, group)
-        write_json(note, {"job": str(submitted.job_id), "folder": str(submitted.paths.folder)})
-        waiting[name] = submitted
+    with cluster_executor(kind, parameters, folder) as executor:
+        for name, group in groups.items():
+            if all(is_done(job) for job in group):
+                continue
+            note = folder / f"{name}.json"
+            submitted = _still_there(note, kind) or executor.submit(work, group)
+            write_json(note, {"job": str(submitted.job_id), "folder": str(submitted.paths.folder)})
+            waiting[name] = submitted
     with ProgressBar(total=len(groups), initial=len(groups) - len(waiting), desc="search", unit="run") as bar:
         for submitted in waiting.values():
             submitted.wait()
@@ -322,10 +315,27 @@ def run_on_cluster(
     return job_outcomes(jobs)
 
 
-def _still_there(submitit: Any, note: Path, kind: str) -> Any:
+@contextmanager
+def cluster_executor(kind: str, parameters: Mapping[str, Any], folder: Path) -> Iterator[Any]:
+    """Submitit's executor, whose files are in `folder`; what it or the scheduler refuses is an `InputError`."""
+    try:
+        import submitit
+
+        executor = submitit.AutoExecutor(folder=folder / "%j", cluster=kind)
+        executor.update_parameters(name="rl-qg", **{"timeout_min": MINUTES, **parameters})
+        yield executor
+    except ImportError:
+        raise InputError("cluster: submitit is not installed; pip install 'rl-qg[cluster]'") from None
+    except Exception as error:  # submitit's own kinds: a parameter, a partition, a scheduler that is not there
+        raise InputError(f"cluster: {' '.join(str(error).split())}") from None
+
+
+def _still_there(note: Path, kind: str) -> Any:
     """The job of the cluster that an earlier search submitted and that has not ended; else None."""
     if kind != "slurm" or not note.exists():
         return None
+    import submitit
+
     earlier = read_record(note)
     job = submitit.SlurmJob(folder=earlier["folder"], job_id=earlier["job"])
     return None if job.done(force_check=True) else job

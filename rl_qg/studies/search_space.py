@@ -16,6 +16,7 @@ from typing import Any
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.held_out import DIRECTION
+from rl_qg.settings.generation import ClusterSettings
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.yaml_files import as_overrides, command_line_text, listed_values
 from rl_qg.studies.halving import Configuration, Plan
@@ -143,14 +144,6 @@ class Measure:
 
 
 @dataclass
-class Cluster:
-    """The scheduler that runs the jobs (submitit), and its parameters, such as `timeout_min` and `slurm_partition`."""
-
-    kind: str = item("slurm", choices=("slurm", "local"))
-    parameters: dict[str, Any] = item({})
-
-
-@dataclass
 class SearchFile(JobFile):
     """A search file, which may begin from a packaged one (`base`); `docs/how-to/search.md` explains the keys."""
 
@@ -172,7 +165,7 @@ class SearchFile(JobFile):
     allow_equal: bool = False
     devices: list[str] = item(["cpu"], required=True, form=listed_values, fault=device_fault)
     threads: int = item(1, least=1)
-    cluster: Cluster | None = None
+    cluster: ClusterSettings | None = None
     keep_models: bool = False
 
     kind, page, shown_keys = "search", "docs/how-to/search.md", "data, space, rungs"

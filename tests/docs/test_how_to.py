@@ -55,6 +55,9 @@ REPLACED = {
     "model.path=distilbert-base-uncased": "model.path=miniature:distilbert",
     "gold=dev.json output=plan": "gold=train.json output=plan",  # whose passages these questions are about
     "preset=kpqa-paper": f"{ADDED} model.path=miniature:bert head=tanh keep=best repetitions=2",
+    "parts=64 'cluster.parameters={timeout_min: 240, slurm_partition: gpu, gpus_per_node: 1}'": (
+        "parts=2 cluster.kind=local"
+    ),
     # Without WordNet, without ten models for five languages, and trained in a moment.
     "negation=either": "negation=not",
     "'paraphraser={_target_: experiments.robustness.back_translation.BackTranslation}'": "",
