@@ -53,7 +53,7 @@ STEP = {  # key of SETTING and its values; the others stay
 }
 SIZES |= {f"width {width}": (width, 4, 4) for width in (128, 256, 512)}
 PASSAGES = (64, 128, 256, 448)
-ROWS = {"generate": (300, 1_000, 3_000, 10_000), "augment": (1_000, 10_000, 100_000, 1_000_000)}
+ROWS = {"generate": (100, 300, 1_000, 3_000), "augment": (1_000, 10_000, 100_000, 1_000_000)}
 DONE = (100, 300, 1_000, 3_000)  # updates before a run is stopped
 
 
@@ -113,7 +113,7 @@ def seconds_of_command(name: str, squad: Path, folder: Path, rows: int, scratch:
     else:
         given = [
             f"data.train={data}",
-            "model.path=miniature:bart",
+            "model.path=packaged:english",
             "num_beams=1",
             "max_new_tokens=8",
             f"output={target}",
