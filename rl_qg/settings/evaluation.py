@@ -56,8 +56,8 @@ class ExportSettings(Section):
     output: str = key("", "the file to write, such as pairs.jsonl; of format=beir a folder")
     format: str = choice(
         "squad csv anki gift retrieval ragas deepeval beir prompts preferences",
-        "those of ask; beir (a collection for retrievers); for TRL prompts (one an answer, for GRPO) or preferences "
-        "(best and worst question of an answer, for DPO)",
+        "squad, csv, anki, gift, retrieval, ragas, deepeval as ask has them; beir (a collection for retrievers); for "
+        "TRL prompts (one an answer, for GRPO) or preferences (best and worst question of an answer, for DPO)",
     )
     columns: ScoreColumns = key(ScoreColumns(), "the fields of the input")
     score: str = key("score", "of preferences: the field with the number that is higher for the better question")
