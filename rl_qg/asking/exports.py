@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
@@ -160,6 +159,7 @@ FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
 
 BEIR, PREFERENCES, PROMPTS = "beir", "preferences", "prompts"
 WITHOUT_ANSWERS = ("retrieval", BEIR)  # formats that have no use for them
+LARGEST = 1e300  # score, so that differences are finite
 _FIELD = re.compile(r"\{(context|answer|title)\}")
 
 
@@ -186,7 +186,7 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings) ->
     targets = {output / name if name else output: text for name, text in files.items()}
     for path, text in targets.items():
         with writing(path):
-            if path.exists() and (path.is_dir() or path.read_bytes() != text.encode()):
+            if path.exists() and (path.is_dir() or path.read_bytes() != text.encode(errors="replace")):
                 raise InputError(f"output={path}: exists, with other contents; delete it, or name another one")
     for path, text in targets.items():
         with writing(path):
@@ -202,7 +202,7 @@ def _row_of(source: QuestionTable, row: TableRow, number: int, options: ExportSe
     if type(start) is not int or start < 0 or not context.startswith(answer, start):
         start = context.find(answer)
     score = row.fields.get(options.score, "")
-    if options.format == PREFERENCES and (type(score) not in (int, float) or not math.isfinite(score)):
+    if options.format == PREFERENCES and (type(score) not in (int, float) or not abs(score) <= LARGEST):
         raise InputError(
             f"{row.where}: field {options.score!r} is {score!r:.40}, no number; score the questions first "
             "(rl-qg score), or name the field of their scores: score=…"

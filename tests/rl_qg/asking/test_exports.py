@@ -23,7 +23,6 @@ from rl_qg.data.question_tables import QuestionTable
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import ExportSettings
 from tests.tiny_models import save, tiny, word_tokenizer
-from tests.toy_metrics import write_lines
 
 HOSTILE = st.text(max_size=30) | st.sampled_from(
     [
@@ -161,7 +160,8 @@ def goldens(path):
 
 def exported(folder: Path, form: str, rows: list[dict[str, Any]], output: Path, **options: Any) -> str:
     """Write rows in a format by way of their file; returns the line of the log."""
-    source = write_lines(folder / "rows.jsonl", rows)
+    source = folder / "rows.jsonl"
+    source.write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
     return export_file(QuestionTable(source), output, ExportSettings(format=form, **options))
 
 
@@ -226,6 +226,12 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
         exported(tmp_path, "squad", rows[1:], tmp_path / "none.json")
     with pytest.raises(InputError, match="line 1: field 'other' is '', no number"):
         exported(tmp_path, "preferences", rows, tmp_path / "p.jsonl", score="other")
+    for score in (10**400, float("inf"), float("nan"), True, "0.5"):
+        with pytest.raises(InputError, match=r"line 1: field 'score' is .*, no number"):
+            exported(tmp_path, "preferences", [{**row("Who?", "Ada"), "score": score}], tmp_path / "p.jsonl")
+    half = [{**row("Who?", "Ada"), "title": "\ud800"}]
+    for _ in range(2):
+        assert exported(tmp_path, "beir", half, tmp_path / "half").endswith("1 question written")
     with pytest.raises(InputError, match=r"has no \{context\}"):
         exported(tmp_path, "prompts", rows, tmp_path / "p.jsonl", prompt="{answer}")
     with pytest.raises(InputError, match="line 1: field 'answer' is missing"):
