@@ -5,7 +5,9 @@ import io
 import json
 import os
 import re
+import runpy
 import subprocess
+import sys
 import venv
 from operator import itemgetter
 from pathlib import Path
@@ -22,6 +24,7 @@ from rl_qg.asking.pairs import QAPair
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import ExportSettings
+from tests.processes import ROOT
 from tests.tiny_models import save, tiny, word_tokenizer
 
 HOSTILE = st.text(max_size=30) | st.sampled_from(
@@ -240,35 +243,26 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_trl_trains_on_prompts_and_preferences(tmp_path: Path) -> None:
-    trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
+@pytest.mark.parametrize("example", ["online.py --algorithm grpo", "online.py --algorithm rloo", "offline.py"])
+def test_the_examples_train_by_trl(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("trl")
     words = word_tokenizer("Who wrote? Ada who? Its Ada. Passage: Answer: Question:")
     start = save(tmp_path / "gpt2", words, tiny(GPT2LMHeadModel, len(words), bos_token_id=0, eos_token_id=2))
-    rows = [{**row(question, "Ada"), "score": score} for question, score in (("Who wrote?", 0.5), ("Ada who?", 0.25))]
-    data = {}
-    for form in ("prompts", "preferences"):
-        exported(tmp_path, form, rows, tmp_path / f"{form}.jsonl")
-        data[form] = datasets.load_dataset("json", data_files=str(tmp_path / f"{form}.jsonl"), split="train")
-    seen: list[Any] = []
-
-    def reward(prompts: Any, completions: Any, **columns: Any) -> list[float]:
-        seen.append((prompts, columns))
-        return [float(len(text)) for text in completions]
-
-    options: dict[str, Any] = {"output_dir": str(tmp_path / "run"), "use_cpu": True, "max_steps": 1, "bf16": False}
-    few = {"num_generations": 2, "per_device_train_batch_size": 2, "max_completion_length": 4}
-    config = trl.GRPOConfig(report_to="none", **options, **few)
-    trl.GRPOTrainer(start, reward_funcs=reward, args=config, train_dataset=data["prompts"]).train()
-    assert seen[0][0] == ["Passage: Its Ada.\nAnswer: Ada\nQuestion:"] * 2
-    assert {name: seen[0][1][name] for name in ("context", "answer", "title")} == {
-        "context": ["Its Ada."] * 2,
-        "answer": ["Ada"] * 2,
-        "title": ["t"] * 2,
-    }
-    config = trl.DPOConfig(report_to="none", **options)
-    subject = trl.DPOTrainer(start, args=config, train_dataset=data["preferences"])
-    subject.train()
-    assert subject.state.global_step == 1
+    pairs = [
+        (question, answer) for answer in ("Ada", "who?", "Who", "wrote?") for question in ("Who wrote?", "Ada who?")
+    ]
+    rows = [{**row(question, answer), "score": float(len(question))} for question, answer in pairs]
+    script, *options = example.split()
+    exported(tmp_path, "prompts" if options else "preferences", rows, tmp_path / "data.jsonl")
+    options += ["--reward", "form"] if options else []
+    path, output = ROOT / "examples" / script, tmp_path / "run"
+    options += ["--model", start, "--steps", "1", "--output", str(output)]
+    monkeypatch.setattr(sys, "argv", [script, str(tmp_path / "data.jsonl"), *options])
+    monkeypatch.chdir(tmp_path)
+    seen = runpy.run_path(str(path), run_name="__main__")
+    assert seen["subject"].state.global_step == 1 and (output / "model.safetensors").exists()
+    if script == "online.py":
+        assert {*seen["data"].column_names} == {"prompt", "context", "answer", "title"}
 
 
 @pytest.mark.slow
