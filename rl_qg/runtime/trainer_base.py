@@ -222,14 +222,14 @@ def cast_positions(model: nn.Module) -> None:
     """Give positions that are a buffer (M2M100's) the number type of the embeddings to which they are added: DeepSpeed
     and FSDP cast parameters alone.
     """
-
-    def cast(module: nn.Module, given: tuple[Any, ...], positions: Tensor) -> Tensor:
-        embeddings = [value for value in given if isinstance(value, Tensor) and value.is_floating_point()]
-        return positions.to(embeddings[0].dtype) if embeddings else positions
-
     for module in model.modules():
         if "Positional" in type(module).__name__ and next(module.buffers(recurse=False), None) is not None:
-            module.register_forward_hook(cast)
+            module.register_forward_hook(_as_embeddings)
+
+
+def _as_embeddings(module: nn.Module, given: tuple[Any, ...], positions: Tensor) -> Tensor:
+    embeddings = [value for value in given if isinstance(value, Tensor) and value.is_floating_point()]
+    return positions.to(embeddings[0].dtype) if embeddings else positions
 
 
 def run_all_layers(model: nn.Module) -> None:
