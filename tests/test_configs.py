@@ -264,6 +264,17 @@ def test_help_names_groups_and_every_key_of_the_command(command: str) -> None:
     assert re.search(rf"^  {command} +{re.escape(COMMANDS[command].purpose)}$", overview(), re.MULTILINE)
 
 
+@pytest.mark.parametrize("command", [name for name in COMMANDS if COMMANDS[name].common])
+def test_the_first_help_has_the_common_keys_alone(command: str) -> None:
+    common, text = COMMANDS[command].common, command_help(command, every=False)
+    for key in common:
+        section, _, inner = key.partition(".")
+        assert any(key == part or key.startswith(f"{part}.") for part in COMMANDS[command].sections)
+        assert re.search(rf"^  {section}:" + (rf"(\n|.)*^    {inner}:" if inner else ""), text, re.MULTILINE)
+    assert f"rl-qg {command} --help all lists all keys." in text
+    assert len(text.splitlines()) < 50 and len(text) < len(command_help(command))
+
+
 @pytest.mark.parametrize(("command", "key"), [("score", "score.input"), ("evaluate", "evaluate.predictions")])
 @pytest.mark.parametrize("words", [["questions=a.jsonl"], ["--questions", "a.jsonl"], ["--questions=a.jsonl"]])
 def test_the_questions_to_judge_are_questions_in_every_command(command: str, key: str, words: list[str]) -> None:
@@ -286,7 +297,7 @@ def test_every_command_has_its_function(command: str) -> None:
 def test_help_and_composing_load_no_torch() -> None:
     code = (
         "import sys; from rl_qg.commands.cli import main, compose;"
-        "compose('train', []); sys.argv[1:] = ['train', '--help']; main(); sys.exit('torch' in sys.modules)"
+        "compose('train', []); sys.argv[1:] = ['train', '--help', 'all']; main(); sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

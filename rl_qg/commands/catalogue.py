@@ -24,14 +24,15 @@ GROUPS = {  # folders of `configs/` and the file of each that is used by default
 @dataclass(frozen=True)
 class Command:
     """One sub-command: what it does, an example, the keys of `Settings` that it reads (whole sections, or single keys
-    of one), and the module of this package whose function of its name runs it. One that reads its arguments itself has
-    a text about them, and words that a shell completes.
+    of one), those that its help shows first, and the module of this package whose function of its name runs it. One
+    that reads its arguments itself has a text about them, and words that a shell completes.
     """
 
     purpose: str
     example: str
     module: str
     sections: tuple[str, ...] = ()
+    common: tuple[str, ...] = ()  # where there are none, the help shows all
     arguments: str = ""
     words: tuple[str, ...] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)  # another name of a key of its section: that key
@@ -45,6 +46,7 @@ def _commands(content: dict[str, Any]) -> dict[str, Command]:
             example=entry["example"],
             module=entry["file"],
             sections=tuple(key for word in entry.get("reads", "").split() for key in short.get(word, [word])),
+            common=tuple(entry.get("common", "").split()),
             arguments=entry.get("arguments", ""),
             words=tuple(entry.get("words", "").split()),
             aliases=entry.get("aliases", {}),
@@ -118,9 +120,9 @@ def group_help(first: str) -> str:
     return "\n".join([*lines, "", f"rl-qg {first} … --help lists the settings of each."])
 
 
-def command_help(name: str) -> str:
-    """The text of `rl-qg COMMAND --help`: purpose, example, groups with their choices, and every key with its
-    default.
+def command_help(name: str, *, every: bool = True) -> str:
+    """The text of `rl-qg COMMAND --help all`: purpose, example, groups with their choices, and every key with its
+    default; of `rl-qg COMMAND --help` with the common keys alone, where there are some.
     """
     command, section = COMMANDS[name], section_of(name)
     lines = [f"rl-qg {name}: {command.purpose}", "", "Example:", f"  {command.example}", ""]
@@ -130,9 +132,12 @@ def command_help(name: str) -> str:
         return "\n".join([*lines, *([""] if keys else []), *(f"  {line}" for line in keys)])
     groups = (f"  {group:<8} {', '.join(offered(group))}" for group in groups_of(name))
     lines += ["Groups (choose with group=name):", *groups, ""]
-    lines += ["Keys and defaults (set with key=value; nested ones with dots, as ce.epochs=3):", ""]
-    lines += [f"  {line}" for line in describe(*command.sections).splitlines()]
+    few = not every and command.common
+    what = "The keys that most people set, and their" if few else "Keys and"
+    lines += [f"{what} defaults (set with key=value; nested ones with dots, as ce.epochs=3):", ""]
+    lines += [f"  {line}" for line in describe(*(few or command.sections)).splitlines()]
     lines += [f"  {alias}: another name of {key}" for alias, key in command.aliases.items()]
     if section in Settings.__dataclass_fields__:
         lines += ["", f"Keys below {section}: may be written without it, as in the example."]
+    lines += ["", f"rl-qg {name} --help all lists all keys."] if few else []
     return "\n".join([*lines, "", "--cfg job prints the composed settings without running anything."])

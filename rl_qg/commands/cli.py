@@ -162,7 +162,7 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
         known = [*COMMANDS, *(words.split()[0] for words in COMMANDS)]
         raise InputError(f"no such command{suggestion(name, known)}; choose one of {', '.join(COMMANDS)}")
     if "-h" in arguments or "--help" in arguments:
-        print(command_help(name))
+        print(command_help(name, every="all" in arguments))
         return
     if "--cfg" in arguments and name not in RAW:
         print(resolved_yaml(name, [text for text in arguments if text not in ("--cfg", "job")]), end="")

@@ -114,7 +114,9 @@ def own_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, Any
     for text in overrides:
         match = _OVERRIDE.fullmatch(text)
         if text.startswith("-") or match is None:
-            raise InputError(f"argument {text!r} is not of the form key=value; rl-qg {command} --help lists the keys")
+            raise InputError(
+                f"argument {text!r} is not of the form key=value; rl-qg {command} --help all lists the keys"
+            )
         sign, key, value = match.groups()
         key = aliases.get(key, key)
         if key.startswith("filters."):
@@ -234,7 +236,7 @@ def _set(config: Any, name: str, value: Any, command: str) -> None:
         if key.startswith(("reward.", "held_out.")):
             fault = f"the metric has no key {key!r}; docs/explanation/metrics.md names the options of each"
         else:
-            fault = f"there is no key or group {key!r}{_similar(key, command)}; rl-qg {command} --help lists them"
+            fault = f"there is no key or group {key!r}{_similar(key, command)}; rl-qg {command} --help all lists them"
         raise InputError(f"settings: {fault}") from None
 
 

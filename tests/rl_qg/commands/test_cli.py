@@ -229,6 +229,8 @@ def test_a_path_that_cannot_be_what_a_command_needs_is_named(
 
 
 def test_help_needs_no_models(home: dict[str, str]) -> None:
-    done = rl_qg(home, "train", "--help")
-    assert done.returncode == 0
-    assert "ce.epochs" in done.stdout and "qrelscore" in done.stdout
+    for words, every in (["train", "--help"], False), (["train", "--help", "all"], True):
+        done = rl_qg(home, *words)
+        assert done.returncode == 0
+        assert "ce.epochs" in done.stdout and "qrelscore" in done.stdout
+        assert ("lambda_warmup" in done.stdout) == every
