@@ -174,15 +174,15 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings) ->
     if options.format == BEIR:
         files, unit = _as_beir(rows), "question"
     elif options.format == PREFERENCES:
-        kept, unit = _preferences(rows, options.prompt), "answer with two questions of different scores"
+        kept, unit = _preferences(rows, options.prompt), "preference"
         files = {"": _json_lines(kept)}
     elif options.format == PROMPTS:
         kept, unit = _prompts(rows, options.prompt), "answer"
         files = {"": _json_lines(kept)}
     else:
         files, unit = {"": export(kept, options.format)}, "question"
-    if not kept:
-        raise InputError(f"{source}: no {unit} among its {counted(len(rows), 'row')}; nothing is written")
+    if not kept:  # of preferences: no answer has two questions of different scores
+        raise InputError(f"{source}: no {unit} in its {counted(len(rows), 'row')}; nothing is written")
     targets = {output / name if name else output: text for name, text in files.items()}
     for path, text in targets.items():
         with writing(path):
@@ -191,7 +191,9 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings) ->
     for path, text in targets.items():
         with writing(path):
             write_text(path, text)
-    return f"{source}: {counted(len(rows), 'row')}, {counted(len(kept), unit)} written"
+    answers = counted(len({(row["context"], row["answer"], row["answer_start"]) for row in rows}), "answer")
+    of = f" of {answers}" if options.format == PREFERENCES else ""
+    return f"{source}: {counted(len(rows), 'row')}, {counted(len(kept), unit)}{of} written"
 
 
 def _row_of(source: QuestionTable, row: TableRow, number: int, options: ExportSettings) -> Row:

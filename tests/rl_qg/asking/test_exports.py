@@ -198,7 +198,7 @@ def test_preferences_are_the_best_and_the_worst(texts: list[tuple[str, int, str]
             exported(Path(folder), "preferences", rows, output, prompt="{context}|{answer}|{title}|{other}")
             pairs = read_lines(output)
         except InputError as error:
-            assert "no answer with two questions of different scores" in str(error) and not output.exists()
+            assert ": no preference in its " in str(error) and not output.exists()
     for pair in pairs:
         answer = pair["prompt"].split("|")[1]
         assert pair["prompt"] == f"Its {answer}.|{answer}|t|{{other}}"
@@ -225,10 +225,13 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
     assert exported(tmp_path, "squad", rows, tmp_path / "squad.json") == told  # the same bytes are no other file
     with pytest.raises(InputError, match=r"squad\.json: exists, with other contents"):
         exported(tmp_path, "squad", rows[:1] * 2, tmp_path / "squad.json")
-    with pytest.raises(InputError, match="no question among its 1 row; nothing is written"):
+    with pytest.raises(InputError, match="no question in its 1 row; nothing is written"):
         exported(tmp_path, "squad", rows[1:], tmp_path / "none.json")
     with pytest.raises(InputError, match="line 1: field 'other' is '', no number"):
         exported(tmp_path, "preferences", rows, tmp_path / "p.jsonl", score="other")
+    scored = [{**row(question, "Ada"), "score": len(question)} for question in ("Who?", "Who wrote?")]
+    told = exported(tmp_path, "preferences", [*scored, {**row("Where?", "Rome"), "score": 1}], tmp_path / "two.jsonl")
+    assert told.endswith("3 rows, 1 preference of 2 answers written")
     for score in (10**400, float("inf"), float("nan"), True, "0.5"):
         with pytest.raises(InputError, match=r"line 1: field 'score' is .*, no number"):
             exported(tmp_path, "preferences", [{**row("Who?", "Ada"), "score": score}], tmp_path / "p.jsonl")
