@@ -71,6 +71,7 @@ class Retrievability(Metric):
         self._place = {text: place for place, text in enumerate(self._texts)}
         self.engine, self.dtype = engine, dtype
         self.encoder: Any = None
+        self._search: Search
         if engine == BM25:
             self._search = bm25(self._texts)
             return
@@ -78,8 +79,7 @@ class Retrievability(Metric):
         from rewards.frozen import FrozenModel
 
         self.encoder = FrozenModel(engine, "encoder", device=device, dtype=dtype)
-        self._encode = SentenceEncoder(self.encoder, batch_size=self.batch_size, name=self.name)
-        self._vectors: Any = None
+        self._search = SentenceEncoder(self.encoder, batch_size=self.batch_size, name=self.name).search(self._texts)
 
     def choices(self) -> Mapping[str, object]:
         digest = hashlib.sha256(json.dumps(self._texts).encode()).hexdigest()[:8]
@@ -90,7 +90,7 @@ class Retrievability(Metric):
 
     def compute(self, inputs: Inputs) -> MetricResult:
         own = [self._own(context, row) for context, row in zip(inputs.contexts, inputs.rows, strict=True)]
-        ranks = [float(rank) for rank in ranks_of(self._scores, inputs.questions, own)]
+        ranks = [float(rank) for rank in ranks_of(self._search, inputs.questions, own)]
         reciprocal = [1 / rank for rank in ranks]
         return MetricResult(reciprocal, {"rank": ranks, "reciprocal_rank": [*reciprocal]})
 
@@ -101,14 +101,6 @@ class Retrievability(Metric):
                 "passages must hold the passages of all questions"
             )
         return place
-
-    def _scores(self, questions: Sequence[str]) -> Scores:
-        if self.encoder is None:
-            return self._search(questions)
-        if self._vectors is None:
-            self._vectors = self._encode.vectors(self._texts)
-        scores: Scores = (self._encode.vectors(questions) @ self._vectors.T).numpy()
-        return scores
 
 
 def ranks_of(search: Search, questions: Sequence[str], own: Sequence[int], at_once: int = 256) -> list[int]:

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,16 @@ class SentenceEncoder(TextEncoder):
             for at, states in enumerate(self.states(rows[start : start + TEXTS_AT_ONCE]), start):
                 found[at] = states[0].mean(0).cpu()
         return normalize(found, dim=-1)
+
+    def search(self, passages: Sequence[str]) -> Callable[[Sequence[str]], Any]:
+        """A function from questions to their cosines with the passages, float32 [questions, passages]."""
+        vectors: list[Tensor] = []  # until something is asked
+
+        def cosines(questions: Sequence[str]) -> Any:
+            vectors[:] = vectors or [self.vectors(passages)]
+            return (self.vectors(questions) @ vectors[0].T).numpy()
+
+        return cosines
 
 
 class WordWeights:

@@ -173,9 +173,7 @@ def judge(ranks: Mapping[str, Sequence[int]], passages: Sequence[str]) -> dict[s
 def _search(path: str | Path, passages: Sequence[str], settings: RetrieveSettings, device: torch.device) -> Search:
     encoder = FrozenModel(path, "encoder", device=device, dtype="float32")
     encoder.max_tokens = min(encoder.max_tokens, settings.max_length)
-    encode = SentenceEncoder(encoder, batch_size=settings.batch_size, name="retrieve")
-    vectors = encode.vectors(passages)
-    return lambda questions: (encode.vectors(questions) @ vectors.T).numpy()
+    return SentenceEncoder(encoder, batch_size=settings.batch_size, name="retrieve").search(passages)
 
 
 def _items(
