@@ -49,14 +49,7 @@ from rl_qg.runtime.files import (
     writing,
 )
 from rl_qg.runtime.ranks import from_main
-from rl_qg.runtime.resumable_lines import (
-    Position,
-    ResumableLines,
-    Work,
-    begins_with,
-    json_line,
-    note_path,
-)
+from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, begins_with, json_line, note_path
 from rl_qg.settings import AskSettings
 from rl_qg.settings.generation import FOR_PAIRS, FOR_SETS, WITHOUT_ANSWERS, TrainSelectorSettings
 from rl_qg.text.words import counted

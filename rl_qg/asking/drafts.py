@@ -157,11 +157,7 @@ class AnswerProposals:
     """
 
     def __init__(
-        self,
-        generator: CandidateGenerator,
-        *,
-        extractor: str | Path | None = None,
-        device: torch.device | None = None,
+        self, generator: CandidateGenerator, *, extractor: str | Path | None = None, device: torch.device | None = None
     ) -> None:
         self._generator = generator
         self._by_way: dict[str, Propose] = {"pipeline": _by_rules}

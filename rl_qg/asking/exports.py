@@ -16,7 +16,7 @@ from rl_qg.data.examples import Answer, QAExample, squad_text
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.pages.results import as_csv, no_formula
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import write_text, writing
+from rl_qg.runtime.files import report_path, write_text, writing
 from rl_qg.settings import ExportSettings
 from rl_qg.text.words import counted
 
@@ -72,12 +72,21 @@ def _as_csv(rows: Sequence[Row]) -> str:
 
 
 def _as_squad(rows: Sequence[Row]) -> str:
-    return squad_text(
-        QAExample(
-            row["id"], row["title"], row["context"], row["question"], (Answer(row["answer"], row["answer_start"]),)
-        )
-        for row in rows
-    )
+    return squad_text(map(_example, rows))
+
+
+def _as_squad2(rows: Sequence[Row]) -> str:
+    """SQuAD 2.0 JSON; a row with a `kind` has no answer, but perhaps a plausible one. A passage is written once."""
+    first = dict[Any, int]()
+    for number, row in enumerate(rows):
+        first |= {key: first.get(key, number) for key in (row["title"], (row["title"], row["context"]))}
+    ordered = sorted(rows, key=lambda row: (first[row["title"]], first[row["title"], row["context"]]))
+    return squad_text(map(_example, ordered), {row["id"]: row["kind"] for row in rows if "kind" in row})
+
+
+def _example(row: Row) -> QAExample:
+    answers = (Answer(row["answer"], row["answer_start"]),) if row["answer_start"] >= 0 else ()
+    return QAExample(row["id"], row["title"], row["context"], row["question"], answers)
 
 
 def _as_anki(rows: Sequence[Row]) -> str:
@@ -145,6 +154,7 @@ FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
     "json": lambda rows: _json(list(rows)),
     "csv": _as_csv,
     "squad": _as_squad,
+    "squad2": _as_squad2,
     "anki": _as_anki,
     "gift": _as_gift,
     # Pairs of sentence-transformers: the loss takes the columns in their order.
@@ -163,14 +173,16 @@ LARGEST = 1e300  # score, so that differences are finite
 _FIELD = re.compile(r"\{(context|answer|title)\}")
 
 
-def export_file(source: QuestionTable, output: Path, options: ExportSettings) -> str:
+def export_file(source: QuestionTable, output: Path, options: ExportSettings, *, use_cpu: bool = False) -> str:
     """Write the questions of a file in another format; return what the log says of it. Raises `InputError` naming a
     row that lacks what the format needs, and where nothing is left or other files are in the place of the output.
+    With `options.unanswerable` there is a report beside the output.
     """
     if "{context}" not in options.prompt and options.format in (PROMPTS, PREFERENCES):
         raise InputError(f"export.prompt={options.prompt!r} has no {{context}}, the place of the passage")
     rows = [_row_of(source, row, number, options) for number, row in enumerate(source)]
-    kept = [row for row in rows if row["answer_start"] >= 0] if options.format == "squad" else rows
+    kept = [row for row in rows if row["answer_start"] >= 0 or not options.format.startswith("squad")]
+    report: dict[str, Any] = {}
     if options.format == BEIR:
         files, unit = _as_beir(rows), "question"
     elif options.format == PREFERENCES:
@@ -179,11 +191,19 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings) ->
     elif options.format == PROMPTS:
         kept, unit = _prompts(rows, options.prompt), "answer"
         files = {"": _json_lines(kept)}
+    elif options.unanswerable and kept:
+        from rl_qg.asking.unanswerable import unanswerable_questions  # PyTorch
+
+        added, found = unanswerable_questions(kept, output, options, use_cpu=use_cpu)
+        counts = {"rows": len(rows), "answer not in its passage": len(rows) - len(kept)}
+        report = {"output": {"path": str(output)}, **counts, **found}
+        files, unit = {"": export([*kept, *added], options.format)}, "question"
     else:
         files, unit = {"": export(kept, options.format)}, "question"
     if not kept:  # of preferences: no answer has two questions of different scores
         raise InputError(f"{source}: no {unit} in its {counted(len(rows), 'row')}; nothing is written")
-    targets = {output / name if name else output: text for name, text in files.items()}
+    targets = {report_path(output): _json(report)} if report else {}
+    targets |= {output / name if name else output: text for name, text in files.items()}
     for path, text in targets.items():
         with writing(path):
             if path.exists() and (path.is_dir() or path.read_bytes() != text.encode(errors="replace")):
@@ -191,9 +211,10 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings) ->
     for path, text in targets.items():
         with writing(path):
             write_text(path, text)
+    kinds = ", ".join(f"{one['kept']:,} {kind}" for kind, one in report.get("kinds", {}).items())
     answers = counted(len({(row["context"], row["answer"], row["answer_start"]) for row in rows}), "answer")
-    of = f" of {answers}" if options.format == PREFERENCES else ""
-    return f"{source}: {counted(len(rows), 'row')}, {counted(len(kept), unit)}{of} written"
+    of, told = f" of {answers}" if options.format == PREFERENCES else "", kinds and f"; unanswerable: {kinds}"
+    return f"{source}: {counted(len(rows), 'row')}, {counted(len(kept), unit)}{of} written{told}"
 
 
 def _row_of(source: QuestionTable, row: TableRow, number: int, options: ExportSettings) -> Row:

@@ -6,6 +6,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import torch
+
+from rewards import ReaderScore
 from rl_qg.asking.documents import paragraphs
 from rl_qg.asking.pairs import AskRequest
 from rl_qg.data.splits import WORLD
@@ -54,6 +57,20 @@ def chosen_reader(reader: str | Path | None, model: str | Path) -> str:
     if not reader:
         return packaged_reader(str(model))
     return "" if str(reader) == NO_READER else str(reader)
+
+
+def abstaining_reader(path: str, device: torch.device) -> ReaderScore:
+    """A reader whose class token takes part. That of a reader which has not learned to abstain means nothing; but the
+    configuration of those of SQuAD 2 does not say that they have.
+    """
+    reader = ReaderScore(path, abstain=True, device=device)
+    if not getattr(reader.model.model.config, "abstains", False):
+        log.warning(
+            "reader=%s: its configuration does not say that it has learned to abstain; if it is not one of SQuAD 2, "
+            "train one with rl-qg qa qa.unanswerable=0.5",
+            path,
+        )
+    return reader
 
 
 def _packaged(name: str, key: str, file: str, also: Sequence[str] = ()) -> str:

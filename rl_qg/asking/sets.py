@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from rewards import ReaderScore
 from rl_qg.asking.documents import TextPassage, paragraphs
 from rl_qg.asking.drafts import QuestionRows
 from rl_qg.asking.learned_selector import LearnedSelector
-from rl_qg.asking.models import chosen_reader, generator_path, reader_path
+from rl_qg.asking.models import abstaining_reader, chosen_reader, generator_path, reader_path
 from rl_qg.asking.selection import DIGITS, NOT_NEEDED
 from rl_qg.asking.set_pool import (
     WORDS,
@@ -173,7 +172,7 @@ class SetGenerator:
             generator,
             name=str(path),
             **classifiers,
-            reader=_abstaining(reader_path(judge), place) if judge else None,
+            reader=abstaining_reader(reader_path(judge), place) if judge else None,
             selector=LearnedSelector.load(Path(selector)) if selector else None,
             similar=word_similarity if similarity == WORDS else SentenceVectors(similarity, device=place),
             candidates=candidates,
@@ -352,17 +351,3 @@ def _shortage(pool: PassagePool, found: int, number: Number, dropped: Mapping[st
     why = ", ".join(f"{reason} ({count})" for reason, count in dropped.items() if count and reason != NOT_NEEDED)
     left = ", the others repeat what is chosen" if dropped.get(NOT_NEEDED) else ""
     return f"{found} of {wanted} questions: {pool.size} were generated{left}" + (f"; {why}" if why else "")
-
-
-def _abstaining(path: str, device: torch.device) -> ReaderScore:
-    """A reader whose class token takes part. That of a reader which has not learned to abstain means nothing; but the
-    configuration of those of SQuAD 2 does not say that they have.
-    """
-    reader = ReaderScore(path, abstain=True, device=device)
-    if not getattr(reader.model.model.config, "abstains", False):
-        log.warning(
-            "reader=%s: its configuration does not say that it has learned to abstain; if it is not one of SQuAD 2, "
-            "train one with rl-qg qa qa.unanswerable=0.5",
-            path,
-        )
-    return reader

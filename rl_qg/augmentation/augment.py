@@ -34,15 +34,7 @@ from numpy.typing import NDArray
 
 from rewards.errors import MetricInputError
 from rewards.loading import check_allowed
-from rl_qg.augmentation.candidates import (
-    MEASURES,
-    Candidates,
-    Ranking,
-    Record,
-    grouped,
-    passage_hash64,
-    question_key,
-)
+from rl_qg.augmentation.candidates import MEASURES, Candidates, Ranking, Record, grouped, passage_hash64, question_key
 from rl_qg.augmentation.data_card import card_path, check_dataset_name, publish, write_data_card
 from rl_qg.augmentation.funnel import (
     CandidateMeasure,
@@ -619,9 +611,6 @@ class AugmentedOutput:
                 }
                 for name, result in self.measured.items()
             },
-            "inputs": {
-                "questions": {"path": str(self.questions), "sha256": file_hash(self.questions)},
-                "gold": gold,
-            },
+            "inputs": {"questions": {"path": str(self.questions), "sha256": file_hash(self.questions)}, "gold": gold},
             "output": {"path": str(self.output), "sha256": file_hash(self.output)},
         }

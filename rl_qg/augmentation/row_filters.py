@@ -79,10 +79,9 @@ class LanguageFilter(RowFilter):
 class Length(LanguageFilter):
     """Keeps questions as long as `min_words` to `max_words` words of English (QRelScore paper, section 3.3).
 
-    Words are the pieces between white space that contain a letter or digit; in scripts without spaces, characters.
-    In languages that need more or fewer of them to say the same (Thai 4.05 characters for a word, Turkish 0.77 words)
-    the limits are so much higher or lower: `per_word` of `rl_qg.text.languages`. `language=other` counts them as they
-    are.
+    Words are the pieces between white space that contain a letter or digit; in scripts without spaces, characters. In
+    languages that need more or fewer of them to say the same (Thai 4.05 characters for a word, Turkish 0.77 words) the
+    limits are so much higher or lower: `per_word` of `rl_qg.text.languages`. `language=other` counts them as they are.
     """
 
     min_words: int = 6

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rl_qg.commands.outputs import check_own_json, check_writable, required
 from rl_qg.data.reading import source_names
@@ -77,31 +77,31 @@ def _ask(settings: Settings, output: Path) -> str:
     for source, document in zip(sources, documents, strict=True):
         check_text(model, document.text, source)
     state, accept = processes(settings.training.use_cpu), settings.accept_changed_data
-    generator = _generator(settings, model, state) if model else _generator_of_sets(settings, output, state)
+    generator = load_generator(settings, "ask", model, state) if model else _sets_of_ask(settings, output, state)
     report = ask_documents(generator, documents, output, settings=options, state=state, accept_changed_data=accept)
     return report_line(report)
 
 
-def _generator(settings: Settings, model: str, state: "PartialState") -> "QuestionGenerator":
+def load_generator(settings: Settings, key: str, model: str, state: "PartialState") -> "QuestionGenerator":
+    """What asks pairs, as the section `key` of the settings says."""
     from rl_qg.asking.question_generator import QuestionGenerator
     from rl_qg.scoring.metrics import load_pair_reward
 
-    options = settings.ask
+    options = getattr(settings, key)
     return QuestionGenerator.from_pretrained(
         model,
         device=state.device,
         reader=options.reader or None,
         extractor=options.extractor or None,
-        reward=load_pair_reward(options.rerank, settings, state, "ask.rerank"),
+        reward=load_pair_reward(options.rerank, settings, state, f"{key}.rerank"),
         batch_size=options.batch_size,
         format=options.model.format,
     )
 
 
-def _generator_of_sets(settings: Settings, output: Path, state: "PartialState") -> "SetGenerator":
+def _sets_of_ask(settings: Settings, output: Path, state: "PartialState") -> "SetGenerator":
     from rl_qg.asking.ask_documents import set_format
     from rl_qg.asking.models import chosen_generator
-    from rl_qg.asking.sets import SetGenerator
 
     options = settings.ask
     set_format(output.name, options.format)
@@ -110,17 +110,15 @@ def _generator_of_sets(settings: Settings, output: Path, state: "PartialState") 
             f"model.path has no value, and strategy={options.strategy} needs a model that was trained for it; train "
             "one with rl-qg train ask.granularity=… ask.mode=… output_dir=RUN and give model.path=RUN"
         )
-    return SetGenerator.from_pretrained(
-        chosen_generator(options.model.path),
-        device=state.device,
-        worthiness=options.worthiness or None,
-        types=options.types or None,
-        reader=options.reader or None,
-        selector=options.selector or None,
-        similarity=options.similarity,
-        candidates=options.candidates,
-        format=options.model.format,
-    )
+    more = {"selector": options.selector or None, "similarity": options.similarity}
+    return _load_sets(options, chosen_generator(options.model.path), state, **more)
+
+
+def _load_sets(options: Any, path: str, state: "PartialState", **more: Any) -> "SetGenerator":
+    from rl_qg.asking.sets import SetGenerator
+
+    more |= {name: getattr(options, name) or None for name in ("worthiness", "types", "reader", "candidates")}
+    return SetGenerator.from_pretrained(path, device=state.device, format=options.model.format, **more)
 
 
 def models(arguments: Sequence[str]) -> None:
@@ -142,7 +140,6 @@ def models(arguments: Sequence[str]) -> None:
 
 def train_selector(settings: Settings) -> None:
     from rl_qg.asking.ask_documents import train_set_selector
-    from rl_qg.asking.sets import SetGenerator
     from rl_qg.data.splits import read_role
 
     options = settings.train_selector
@@ -155,15 +152,7 @@ def train_selector(settings: Settings) -> None:
         raise InputError("model.path has no value; give a model of model.task=sets, such as model.path=RUN/ce")
     examples = read_role(settings.data, "train").examples
     state = processes(settings.training.use_cpu)
-    generator = SetGenerator.from_pretrained(
-        options.model.path,
-        device=state.device,
-        worthiness=options.worthiness or None,
-        types=options.types or None,
-        reader=options.reader or None,
-        candidates=options.candidates,
-        format=options.model.format,
-    )
+    generator = _load_sets(options, options.model.path, state)
     selector = train_set_selector(generator, examples, output, settings=options, state=state)
     log.info(
         "learned from %d passages\ndone: use it with rl-qg ask select=learned selector=%s", selector.passages, output

@@ -94,11 +94,7 @@ def words_of(command: str) -> list[str]:
 
 
 # Modules whose warnings concern one process alone, so that every process shows them.
-LOGGERS_OF_EACH_PROCESS = (
-    "rl_qg.runtime.processes",
-    "rl_qg.scoring.reward_scorer",
-    "rl_qg.training.callbacks",
-)
+LOGGERS_OF_EACH_PROCESS = ("rl_qg.runtime.processes", "rl_qg.scoring.reward_scorer", "rl_qg.training.callbacks")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

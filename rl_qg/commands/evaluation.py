@@ -59,7 +59,7 @@ def export(settings: Settings) -> None:
     output = required(options.output, "output", f"{options.format}.jsonl")
     source = QuestionTable(options.input, asdict(options.columns), hotpotqa_context=settings.data.hotpotqa_context)
     check_distinct_files([output], source.paths)
-    log.info("%s\ndone: %s", export_file(source, output, options), output)
+    log.info("%s\ndone: %s", export_file(source, output, options, use_cpu=settings.training.use_cpu), output)
 
 
 def evaluate(settings: Settings) -> None:

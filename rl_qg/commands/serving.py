@@ -2,6 +2,7 @@
 
 import logging
 
+from rl_qg.commands.asking import load_generator
 from rl_qg.commands.outputs import check_packages
 from rl_qg.settings import Settings
 
@@ -14,9 +15,8 @@ def serve(settings: Settings) -> None:
     import torch
 
     from rl_qg.asking.models import chosen_generator
-    from rl_qg.asking.question_generator import QuestionGenerator
     from rl_qg.runtime.processes import processes
-    from rl_qg.scoring.metrics import load_pair_reward, rerank_options
+    from rl_qg.scoring.metrics import rerank_options
     from rl_qg.serving.application import create_app
     from rl_qg.serving.gate import hosts_of
     from rl_qg.serving.server import run_server
@@ -33,18 +33,7 @@ def serve(settings: Settings) -> None:
     state = processes(settings.training.use_cpu)
     torch.set_num_threads(options.threads)  # rows of several texts share batches only with one thread
     bound = listen(options.host, options.port)
-    service = AskingService(
-        lambda: QuestionGenerator.from_pretrained(
-            path,
-            device=state.device,
-            reader=options.reader or None,
-            extractor=options.extractor or None,
-            reward=load_pair_reward(options.rerank, settings, state, "serve.rerank"),
-            batch_size=options.batch_size,
-            format=options.model.format,
-        ),
-        options,
-    )
+    service = AskingService(lambda: load_generator(settings, "serve", path, state), options)
     print(f"rl-qg serve: {path} at {address_of(bound)}", flush=True)
     application = create_app(service, options, keys=keys, hosts=hosts_of(options))
     run_server(application, service, options, bound)

@@ -249,12 +249,7 @@ def _fine_tune(
 
     check_precision(settings)
     options, precision = getattr(settings, section), settings.training.precision
-    relevant = {
-        "data": asdict(settings.data),
-        section: asdict(options),
-        "seed": settings.seed,
-        "precision": precision,
-    }
+    relevant = {"data": asdict(settings.data), section: asdict(options), "seed": settings.seed, "precision": precision}
     splits = claim_run(
         settings,
         relevant,

@@ -1,6 +1,4 @@
-"""QA examples: the schema that all packages use, their hashes, and what is written of them: SQuAD JSON, QG-Bench
-rows.
-"""
+"""QA examples: the schema of all packages, their hashes, and what is written of them: SQuAD JSON, QG-Bench rows."""
 
 import hashlib
 import json
@@ -123,25 +121,36 @@ def write_squad(path: str | Path, examples: Iterable[QAExample]) -> int:
     return count
 
 
-def squad_text(examples: Iterable[QAExample]) -> str:
-    return "".join(text for text, _ in _squad_parts(examples))
+def squad_text(examples: Iterable[QAExample], impossible: Mapping[str, str] | None = None) -> str:
+    """SQuAD v1.1 JSON; v2.0 where `impossible` maps the ids of questions without an answer, whose answers are only
+    plausible, to the kinds of these questions.
+    """
+    return "".join(text for text, _ in _squad_parts(examples, impossible))
 
 
-def _squad_parts(examples: Iterable[QAExample]) -> Iterator[tuple[str, int]]:
-    yield '{"version": "1.1", "data": [', 0
+def _squad_parts(
+    examples: Iterable[QAExample], impossible: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, int]]:
+    yield f'{{"version": "{"1.1" if impossible is None else "v2.0"}", "data": [', 0
     for number, (title, article) in enumerate(groupby(examples, key=lambda example: example.title)):
         yield f'{"," if number else ""}\n{{"title": {json.dumps(title, ensure_ascii=False)}, "paragraphs": [', 0
         for place, (context, group) in enumerate(groupby(article, key=lambda example: example.context)):
-            paragraph = {"context": context, "qas": [_squad_question(example) for example in group]}
+            paragraph = {"context": context, "qas": [_squad_question(example, impossible) for example in group]}
             yield (", " if place else "") + json.dumps(paragraph, ensure_ascii=False), len(paragraph["qas"])
         yield "]}", 0
     yield "\n]}\n", 0
 
 
-def _squad_question(example: QAExample) -> dict[str, Any]:
+def _squad_question(example: QAExample, impossible: Mapping[str, str] | None) -> dict[str, Any]:
     answers = [{"text": answer.text, "answer_start": answer.start} for answer in example.answers]
     language = {"language": example.language} if example.language else {}
-    return {"id": example.id, "question": example.question, "answers": answers, **language}
+    question = {"id": example.id, "question": example.question, "answers": answers, **language}
+    if impossible is None:
+        return question
+    if example.id not in impossible:
+        return {**question, "is_impossible": False}
+    none = {"answers": [], "plausible_answers": answers, "is_impossible": True}
+    return {**question, **none, "kind": impossible[example.id]}
 
 
 # --- rows of QG-Bench's schema: a question, its answer, and the texts that a generator may be given, with `<hl>` on

@@ -1,8 +1,7 @@
 """The oracle of the embedded corpus: whether a question asks for the fact of its answer.
 
-The passage's facts are read back from its text (`rl_qg.data.corpus`) and the question is matched with the forms
-of the corpus and of `oracle.yaml`, so the verdict does not depend on any model. It is for evaluation; no reward uses
-it.
+The passage's facts are read back from its text (`rl_qg.data.corpus`) and the question is matched with the forms of the
+corpus and of `oracle.yaml`, so the verdict does not depend on any model. It is for evaluation; no reward uses it.
 """
 
 import re

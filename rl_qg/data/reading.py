@@ -77,10 +77,9 @@ class QAData:
 
     `report` counts what reading did. `read` = `kept` + the counts under `dropped` (by reason). About kept records:
     `repaired` (an offset was corrected), `answers_dropped` (a misplaced answer was left out, others remain) and
-    `duplicate_ids` (renamed to `<id>-2`, `<id>-3`, ...). Each holds `count` and the first 1,000 `ids`.
-    A record with a wrong field is dropped as a malformed one; if any was, `malformed` has the first 1,000 faults
-    (file, position, field). `hashes` maps each source to the SHA-256 of its file, or of its examples when it came from
-    the Hub.
+    `duplicate_ids` (renamed to `<id>-2`, `<id>-3`, ...). Each holds `count` and the first 1,000 `ids`. A record with a
+    wrong field is dropped as a malformed one; if any was, `malformed` has the first 1,000 faults (file, position,
+    field). `hashes` maps each source to the SHA-256 of its file, or of its examples when it came from the Hub.
     """
 
     examples: list[QAExample]

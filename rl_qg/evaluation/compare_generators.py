@@ -52,11 +52,10 @@ def evaluate_generators(
 
     Intervals of rewards, of their parts and of BLEU-4 are bootstraps over passages, and `difference` is the paired
     bootstrap of the last model minus the first, of ROUGE-L too. On the embedded corpus `oracle` holds the shares of
-    the verdicts of `rl_qg.data.oracle`, of questions with a name or number that the passage lacks, and of those
-    that name no subject. `held_out` is a second reward, which training did not optimise. Gold questions are measured
-    too, except by what compares with gold questions. A question that a reward fails on is left out of its means, and
-    their `n` counts the others. `choice` says what chose the last model, and on which passages
-    (`rl_qg.commands.runs`).
+    the verdicts of `rl_qg.data.oracle`, of questions with a name or number that the passage lacks, and of those that
+    name no subject. `held_out` is a second reward, which training did not optimise. Gold questions are measured too,
+    except by what compares with gold questions. A question that a reward fails on is left out of its means, and their
+    `n` counts the others. `choice` says what chose the last model, and on which passages (`rl_qg.commands.runs`).
     """
     if not examples:
         raise InputError("no held-out examples to measure the generators on; see data.validation")

@@ -13,14 +13,7 @@ from numpy.typing import ArrayLike
 
 from rewards.base import Metric
 from rewards.errors import MetricInputError
-from rewards.sets import (
-    Multi,
-    cardinality_difference,
-    cardinality_signature,
-    distinct,
-    self_bleu,
-    self_bleu_signature,
-)
+from rewards.sets import Multi, cardinality_difference, cardinality_signature, distinct, self_bleu, self_bleu_signature
 from rewards.signature import format_signature
 from rewards.words import words
 from rl_qg.data.examples import passage_hash

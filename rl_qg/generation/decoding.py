@@ -72,9 +72,7 @@ class SpecialTokens:
         config: GenerationConfig = model.generation_config
         end = config.eos_token_id
         return cls(
-            start=config.decoder_start_token_id,
-            end=end[0] if isinstance(end, list) else end,
-            pad=config.pad_token_id,
+            start=config.decoder_start_token_id, end=end[0] if isinstance(end, list) else end, pad=config.pad_token_id
         )
 
     def starts(self, given: Tensor | None, like: Tensor) -> Tensor:

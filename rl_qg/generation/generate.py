@@ -32,15 +32,7 @@ from rl_qg.generation.loading import weights_hash
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_record
 from rl_qg.runtime.ranks import OutOfMemoryRetry, from_main
-from rl_qg.runtime.resumable_lines import (
-    NO_SOURCES,
-    Position,
-    ResumableLines,
-    Work,
-    begins_with,
-    json_line,
-    note_path,
-)
+from rl_qg.runtime.resumable_lines import NO_SOURCES, Position, ResumableLines, Work, begins_with, json_line, note_path
 from rl_qg.runtime.run_folder import TRAINED
 from rl_qg.settings import GenerateSettings
 
@@ -275,13 +267,7 @@ def _made_by(
         "language": language,
     }
     chosen = {name: value for name, value in vars(settings).items() if name not in ("output", *later)}
-    return {
-        "model": weights_hash(model_path),
-        "seed": seed,
-        "order": f"longest of {WINDOW} first",
-        **chosen,
-        **later,
-    }
+    return {"model": weights_hash(model_path), "seed": seed, "order": f"longest of {WINDOW} first", **chosen, **later}
 
 
 def _check_result(lines: ResumableLines) -> None:

@@ -56,10 +56,7 @@ def question_parts(text: str) -> list[str]:
 
 
 def units_of(
-    context: str,
-    granularity: str,
-    worthy: Sequence[bool] | None = None,
-    types: Sequence[Sequence[str]] | None = None,
+    context: str, granularity: str, worthy: Sequence[bool] | None = None, types: Sequence[Sequence[str]] | None = None
 ) -> list[Unit]:
     """The units of a passage, by their places; those of one sentence in the order of `NINE_TYPES`. A sentence without
     a letter or digit, such as `* * *`, is none; a paragraph is one unit in any case.

@@ -18,14 +18,7 @@ from rewards.overlap.answerability import looks_english
 from rl_qg.data.examples import report_limit, seeded_rank
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.generation.propose_answers import SpacyAnswers
-from rl_qg.judging.paraphrases import (
-    by_model,
-    by_rules,
-    negate,
-    read_pairs,
-    replace_by_antonym,
-    wordnet_antonyms,
-)
+from rl_qg.judging.paraphrases import by_model, by_rules, negate, read_pairs, replace_by_antonym, wordnet_antonyms
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, packaged_yaml

@@ -356,9 +356,7 @@ class SentenceLabeller(PreTrainedModel):
 def new_labeller(
     path: str, key: str, tokenizer: PreTrainedTokenizerBase, options: SentenceOptions, seed: int
 ) -> SentenceLabeller:
-    """A classifier on the encoder `path`, which the setting `key` names; its other layers are initialised from
-    `seed`.
-    """
+    """A classifier on the encoder `path`, which the setting `key` names; `seed` initialises its other layers."""
     load_unsharded()
     names = dict(enumerate(LABELS[options.kind]))
     heads = {"id2label": names, "label2id": {name: number for number, name in names.items()}}

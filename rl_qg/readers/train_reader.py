@@ -206,12 +206,7 @@ class _Features(NamedTuple):
 
 
 def train_reader(
-    train: Examples,
-    validation: Sequence[QAExample],
-    *,
-    settings: QASettings,
-    output_dir: Path,
-    **machine: Any,
+    train: Examples, validation: Sequence[QAExample], *, settings: QASettings, output_dir: Path, **machine: Any
 ) -> dict[str, Any]:
     """Train one reader for each seed, score it on `validation`, and return what `qa_metrics.json` holds. `machine` are
     further arguments of `train_readers`.

@@ -182,12 +182,11 @@ def wrong_questions(
     """For each of `KINDS` one wrong question for each example, None where there is none. The seed, an example's id and
     the pool decide.
 
-    On the embedded corpus `wrong_entity` is the same question about the passage's other subject, and
-    `wrong_attribute` one about another relation of the same subject. On other English text `wrong_entity` replaces a
-    name, number or date by `swap_entity`, and there is no `wrong_attribute`. `template` is for English alone, and
-    questions in scripts without spaces, which are one word here, are neither shuffled nor cut.
-    Each example has a question and an answer. `pool`: where questions of other passages and other answers come from;
-    the examples are added to it.
+    On the embedded corpus `wrong_entity` is the same question about the passage's other subject, and `wrong_attribute`
+    one about another relation of the same subject. On other English text `wrong_entity` replaces a name, number or
+    date by `swap_entity`, and there is no `wrong_attribute`. `template` is for English alone, and questions in scripts
+    without spaces, which are one word here, are neither shuffled nor cut. Each example has a question and an answer.
+    `pool`: where questions of other passages and other answers come from; the examples are added to it.
     """
     known = list(dict.fromkeys(item for item in (*examples, *pool) if item.question))
     by_passage: dict[str, list[QAExample]] = {}

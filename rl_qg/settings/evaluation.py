@@ -55,15 +55,30 @@ class ExportSettings(Section):
     input: Any = key("", "the questions, with passages: any file that score reads")
     output: str = key("", "the file to write, such as pairs.jsonl; of format=beir a folder")
     format: str = choice(
-        "squad csv anki gift retrieval ragas deepeval beir prompts preferences",
-        "squad, csv, anki, gift, retrieval, ragas, deepeval as ask has them; beir (a collection for retrievers); for "
-        "TRL prompts (one an answer, for GRPO) or preferences (best and worst question of an answer, for DPO)",
+        "squad squad2 csv anki gift retrieval ragas deepeval beir prompts preferences",
+        "squad, squad2, csv, anki, gift, retrieval, ragas, deepeval as ask has them; beir (a collection for "
+        "retrievers); for TRL prompts (one an answer, for GRPO) or preferences (best and worst question of an answer, "
+        "for DPO)",
     )
     columns: ScoreColumns = key(ScoreColumns(), "the fields of the input")
     score: str = key("score", "of preferences: the field with the number that is higher for the better question")
     prompt: str = key(
         "Passage: {context}\nAnswer: {answer}\nQuestion:", "of prompts and preferences; {title} is known too"
     )
+    unanswerable: float = key(
+        0.0, "of squad2: at most so many unanswerable questions, made of these, for each answerable one", NOT_NEGATIVE
+    )
+    readers: list[str] = key(
+        ["packaged:english/reader"],
+        "folders or Hub names of readers that have learned to abstain, all of which have to refuse such a question",
+    )
+    seed: int = key(0, "of what is exchanged, and which questions are kept", SEED)
+
+    def conflicts(self) -> Iterator[str]:
+        if self.unanswerable and self.format != "squad2":
+            yield f"unanswerable={self.unanswerable:g} has no effect with format={self.format}: add format=squad2"
+        if not self.readers:
+            yield "readers=[] would keep questions that have an answer: name one, such as packaged:english/reader"
 
 
 @dataclass

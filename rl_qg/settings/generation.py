@@ -122,9 +122,9 @@ class AskSettings(Section):
         "the file to write, such as pairs.jsonl or sets.jsonl; empty or -: standard output, as a table or JSON lines",
     )
     format: str = choice(
-        "auto jsonl json csv squad anki gift retrieval ragas deepeval",
-        "jsonl, json, csv, squad, anki or gift, which auto knows by the ending of output; or for other libraries: "
-        "retrieval (sentence-transformers), ragas, deepeval",
+        "auto jsonl json csv squad squad2 anki gift retrieval ragas deepeval",
+        "jsonl, json, csv, squad, anki or gift, which auto knows by the ending of output; squad2 (SQuAD 2.0); or for "
+        "other libraries: retrieval (sentence-transformers), ragas, deepeval",
     )
     model: AskModelSettings = key(AskModelSettings(), "the generator that asks")
     number: Any = key(

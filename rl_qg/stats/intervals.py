@@ -68,12 +68,7 @@ def degrees_of(units: float, degrees: float | None) -> float:
 
 
 def interval_ends(
-    values: Floats,
-    units: float,
-    *,
-    level: float = 0.95,
-    degrees: float | None = None,
-    bounds: Bounds | None = None,
+    values: Floats, units: float, *, level: float = 0.95, degrees: float | None = None, bounds: Bounds | None = None
 ) -> tuple[float, float]:
     """The ends of the interval of a statistic from its values (1 + resamples,), the first of the data: those of the
     middle `level` of the draws that are defined, widened (`widening`).
@@ -243,8 +238,7 @@ def mean_interval(
     """Return the mean of `values` (questions,) with its interval over the passages of `draws` (`interval_ends`).
 
     NaN stands for a question without a value, which is left out. Equal values give an interval of width 0, unless they
-    are at one of the `bounds` that values can have.
-    Raises `InputError` without values and for one that is infinite.
+    are at one of the `bounds` that values can have. Raises `InputError` without values and for one that is infinite.
     """
     column = draws.column(values)
     known = ~np.isnan(column)

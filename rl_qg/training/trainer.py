@@ -37,13 +37,7 @@ from rl_qg.runtime.ranks import OutOfMemoryRetry
 from rl_qg.runtime.trainer_base import Resumable
 from rl_qg.scoring.reward_scorer import FailedRewards, Reward
 from rl_qg.training import objectives
-from rl_qg.training.callbacks import (
-    AdvantageScale,
-    EqualRewards,
-    HackingReport,
-    HeldOutStopping,
-    KLCoefficient,
-)
+from rl_qg.training.callbacks import AdvantageScale, EqualRewards, HackingReport, HeldOutStopping, KLCoefficient
 from rl_qg.training.config import SelfCriticalConfig
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.row_schedule import RowSchedule, ScheduleSampler, exact_share

@@ -43,6 +43,7 @@ REPLACED = {
     "model.path=gpt2": f"model.path={SHIPPED / 'gpt2'}",
     "model=gpt2": "model=miniature-gpt2",
     "model.path=runs/search/best": "model.path=RUN/ce",
+    "packaged:english/reader,READER": "packaged:english/reader,miniature:reader",  # one that refuses something
     "model.path=runs/sets": "model.path=SETS",  # one that has learned to end its questions
     "model.path=lmqg/t5-base-squad-qag": "model.path=miniature:questions",
     "generator=lmqg/t5-base-squad-ae": "generator=miniature:questions",

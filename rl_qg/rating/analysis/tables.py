@@ -96,9 +96,7 @@ def _summary(rows: Rows) -> Table:
 
 def _mixed(rows: Rows) -> Table:
     lines = joined_rows(
-        rows,
-        ["system"],
-        lambda row: {row["criterion"]: f"{_number(row['mean'])} ± {_number(row['standard_error'])}"},
+        rows, ["system"], lambda row: {row["criterion"]: f"{_number(row['mean'])} ± {_number(row['standard_error'])}"}
     )
     spread = next((row for row in rows if row["criterion"] == OVERALL), None)
     more = ""

@@ -289,6 +289,6 @@ def test_the_ending_names_the_format() -> None:
     names = {"a.jsonl": "jsonl", "a.json": "json", "a.SQUAD.json": "squad", "a.csv": "csv", "a.anki.txt": "anki"}
     assert {name: format_of(name) for name in names} == names
     assert format_of("a.gift") == "gift" and format_of("a.txt", "anki") == "anki"
-    assert set(FORMATS) == {*names.values(), "gift", "retrieval", "ragas", "deepeval"}
+    assert set(FORMATS) == {*names.values(), "squad2", "gift", "retrieval", "ragas", "deepeval"}
     with pytest.raises(InputError, match=r"output=a\.txt: name a file that ends in \.jsonl"):
         format_of("a.txt")
