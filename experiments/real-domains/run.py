@@ -1,13 +1,14 @@
-"""Reinforcement in a domain without questions: the arms of one domain and seed, each a command of `rl-qg`.
+"""Reinforcement in domains without questions: the arms of domains and seeds, each a command of `rl-qg`.
 
-    python experiments/real-domains/run.py --data DATA --encoder ENCODER --reader READER --domain new_wiki --seed 1 \
-        --output runs/real-domains --results experiments/real-domains/results.json
+    python experiments/real-domains/run.py --data DATA --encoder ENCODER --reader READER --judge JUDGE \
+        --domains new_wiki reddit --seeds 1 2 3 --output runs/real-domains
 
-DATA is what experiments/real-generator/prepare.py wrote. Cross-entropy learns from SQuAD, Amazon's reviews and fairy
-tales: neither of the judged domains, new Wikipedia and Reddit, is in it, so that both start from one generator. The
-domain gives passages and answers alone. Each arm then has `UPDATES` updates of 16 answers. Greedy questions about the
-domain's judged passages are measured as in experiments/real-generator/measure.py. What is done is not done again, so a
-killed command continues; results are kept for each domain, seed and arm.
+DATA is what experiments/real-generator/prepare.py wrote; READER gives the reward, JUDGE is another reader. The start
+of the judged domains, new Wikipedia and Reddit, learns by cross-entropy from SQuAD, Amazon's reviews and fairy tales,
+that of Amazon from all but Amazon's reviews. The domain then gives passages and answers alone, and each arm has
+`--updates` updates of 16 answers. Greedy questions about the domain's judged passages are measured as in
+experiments/real-generator/measure.py; a reader is taught from the encoder on questions about answers of its other
+passages, and answers the human questions. What is done is not done again, so a killed command continues.
 """
 
 import argparse
@@ -15,19 +16,22 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
-from rl_qg.runtime.files import read_json, write_json
+from rl_qg.runtime.files import read_json
 
-UPDATES, BATCH, SAMPLES = 200, 16, 4  # of each arm
+DOMAINS = ("new_wiki", "reddit", "amazon")
+BATCH, SAMPLES = 16, 4  # answers of an update, and samples of each
 SHARE = 0.8  # of the answers of an update, those of the domain, without questions
+LESSONS = 4000  # answers that a reader is taught with
+HUMAN = "human"
 TRAINING = (
     "model.max_source_length=128",
     "model.max_target_length=32",
     "held_out=none",
     "evaluation.check_reward=0",
-    "training.use_cpu=true",
-    "training.save_steps=50",
 )
 SCST = (
     "stages=scst",
@@ -47,11 +51,18 @@ ARMS = {  # after the start; equal updates and equal samples
     "scst-gated": (*SCST, "reward=gated"),
     "scst-reader": (*SCST, "reward=reader", "reward.measure=log_probability"),
 }
+START = "ce"
+TAUGHT = (
+    "qa.epochs=3",
+    "qa.learning_rate=1e-4",
+    "qa.max_length=256",
+    "qa.doc_stride=64",
+    "qa.by_length=true",
+)
 
 
-def run(command: str, *options: str) -> None:
-    """Run one command of rl-qg; its output goes to a file beside the output that it names."""
-    target = next(value.partition("=")[2] for value in options if value.startswith("output_dir="))
+def run(command: str, target: Path, *options: str) -> None:
+    """Run one command of rl-qg; its output goes to a file beside its target."""
     log = Path(f"{target}.log")
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a") as stream:
@@ -65,60 +76,127 @@ def questions_of(path: Path) -> int:
     return sum(len(passage["qas"]) for article in read_json(path)["data"] for passage in article["paragraphs"])
 
 
-def trained(given: argparse.Namespace, arm: str) -> Path:
-    """The model of an arm; of "ce" that from which all others start, of both domains."""
-    gold, start = given.data / "without-judged.json", given.output / f"start-{given.seed}"
-    folder = start if arm == "ce" else given.output / given.domain / str(given.seed) / arm
-    common = [
-        *TRAINING,
-        f"training.precision={given.precision}",
-        f"data.train={gold}",
-        f"seed={given.seed}",
-        f"output_dir={folder}",
-    ]
-    if given.precision == "bf16" and arm not in ("ce", "ce-continued"):
-        common.append("reward.dtype=bfloat16" if arm == "scst-reader" else "+reward.parts.reader.dtype=bfloat16")
-    if arm == "ce":
-        rest = ["model=prefix", f"model.path={given.encoder}", "stages=ce", "ce.epochs=1", "ce.learning_rate=3e-4"]
-        watched = [f"data.validation={given.data / 'validation.json'}", "training.eval_steps=600"]
-        run("train", *rest, "ce.label_smoothing=0", "training.batch_size=32", *watched, *common)
-        return folder / "ce"
-    judged = [f"data.validation={given.data / f'{given.domain}-test.json'}", "data.max_validation=64"]
-    options = [f"model.path={start / 'ce'}", f"training.batch_size={BATCH}", *ARMS[arm], *judged, *common]
-    if arm == "ce-continued":
-        run("train", *options, f"ce.epochs={UPDATES * BATCH / questions_of(gold):.5f}")
-        return folder / "ce"
-    passages = given.data / f"{given.domain}.json"
-    epochs = f"scst.epochs={UPDATES * BATCH * SHARE / questions_of(passages):.5f}"
-    run("train", *options, f"reward_models.reader={given.reader}", f"data.unlabelled={passages}", epochs)
-    return folder / "scst"
+@dataclass(frozen=True)
+class Study:
+    """A domain with one seed."""
 
+    given: argparse.Namespace
+    domain: str
+    seed: int
 
-def measured(given: argparse.Namespace, arm: str, model: Path) -> dict[str, float]:
-    output = given.output / given.domain / str(given.seed) / f"{arm}.json"
-    if not output.exists():
+    @property
+    def gold(self) -> Path:
+        """The human questions, none of which is of the domain."""
+        return self.given.data / f"without-{'amazon' if self.domain == 'amazon' else 'judged'}.json"
+
+    @property
+    def start(self) -> Path:
+        return self.given.output / f"start-{self.gold.stem}-{self.seed}"
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.given.output / self.domain / str(self.seed))
+
+    @property
+    def machine(self) -> tuple[str, str]:
+        return f"training.use_cpu={str(not self.given.gpu).lower()}", f"training.precision={self.given.precision}"
+
+    def common(self, folder: Path) -> list[str]:
+        saved = f"training.save_steps={500 if self.given.gpu else 50}"
+        return [
+            *TRAINING,
+            saved,
+            *self.machine,
+            f"data.train={self.gold}",
+            f"seed={self.seed}",
+            f"output_dir={folder}",
+        ]
+
+    def train_start(self) -> None:
+        rest = ["model=prefix", f"model.path={self.given.encoder}", "stages=ce", "ce.learning_rate=3e-4"]
+        watched = [f"data.validation={self.given.data / 'validation.json'}", "training.eval_steps=600"]
+        rest += ["ce.label_smoothing=0", "training.batch_size=32", f"ce.epochs={self.given.epochs:g}"]
+        run("train", self.start, *rest, *watched, *self.common(self.start))
+
+    def train(self, arm: str) -> Path:
+        """The model of an arm."""
+        if arm == START:
+            return self.start / "ce"
+        judged = [f"data.validation={self.given.data / f'{self.domain}-test.json'}", "data.max_validation=64"]
+        options = [f"model.path={self.start / 'ce'}", f"training.batch_size={BATCH}", *ARMS[arm], *judged]
+        folder, updates = self.folder / arm, self.given.updates
+        if self.given.precision == "bf16" and arm != "ce-continued":
+            options.append("reward.dtype=bfloat16" if arm == "scst-reader" else "+reward.parts.reader.dtype=bfloat16")
+        if arm == "ce-continued":
+            options.append(f"ce.epochs={updates * BATCH / questions_of(self.gold):.5f}")
+            run("train", folder, *options, *self.common(folder))
+            return folder / "ce"
+        passages = self.given.data / f"{self.domain}.json"
+        options.append(f"scst.epochs={updates * BATCH * SHARE / questions_of(passages):.5f}")
+        unlabelled = f"reward_models.reader={self.given.reader}", f"data.unlabelled={passages}"
+        run("train", folder, *options, *unlabelled, *self.common(folder))
+        return folder / "scst"
+
+    def measure(self, arm: str, model: Path) -> None:
+        output = self.folder / f"{arm}.json"
+        if output.exists():
+            return
         script = Path(__file__).resolve().parents[1] / "real-generator/measure.py"
-        data = ["--data", str(given.data / f"{given.domain}-test.json"), "--reader", f"reader={given.reader}"]
-        subprocess.run([sys.executable, script, *data, "--output", output, f"{arm}={model}"], check=True)
-    return dict(read_json(output)["measures"][arm])
+        readers = [f"reader={self.given.reader}", f"judge={self.given.judge}"]
+        command = [sys.executable, script, "--data", self.given.data / f"{self.domain}-test.json", "--output", output]
+        command += [*(word for reader in readers for word in ("--reader", reader)), f"{arm}={model}"]
+        command += ["--device", "cuda"] if self.given.gpu else []
+        subprocess.run(command, check=True)
+
+    def teach(self, arm: str, model: Path | None) -> None:
+        """A reader taught with the arm's questions; without a model, with human ones."""
+        folder, lessons = self.folder / f"{arm}-reader", self.folder / f"{arm}-lessons.jsonl"
+        passages, seed = self.given.data / f"{self.domain}.json", f"seed={self.seed}"
+        rest = ["data.train=" + str(passages if model is None else lessons), f"data.max_train={LESSONS}"]
+        if model is not None:
+            asked = ("num_beams=1", "keep=1", "max_new_tokens=32", "batch_size=64", f"max_answers={LESSONS}")
+            source = f"model.path={model}", f"data.train={passages}", self.machine[0]
+            run("generate", lessons, *source, *asked, seed, f"output={lessons}")
+        rest += [f"qa.model.path={self.given.encoder}", f"qa.seeds=[{self.seed}]", *TAUGHT, *self.machine]
+        rest.append(f"data.validation={self.given.data / f'{self.domain}-test.json'}")
+        run("qa", folder, *rest, f"output_dir={folder}")
+
+    def follow(self, arm: str, start: Future[None]) -> None:
+        """All of an arm, when its start is done."""
+        model = None
+        if arm != HUMAN:
+            start.result()
+            model = self.train(arm)
+            self.measure(arm, model)
+        self.teach(arm, model)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("data", "encoder", "reader", "output", "results"):
+    for name in ("data", "encoder", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--domain", choices=("new_wiki", "reddit"), required=True)
-    parser.add_argument("--seed", type=int, required=True)
+    for name in ("reader", "judge"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--domains", nargs="+", choices=DOMAINS, required=True)
+    parser.add_argument("--seeds", nargs="+", type=int, required=True)
+    parser.add_argument("--arms", nargs="+", choices=(START, *ARMS, HUMAN), default=[*reversed(ARMS), START, HUMAN])
+    parser.add_argument("--epochs", type=float, default=1, help="of the start")
+    parser.add_argument("--updates", type=int, default=200, help="of each arm")
     bf16 = parser.add_argument("--precision", choices=("no", "bf16"), default="bf16")
     bf16.help = "of all arms of a seed; no: float32, for processors without bf16"
-    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1, help="commands that run side by side")
     given = parser.parse_args(arguments)
-    for arm in ("ce", *given.arms):
-        model = trained(given, arm)
-        row = measured(given, arm, model)
-        results = read_json(given.results) if given.results.exists() else {}
-        results.setdefault(given.domain, {}).setdefault(str(given.seed), {})[arm] = row
-        write_json(given.results, results)
+    with ThreadPoolExecutor(given.jobs) as pool:
+        starts: dict[Path, Future[None]] = {}
+        studies = [Study(given, domain, seed) for domain in given.domains for seed in given.seeds]
+        for study in studies:
+            if study.start not in starts:
+                starts[study.start] = pool.submit(study.train_start)
+        chains = [pool.submit(study.follow, arm, starts[study.start]) for arm in given.arms for study in studies]
+        failed = [chain.exception() for chain in chains if chain.exception()]
+    if failed:
+        sys.exit(f"{len(failed)} of {len(chains)} arms failed, the first: {failed[0]}")
 
 
 if __name__ == "__main__":

@@ -5,12 +5,13 @@
 
 Written for each generator and for the human questions: the measures of `rl_qg.scoring.held_out`, METEOR, the shares
 that pass `rewards.QuestionForm` and of which all names and numbers stand in the passage, F1 and exact match of the
-reader's answer (round trip). The questions themselves are in FILE.questions.json, which holds human ones and is not
-part of this repository.
+reader's answer (round trip). The questions themselves, with the exact match of each, are in FILE.questions.json, which
+holds human ones and is not part of this repository.
 """
 
 import argparse
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -29,14 +30,18 @@ from rl_qg.settings import DataSettings
 BATCH, TOKENS = 50, 32
 
 
-def asked(path: str, rows: list[QAExample], name: str) -> list[str]:
-    generator, texts = CandidateGenerator(generator_path(path), device=torch.device("cpu")), list[str]()
+def asked(path: str, rows: list[QAExample], name: str, device: torch.device) -> list[str]:
+    generator, texts = CandidateGenerator(generator_path(path), device=device), list[str]()
     for start in ProgressBar(range(0, len(rows), BATCH), desc=name, unit="batch"):
         texts += generator.greedy(rows[start : start + BATCH], max_new_tokens=TOKENS)
     return texts
 
 
-def measures(texts: list[str], rows: list[QAExample], readers: dict[str, rewards.ReaderScore]) -> dict[str, float]:
+def measures(
+    texts: list[str], rows: list[QAExample], readers: dict[str, rewards.ReaderScore]
+) -> tuple[dict[str, float], dict[str, Sequence[float]]]:
+    """Means, and for each reader the exact match of every question."""
+    exact: dict[str, Sequence[float]] = {}
     contexts, answers = [row.context for row in rows], [row.answers[0].text for row in rows]
     gold = [row.question for row in rows]
     given = {"contexts": contexts, "answers": answers}
@@ -45,8 +50,9 @@ def measures(texts: list[str], rows: list[QAExample], readers: dict[str, rewards
     found["form"] = fmean(rewards.load("form").score(texts, **given).scores)
     for name, reader in readers.items():
         parts = reader.score(texts, **given).parts
+        exact[name] = parts["exact_match"]
         found |= {f"{name}_{measure}": fmean(parts[measure]) for measure in ("exact_match", "f1", "probability")}
-    return found
+    return found, exact
 
 
 def main() -> None:
@@ -55,24 +61,27 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--number", type=int, default=1000)
     parser.add_argument("--reader", action="append", default=[], metavar="NAME=MODEL")
+    parser.add_argument("--device", type=torch.device, default="cpu")
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
     rows = list(read_role(DataSettings(train=given.data), "train").examples)
     random.Random(0).shuffle(rows)
     rows = rows[: given.number]
-    lengths = {"max_length": 256, "stride": 64}
     readers = {
-        name: rewards.ReaderScore(reader_path(path), **lengths)
+        name: rewards.ReaderScore(reader_path(path), max_length=256, stride=64, device=given.device)
         for name, _, path in (one.partition("=") for one in given.reader)
     }
-    texts = {name: asked(path, rows, name) for name, _, path in (one.partition("=") for one in given.models)}
+    models = [one.partition("=") for one in given.models]
+    texts = {name: asked(path, rows, name, given.device) for name, _, path in models}
     texts["human"] = [row.question for row in rows]
-    table = {name: measures(written, rows, readers) for name, written in texts.items()}
-    columns = [{"context": row.context, "answer": row.answers[0].text} for row in rows]
+    found = {name: measures(written, rows, readers) for name, written in texts.items()}
     questions = [
-        {**column, **{name: written[place] for name, written in texts.items()}} for place, column in enumerate(columns)
+        {"context": row.context, "answer": row.answers[0].text}
+        | {name: written[place] for name, written in texts.items()}
+        | {"exact": {name: {by: values[place] for by, values in exact.items()} for name, (_, exact) in found.items()}}
+        for place, row in enumerate(rows)
     ]
-    write_json(given.output, {"questions": len(rows), "measures": table})
+    write_json(given.output, {"questions": len(rows), "measures": {name: means for name, (means, _) in found.items()}})
     write_json(given.output.with_suffix(".questions.json"), questions)
 
 
