@@ -11,7 +11,6 @@ main process does the rest.
 """
 
 import heapq
-import json
 import logging
 import sys
 from abc import ABC, abstractmethod
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from inspect import isclass, signature
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import NoneType, UnionType
@@ -67,7 +66,6 @@ from rl_qg.data.parts import DataPart
 from rl_qg.data.streaming import Examples, ExampleStream
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import (
-    atomic_writer,
     check_distinct_files,
     check_own,
     check_report,
@@ -76,6 +74,7 @@ from rl_qg.runtime.files import (
     report_path,
     report_value,
     write_json,
+    write_json_lines,
 )
 from rl_qg.runtime.ranks import from_main
 from rl_qg.scoring.reward_scorer import Reward
@@ -84,7 +83,6 @@ from rl_qg.settings import AugmentSettings
 log = logging.getLogger(__name__)
 SYNTHETIC = "synthetic-"  # begins the ids of generated questions
 ENDINGS = (".json", ".jsonl", ".parquet")  # SQuAD v1.1 JSON, or flat rows; `data.train=` reads all
-ROWS_AT_ONCE = 4096
 SPARE = 1 << 16  # candidates that the uniform sampler holds besides
 
 # The filters by name; a new one is added to `FILTERS`. Options in a YAML file become filters:
@@ -403,37 +401,20 @@ def write_augmented(output: Path, rows: Iterable[AugmentedRow], measures: Sequen
         return write_squad(output, (row.example for row in rows))
     flat = (row.flat(measures) for row in rows)
     if output.suffix == ".parquet":
-        return _write_parquet(output, flat, measures)
-    count = 0
-    with atomic_writer(output) as stream:
-        for row in flat:
-            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-            count += 1
-    return count
+        from rl_qg.data.parquet import write_table
+
+        return write_table(output, flat, _schema(measures))
+    return write_json_lines(output, flat)
 
 
-def _write_parquet(output: Path, rows: Iterator[dict[str, Any]], measures: Sequence[str]) -> int:
+def _schema(measures: Sequence[str]) -> Any:
     import pyarrow
-    import pyarrow.parquet
 
     text, number = pyarrow.string(), pyarrow.float64()
     answers = pyarrow.struct({"text": pyarrow.list_(text), "answer_start": pyarrow.list_(pyarrow.int32())})
     columns = {**dict.fromkeys(("id", "title", "context", "question"), text), "answers": answers, "source": text}
     columns |= {"candidate": pyarrow.int64(), "logprob": number, **dict.fromkeys(measures, number)}
-    schema = pyarrow.schema(columns)
-    count = 0
-    output.parent.mkdir(parents=True, exist_ok=True)
-    partial = output.with_name(f".{output.name}.part")
-    partial.unlink(missing_ok=True)  # a link that somebody has put there
-    try:
-        with pyarrow.parquet.ParquetWriter(partial, schema) as writer:
-            while batch := list(islice(rows, ROWS_AT_ONCE)):
-                writer.write_table(pyarrow.Table.from_pylist(batch, schema=schema))
-                count += len(batch)
-        partial.replace(output)
-    finally:
-        partial.unlink(missing_ok=True)
-    return count
+    return pyarrow.schema(columns)
 
 
 def augment(

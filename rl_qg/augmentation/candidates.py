@@ -4,6 +4,7 @@ A candidate is identified by its index: its number among the lines that are not 
 memory: one byte for each candidate, eight for each of its measures, and eight more during the first reading.
 """
 
+import json
 from array import array
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
@@ -15,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_qg.data.examples import passage_hash, seeded_rank
-from rl_qg.data.formats import complete_lines, is_unicode, open_binary, parse_object
+from rl_qg.data.formats import complete_lines, is_unicode, open_binary, parquet_rows, stem_and_kind
 from rl_qg.data.parts import DataPart, cell_of
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import parse_object
 from rl_qg.text.words import normalised_words
 
 Record = Mapping[str, Any]  # one line of `questions.jsonl`, with the measures of the candidate under `MEASURES`
@@ -37,7 +39,8 @@ RANDOM = "random"  # ranking by the seed alone
 
 
 class Candidates:
-    """The candidates of a file, gzipped or not. The first reading checks every line, and that no line is repeated.
+    """The candidates of a file, gzipped or not, or Parquet. The first reading checks every line, and that none is
+    repeated.
 
     `measures` maps names to one number for each index, NaN where there is none. With a `part` the `others` that are
     not in it are dropped by the first reading.
@@ -72,7 +75,7 @@ class Candidates:
         """
         index = -1
         keys = array("Q")
-        size = None if self.path.suffix == ".gz" else self.path.stat().st_size
+        size = None if self.path.suffix in (".gz", ".parquet") else self.path.stat().st_size
         with ProgressBar(total=size, desc=purpose, unit="B", unit_scale=True) as bar:
             for index, (number, line) in enumerate(numbered_lines(self.path)):
                 bar.update(len(line))
@@ -130,7 +133,10 @@ class Marked:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number, line) of each line that is not blank."""
+    """Yield (line number, line) of each line that is not blank; of Parquet those of its rows."""
+    if stem_and_kind(path)[1] == "parquet":
+        yield from ((number, json.dumps(row, default=str).encode()) for _, number, row in parquet_rows(path))
+        return
     with open_binary(path) as stream:
         for number, line in enumerate(complete_lines(stream, path), 1):
             if line.strip():

@@ -8,7 +8,7 @@ import hashlib
 import json
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
@@ -21,7 +21,7 @@ import torch
 from accelerate import PartialState
 
 from rl_qg.augmentation.candidates import Candidates, Marked, Record
-from rl_qg.data.parts import DataPart, PartRows, line_writer
+from rl_qg.data.parts import DataPart, StageRows
 from rl_qg.data.streaming import Examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
@@ -86,14 +86,12 @@ def measure_candidates(
         note = {**made_of, "digest": digest, "measure": description}
         from_main(state, partial(lines.write_note, note))
         work: Work[Any] = Work(lines, measure.batch_size, measure.kind.replace("_", " "), "question")
-        total, lines_of = marks.count(1), partial(_lines_of, function)
-        rows: Iterable[Any] = Marked(questions, missing)
+        rows = StageRows[Any](part, measure.kind, Marked(questions, marks if part else missing), _passage, work)
         if part:
-            blocks = PartRows(part, measure.kind, Marked(questions, marks), _passage, measure.batch_size)
-            work, total = blocks.work(lines), len(blocks)
-            position = from_main(state, partial(work.position, blocks))
-            rows = islice(blocks, position.rows, None)
-        work.write(rows, line_writer(lines_of, part), position=position, total=total, state=state)
+            position = from_main(state, partial(rows.work.position, rows))
+        rest, total = islice(rows, position.rows if part else 0, None), len(rows) if part else marks.count(1)
+        write = rows.writer(partial(_lines_of, function))
+        rows.work.write(rest, write, position=position, total=total, state=state)
     if not state.is_main_process:
         return None
     values = array("d", [nan]) * len(marks)

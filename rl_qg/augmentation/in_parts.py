@@ -29,7 +29,7 @@ from rl_qg.augmentation.candidates import Candidates, parse_candidate
 from rl_qg.augmentation.funnel import Filter, FilterResources, Funnel, MeasuredValues, measures_of, no_metric
 from rl_qg.augmentation.row_filters import Empty
 from rl_qg.data.examples import examples_hash
-from rl_qg.data.parts import DataPart, Parts, finish_part, is_complete, numbered_line
+from rl_qg.data.parts import DataPart, Parts, finish, is_complete, numbered_line
 from rl_qg.data.streaming import Examples, stream_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, file_hash, writing
@@ -52,7 +52,7 @@ def augment_part(
     state: PartialState | None = None,
     load_metric: Callable[[Mapping[str, Any]], Reward] = no_metric,
 ) -> dict[str, Any]:
-    """Write a part, `part.path(output)`, of what `augment` does with these arguments, and return its note."""
+    """Write a part of what `augment` does with these arguments, and return its note."""
     state = state or PartialState(cpu=True)
     filters = build_filters(settings.filters)
     resources = FilterResources(gold, settings.seed, state.device, load_metric)
@@ -63,7 +63,8 @@ def augment_part(
             f"part={part}: augment.filters.{late[0]} measures what augment.filters.{filters[len(own)].name} has kept "
             "of all passages, which no part knows; put it first, or augment without part="
         )
-    lines = ResumableLines(part.path(output), note_path(part.path(output)), content="candidates")
+    path = part.path(output, "augment")
+    lines = ResumableLines(path, note_path(path), content="candidates")
 
     def begin() -> dict[str, Any] | None:
         check_augmentation(questions, gold, output, settings, measures)
@@ -90,8 +91,9 @@ def augment_part(
         with writing(output), atomic_writer(lines.path) as stream:
             for index, _, record in funnel.candidates.read("write"):
                 stream.buffer.write(numbered_line(index, json_line(record)))
-        finish_part(
+        finish(
             lines,
+            lambda: (),
             rows=funnel.seen,
             of=len(funnel.candidates),
             dropped=funnel.counts,

@@ -184,7 +184,7 @@ def _outputs(name: str, settings: Any) -> list[tuple[str, Path]]:
     if value and settings.part:
         from rl_qg.data.parts import DataPart
 
-        value = DataPart.parse(settings.part).path(Path(value))
+        value = DataPart.parse(settings.part).path(Path(value), name)
     return [(key, Path(value))] if value else []
 
 

@@ -72,7 +72,7 @@ def estimate(arguments: Sequence[str]) -> None:
         try:
             found = pool.submit(measure, name, settings).result()
         except BrokenProcessPool:
-            raise InputError(f"{name}: its process was ended, perhaps for lack of memory") from None
+            raise InputError(f"{name}: its process was ended; if memory was short, lower its batch_size") from None
     needed = peak[0] - found.pop("imported") + CONTEXT
     here = {"seconds": found.pop("seconds"), "processor_seconds": found.pop("processor"), "bytes": peak[0]}
     places = {"this machine": here} | {gpu: {"seconds": found.pop(gpu), "bytes": needed} for gpu in GPUS}

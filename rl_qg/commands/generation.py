@@ -14,7 +14,7 @@ from rl_qg.augmentation.augment import build_filters, filter_kind, import_target
 from rl_qg.augmentation.candidates import RANDOM
 from rl_qg.commands.catalogue import COMMANDS
 from rl_qg.commands.compose import without_dashes
-from rl_qg.commands.outputs import check_writable, json_lines, part_of, required
+from rl_qg.commands.outputs import check_writable, flat_rows, part_of, required
 from rl_qg.data.examples import report_limit
 from rl_qg.data.parts import Parts, read_parts
 from rl_qg.data.reading import report_line as data_line
@@ -38,7 +38,7 @@ def answers(settings: Settings) -> None:
     from rl_qg.generation.propose_answers import propose_answers, report_line
 
     options = answers_with_miniature(settings)
-    output = json_lines(options.output, "answers.jsonl")
+    output = flat_rows(options.output, "answers.jsonl")
     state = processes(settings.training.use_cpu)
     excluded = passage_keys(source_names(options.exclude, "exclude"), options.passages)
     report = propose_answers(
@@ -58,7 +58,7 @@ def answers(settings: Settings) -> None:
 def generate(settings: Settings) -> None:
     from rl_qg.generation.generate import generate as run_generation
 
-    output = json_lines(settings.generate.output, "questions.jsonl")
+    output = flat_rows(settings.generate.output, "questions.jsonl")
     rerank_options(settings.generate.rerank, settings, "generate.rerank")
     state = processes(settings.training.use_cpu)
     stream, limit = training_stream(settings.data, spans=True), settings.generate.max_answers
@@ -123,7 +123,7 @@ def augment(settings: Settings) -> None:
         resources: Any = {"state": state, "load_metric": load_metric}
         context = settings.data.hotpotqa_context
         augment_part(questions, gold, output, part, settings=complete, hotpotqa_context=context, **resources)
-        log.info("done: part %s in %s", part, part.path(output))
+        log.info("done: part %s in %s", part, part.path(output, "augment"))
         return
     report = run_augmentation(questions, gold, output, settings=complete, state=state, load_metric=load_metric)
     what = "kept questions are added"

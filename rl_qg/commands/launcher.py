@@ -42,7 +42,7 @@ def launch(command: str, arguments: Sequence[str], settings: Settings) -> None:
     output = required(getattr(settings, section_of(command)).output, "output", "questions.jsonl")
     kind, parameters, count = settings.cluster.kind, settings.cluster.parameters, settings.parts or 1
     parts, folder = [DataPart(number + 1, count) for number in range(count)], output.with_name(f"{output.stem}.jobs")
-    merge = CommandLine(["merge", *(str(part.path(output)) for part in parts), f"output={output}"])
+    merge = CommandLine(["merge", *(str(part.path(output, command)) for part in parts), f"output={output}"])
     alike = [command, *arguments, "launcher=null", "parts=null"]  # later values replace earlier ones
     more = {"requeue": True, "kill-on-invalid-dep": "yes", **parameters.get("slurm_additional_parameters", {})}
     with cluster_executor(kind, {**parameters, "slurm_additional_parameters": more}, folder) as executor:
@@ -50,9 +50,10 @@ def launch(command: str, arguments: Sequence[str], settings: Settings) -> None:
         jobs = executor.submit_array([CommandLine([*alike, f"part={part}"]) for part in parts])
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if kind == "slurm":
-            executor.update_parameters(slurm_dependency=f"afterok:{(array := jobs[0].job_id.partition('_')[0])}")
-            last = executor.submit(merge).job_id
-            return log.info("submitted: the parts as job %s, their merge as job %s; logs: %s", array, last, folder)
+            array = jobs[0].job_id.partition("_")[0]
+            log.info("submitted: the parts as job %s; logs: %s", array, folder)  # also if their merge is refused
+            executor.update_parameters(slurm_dependency=f"afterok:{array}")
+            return log.info("submitted: their merge as job %s", executor.submit(merge).job_id)
     try:
         for job in ProgressBar(jobs, desc="parts", unit="part"):
             job.wait()

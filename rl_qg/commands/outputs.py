@@ -28,11 +28,11 @@ def check_packages(command: str, packages: Iterable[str], extra: str) -> None:
         raise InputError(f'{command}: {missing[0]} is not installed; install it: pip install "rl-qg[{extra}]"')
 
 
-def json_lines(value: str, example: str) -> Path:
-    """The path of an output of JSON lines; raise `InputError` for another ending, or where nothing can be written."""
+def flat_rows(value: str, example: str) -> Path:
+    """The path of an output of rows; raise `InputError` for another ending, or where nothing can be written."""
     output = required(value, "output", example)
-    if output.suffix != ".jsonl":
-        raise InputError(f"output={output}: the output is JSON lines; give a name that ends in .jsonl")
+    if output.suffix not in (".jsonl", ".parquet"):
+        raise InputError(f"output={output}: the output is flat rows; give a name that ends in .jsonl or .parquet")
     check_writable(output)
     return output
 

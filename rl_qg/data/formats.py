@@ -7,7 +7,6 @@ the rest of its file; a file that cannot be parsed at all raises.
 
 import csv
 import gzip
-import json
 import os
 import re
 import reprlib
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import regular
+from rl_qg.runtime.files import parse_object, regular
 
 # The kinds of files: their names, here and for people, and their readers (`READERS`, at the end).
 KINDS = ".json, .jsonl, .csv, .tsv (all also .gz) or .parquet"
@@ -101,27 +100,6 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def parse_object(text: bytes, where: str) -> dict[str, Any]:
-    """Parse one JSON object; raise `InputError` with `where`, line and column if it is malformed or not an object."""
-    value = parse_json(text, where)
-    if not isinstance(value, dict):
-        raise InputError(f"{where}: expected a JSON object, got {type(value).__name__}")
-    return value
-
-
-def parse_json(text: bytes, where: str) -> Any:
-    """Parse a JSON value; raise `InputError` with `where`, line and column if it is malformed."""
-    try:
-        return json.loads(text.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise InputError(f"{where}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
-    except json.JSONDecodeError as error:
-        position = f"line {error.lineno}, column {error.colno}" if b"\n" in text.strip() else f"column {error.colno}"
-        raise InputError(f"{where}: malformed JSON at {position}: {error.msg}") from None
-    except (RecursionError, ValueError) as error:  # nested too deeply, or a number of thousands of digits
-        raise InputError(f"{where}: unusable JSON: {error}") from None
 
 
 def malformed_record(key: str, error: InputError) -> RawRecord:

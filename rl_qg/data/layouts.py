@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from rl_qg.data import formats
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import parse_json
 
 FACTS = "facts"
 CONTEXTS = (FACTS, "paragraphs", "all")
@@ -49,7 +50,7 @@ def rows(path: Path, options: RecordOptions = DEFAULT) -> formats.Rows:
     """
     kind = formats.stem_and_kind(path)[1]
     if kind == "json":
-        return document_rows(formats.parse_json(formats.whole_file(path), f"{path}"), path, options)
+        return document_rows(parse_json(formats.whole_file(path), f"{path}"), path, options)
     return formats.READERS.get(kind, formats.json_line_rows)(path)
 
 
@@ -132,15 +133,13 @@ def is_squad(root: Any) -> bool:
     return isinstance(root, dict) and not _is_ms_marco(root)
 
 
-def squad_paragraphs(
-    root: Any, path: Path, read_list: Callable[[Any, str, str], list[Any]] = formats.list_field
-) -> Iterator[SquadQuestion | InputError]:
+def squad_paragraphs(root: Any, path: Path) -> Iterator[SquadQuestion | InputError]:
     """All paragraphs, each as a part without a question; for an article that has no list of them, what is wrong."""
-    articles, name = (root, "") if isinstance(root, list) else (read_list(root, "data", f"{path}"), "data")
+    articles, name = (root, "") if isinstance(root, list) else (formats.list_field(root, "data", f"{path}"), "data")
     for a, article in enumerate(articles):
         at = f"{path}: {name}[{a}]"
         try:
-            paragraphs = read_list(article, "paragraphs", at)
+            paragraphs = formats.list_field(article, "paragraphs", at)
         except InputError as error:
             yield error
         else:

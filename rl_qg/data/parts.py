@@ -10,20 +10,21 @@ The merged file does not depend on the number of parts:
 - Rows that a model reads together are a block: rows of one cell, in their order. What a block holds, and with it what
   is computed to the last digit, follows from the data alone. Full blocks come first, so cells with few rows cost time.
 - A line of a part begins with the number of its row among the rows of all parts, `{"row": 12, `, which the merge sorts
-  by and takes off.
+  by and takes off. A part in Parquet has the column `ROW` instead, and its rows in this order.
 
 The note beside a part names command, part, settings and data; once the part is complete also, under `whole`, its
 rows, lines and SHA-256. The merge reads no part without these.
 """
 
+import json
 import logging
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from heapq import merge
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -31,16 +32,20 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from rl_qg.data.examples import passage_hash
+from rl_qg.data.formats import parquet_rows
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, check_distinct_files, file_hash, read_record, writing
+from rl_qg.runtime.ranks import Ranks
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, note_path, shown
 from rl_qg.settings.keys import CELLS
 
 Row = TypeVar("Row")
 Block = list[tuple[int, Row]]  # rows of one cell with their numbers
+LinesOf = Callable[[Sequence[Any]], list[list[bytes]]]  # the lines of each of some rows
 WINDOW = 64  # rows of a cell that are sorted by length together, if a block has fewer
 OWN = ("command", "part", "whole")  # keys of a note about the part; all others are alike in all parts
 _HEAD = b'{"row": '
+ROW = "row of all parts"
 log = logging.getLogger(__name__)
 
 
@@ -58,9 +63,12 @@ class DataPart(NamedTuple):
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
-    def path(self, output: Path) -> Path:
-        """The file of this part of an output: `questions.part-3-of-7.jsonl`."""
-        return output.with_name(f"{output.stem}.part-{self.number}-of-{self.of}.jsonl")
+    def path(self, output: Path, command: str = "") -> Path:
+        """The file of this part of an output: `questions.part-3-of-7.jsonl`, or `.parquet` as the output; of `augment`
+        JSON lines, from which the merge makes any form.
+        """
+        ending = ".parquet" if output.suffix == ".parquet" and command != "augment" else ".jsonl"
+        return output.with_name(f"{output.stem}.part-{self.number}-of-{self.of}{ending}")
 
     def has(self, cell: int) -> bool:
         return cell % self.of == self.number - 1
@@ -71,39 +79,47 @@ def cell_of(passage: str) -> int:
     return int(passage_hash(passage)[:16], 16) % CELLS
 
 
-class PartRows(Generic[Row]):
-    """The blocks of a part, as often as they are iterated; `count` of the `total` rows are in it.
+class StageRows(Generic[Row]):
+    """The rows of a stage, all or of a part, and what is done with them. Of a part these are its blocks, as often as
+    they are iterated; `count` of the `total` rows are in it.
 
     Args:
-        part: which one.
+        part: which one; None: all rows.
         command: that makes it.
-        rows: all rows; each iteration gives the same ones. They are read once here.
+        rows: all rows; each iteration gives the same ones. They are read once here for a part.
         passage: the text by which a row belongs to a cell.
-        size: most rows of a block.
+        work: that of all rows; a block has at most `batch_size`.
 
     Of each cell as many rows wait in memory as make a block, or `WINDOW` if that is more.
     """
 
     def __init__(
-        self, part: DataPart, command: str, rows: Iterable[Row], passage: Callable[[Row], str], size: int
+        self, part: DataPart | None, command: str, rows: Any, passage: Callable[[Any], str], work: Work[Any]
     ) -> None:
-        self.part, self._rows, self._passage, self._size = part, rows, passage, size
-        self._window = max(size, WINDOW // size * size)
-        self.note = {"command": command, "part": str(part)}
-        cells = Counter(cell_of(passage(row)) for row in rows)
-        self.total, own = cells.total(), [count for cell, count in cells.items() if part.has(cell)]
-        self.count, self._blocks = sum(own), sum(-(-count // size) for count in own)
-        log.info("part %s: %s of %s rows", part, f"{self.count:,}", f"{self.total:,}")
+        self.part, self._rows, self._passage = part, rows, passage
+        self.work, self.lines, self._size = work, work.lines, work.batch_size
+        self.note: dict[str, Any] = {}  # for the note of the output
+        if part:
+            self.work = Work[Block[Row]](work.lines, 1, f"{command} {part}", "block", _is_about)
+            self.note = {"command": command, "part": str(part)}
+            cells = Counter(cell_of(passage(row)) for row in rows)
+            self.total, own = cells.total(), [count for cell, count in cells.items() if part.has(cell)]
+            self.count, self._blocks = sum(own), sum(-(-count // self._size) for count in own)
+            log.info("part %s: %s of %s rows", part, f"{self.count:,}", f"{self.total:,}")
 
     def __len__(self) -> int:
-        return self._blocks
+        return self._blocks if self.part else len(self._rows)
 
-    def __iter__(self) -> Iterator[Block[Row]]:
+    def __iter__(self) -> Iterator[Any]:
+        return self._blocks_of(self.part) if self.part else iter(self._rows)
+
+    def _blocks_of(self, part: DataPart) -> Iterator[Block[Row]]:
+        window = max(self._size, WINDOW // self._size * self._size)
         waiting: dict[int, Block[Row]] = defaultdict(list)
         for number, row in enumerate(self._rows):
-            if self.part.has(cell := cell_of(self._passage(row))):
+            if part.has(cell := cell_of(self._passage(row))):
                 waiting[cell].append((number, row))
-                if len(waiting[cell]) == self._window:
+                if len(waiting[cell]) == window:
                     yield from self._cut(waiting.pop(cell))
         for cell in sorted(waiting):
             yield from self._cut(waiting[cell])
@@ -113,56 +129,61 @@ class PartRows(Generic[Row]):
         for first in range(0, len(rows), self._size):
             yield rows[first : first + self._size]
 
-    def work(self, lines: ResumableLines) -> Work[Block[Row]]:
-        return Work(lines, 1, f"{self.note['command']} {self.part}", "block", _is_about)
+    def position(self, changed: bool) -> Position | None:
+        """Where the output is continued; None if it is complete, and its sources have not `changed`."""
+        if not changed and is_complete(self.lines):
+            self.note["whole"] = self.lines.read_note()["whole"]
+            return None
+        return self.work.position(self)
 
-    def position(self, lines: ResumableLines) -> Position:
-        """Where the part is continued: after its last block if it is complete."""
-        if is_complete(lines):
-            return Position(len(self), lines.path.stat().st_size)
-        return self.work(lines).position(self)
+    def write(self, lines_of: LinesOf, position: Position | None, state: Ranks, total: int | None = None) -> None:
+        """Add the lines of all rows after `position` (see `Work.write`). `total` counts rows that have no length."""
+        if position is not None:
+            rest, total = islice(self, position.rows, None), len(self) if total is None else total
+            self.work.write(rest, self.writer(lines_of), position=position, total=total, state=state)
 
-    def finish(self, lines: ResumableLines, **more: Any) -> int:
-        return finish_part(lines, rows=self.count, of=self.total, **more)
-
-
-def is_complete(lines: ResumableLines) -> bool:
-    """Whether a part is as its note says; `InputError` where it has been changed, but not cut off."""
-    note = lines.read_note()
-    whole = note.get("whole")
-    if not isinstance(whole, dict) or not lines.path.exists() or lines.path.stat().st_size < whole["bytes"]:
-        return False
-    if file_hash(lines.path) != whole["sha256"]:
-        raise InputError(f"output={lines.path}: is not as part {note['part']} was made; delete it")
-    return True
-
-
-def finish_part(lines: ResumableLines, *, rows: int, of: int, **more: Any) -> int:
-    """Say in the note that a part of `rows` of all rows is complete, and `more` about it; return its lines."""
-    with writing(lines.path):
-        lines.path.touch()
-    count = sum(1 for _ in lines.lines())
-    whole = {"rows": rows, "of": of, "lines": count, "bytes": lines.path.stat().st_size}
-    lines.write_note({**lines.read_note(), "whole": {**whole, "sha256": file_hash(lines.path), **more}})
-    return count
-
-
-def line_writer(
-    lines_of: Callable[[Sequence[Row]], list[list[bytes]]], part: DataPart | None
-) -> Callable[[Sequence[Any]], list[bytes]]:
-    """The lines of a batch; of a part those of blocks, each with the number of its row. `lines_of` gives the lines of
-    each of some rows.
-    """
-
-    def lines_of_blocks(blocks: Sequence[Block[Row]]) -> list[bytes]:
-        return [
+    def writer(self, lines_of: LinesOf) -> Callable[[Sequence[Any]], list[bytes]]:
+        """The lines of a batch; of blocks each with the number of its row."""
+        if not self.part:
+            return lambda rows: [*chain.from_iterable(lines_of(rows))]
+        return lambda blocks: [
             numbered_line(number, line)
             for block in blocks
             for (number, _), lines in zip(block, lines_of([row for _, row in block]), strict=True)
             for line in lines
         ]
 
-    return lines_of_blocks if part else lambda rows: [*chain.from_iterable(lines_of(rows))]
+    def finish(self, **more: Any) -> None:
+        """After the last line: make the Parquet file; of a part say in the note that it is complete, and `more`."""
+        if self.part:
+            finish(self.lines, partial(_rows_with_numbers, self.lines.path), rows=self.count, of=self.total, **more)
+        elif self.lines.is_table:
+            finish(self.lines, lambda: (json.loads(line.text) for line in self.lines.lines()))
+
+
+def is_complete(lines: ResumableLines) -> bool:
+    """Whether an output is as its note says; `InputError` where it has been changed, but not cut off."""
+    whole = lines.read_note().get("whole")
+    if not isinstance(whole, dict) or not lines.output.exists() or lines.output.stat().st_size < whole["bytes"]:
+        return False
+    if file_hash(lines.output) != whole["sha256"]:
+        raise InputError(f"output={lines.output}: is not as it was made; delete it")
+    return True
+
+
+def finish(lines: ResumableLines, rows: Callable[[], Iterable[Mapping[str, Any]]], /, **more: Any) -> None:
+    """Say in the note that an output is complete, and `more` about it; a Parquet file is made of the `rows` first."""
+    with writing(lines.path):
+        lines.path.touch()
+    count = sum(1 for _ in lines.lines())
+    if lines.is_table:
+        from rl_qg.data.parquet import write_rows
+
+        count = write_rows(lines.output, rows)
+    whole = {"lines": count, "bytes": lines.output.stat().st_size, "sha256": file_hash(lines.output), **more}
+    lines.write_note({**lines.read_note(), "whole": whole})
+    if lines.is_table:
+        lines.path.unlink()
 
 
 def numbered_line(number: int, line: bytes) -> bytes:
@@ -201,14 +222,19 @@ class Parts:
         """Number of the row and line without it, in the order of the rows. In memory are 16 bytes a row."""
         return merge(*map(_in_order, self.paths), key=itemgetter(0))
 
-    def write(self, output: Path) -> int:
-        """Write the lines, all or none, and return their number."""
-        count = 0
-        with writing(output), atomic_writer(output) as stream:
-            for _, line in self.lines():
-                stream.buffer.write(line)
-                count += 1
-        return count
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The same as rows, also of parts in Parquet. Of each of those a row group is in memory."""
+        for row in merge(*map(_rows_with_numbers, self.paths), key=itemgetter(ROW)):
+            del row[ROW]
+            yield row
+
+    def write(self, lines: ResumableLines) -> None:
+        """Write note and lines, all or none, as one run does."""
+        lines.write_note(self.note)
+        if lines.is_table:
+            return finish(lines, self.rows)
+        with writing(lines.output), atomic_writer(lines.output) as stream:
+            stream.buffer.writelines(line for _, line in self.lines())
 
 
 def read_parts(paths: Sequence[str | Path], output: Path) -> Parts:
@@ -217,6 +243,8 @@ def read_parts(paths: Sequence[str | Path], output: Path) -> Parts:
     """
     if not paths:
         raise InputError("input has no value; give the files of all parts, such as questions.part-*-of-7.jsonl")
+    if tables := [path for path in paths if Path(path).suffix == ".parquet" and output.suffix != ".parquet"]:
+        raise InputError(f"{tables[0]}: is Parquet, and output={output} is not; give a name that ends in .parquet")
     found: dict[int, tuple[Path, Mapping[str, Any]]] = {}
     first: tuple[Path, Mapping[str, Any]] | None = None
     check_distinct_files([output, note_path(output)], paths)
@@ -291,6 +319,12 @@ def _in_order(path: Path) -> Iterator[tuple[int, bytes]]:
                 if number != numbers[run]:
                     break
                 yield number, text
+
+
+def _rows_with_numbers(path: Path) -> Iterable[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        return (row for _, _, row in parquet_rows(path))
+    return ({ROW: number, **json.loads(line)} for number, line in _in_order(path))
 
 
 def _split(line: bytes) -> tuple[int, bytes]:

@@ -15,7 +15,7 @@ from rl_qg.data.examples import passage_hash
 from rl_qg.data.layouts import document_rows, is_squad, records, rows, squad_paragraphs
 from rl_qg.data.reading import malformed_line
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import file_hash
+from rl_qg.runtime.files import file_hash, parse_json
 
 log = logging.getLogger(__name__)
 FORMS = ("line", "paragraph")
@@ -181,29 +181,22 @@ def _has_answer(row: dict[str, Any]) -> bool:
 
 
 def _from_document(path: Path, stem: str) -> Iterator[Passage]:
-    root = formats.parse_json(formats.whole_file(path), f"{path}")
+    root = parse_json(formats.whole_file(path), f"{path}")
     if not is_squad(root):
         for number, record in enumerate(records(document_rows(root, path), stem), 1):
             yield Passage(f"{stem}-{number}", record.title, record.context, bool(record.answers), record.fault)
         return
-    for number, part in enumerate(squad_paragraphs(root, path, _list), 1):
+    for number, part in enumerate(squad_paragraphs(root, path), 1):
         key = f"{stem}-{number}"
         try:
             if isinstance(part, InputError):
                 raise part
             title = formats.text_field(part.article, "title", part.article_at, optional=True)
             has_questions = isinstance(part.paragraph, dict) and "qas" in part.paragraph
-            questions = _list(part.paragraph, "qas", part.paragraph_at) if has_questions else []
+            questions = formats.list_field(part.paragraph, "qas", part.paragraph_at) if has_questions else []
             context = formats.text_field(part.paragraph, "context", part.paragraph_at, optional=True)
             if part.paragraph.get("context") is None:
                 raise InputError(f"{part.paragraph_at}: field 'context' must be text, got NoneType")
             yield Passage(key, title, context, any(isinstance(qa, dict) and _has_answer(qa) for qa in questions))
         except InputError as error:
             yield Passage(key, "", "", fault=str(error))
-
-
-def _list(record: Any, name: str, where: str) -> list[Any]:
-    value = record.get(name) if isinstance(record, dict) else None
-    if not isinstance(value, list):
-        raise InputError(f"{where}: expected a list {name!r}, as in SQuAD")
-    return value

@@ -9,7 +9,6 @@ the file at its last whole batch and continues. Parts (`rl_qg.data.parts`) numbe
 """
 
 import hashlib
-import json
 import logging
 import math
 from collections import deque
@@ -25,7 +24,8 @@ import torch
 from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
-from rl_qg.data.parts import DataPart, PartRows, Parts, line_writer
+from rl_qg.data.layouts import rows as stored_rows
+from rl_qg.data.parts import DataPart, Parts, StageRows
 from rl_qg.data.streaming import Examples
 from rl_qg.generation.generator import Candidate, CandidateGenerator
 from rl_qg.generation.loading import weights_hash
@@ -136,12 +136,9 @@ def generate(
         lines_per_row=written,
         row_name="example",
     )
-    rows: Any = examples
-    if part:
-        rows = PartRows(part, "generate", examples, attrgetter("context"), settings.batch_size)
-        work = rows.work(lines)
+    rows = StageRows[Any](part, "generate", examples, attrgetter("context"), work)
 
-    def begin() -> Position:
+    def begin() -> Position | None:
         made_by = _made_by(model_path, settings, seed, reranker, language) | {"format": format}
         other_sources = lines.check(made_by, sources=sources, accept=accept_changed_data)
         digest = hashlib.sha256()
@@ -150,24 +147,26 @@ def generate(
         data = digest.hexdigest()
         if not other_sources:
             lines.check({"data": data})
-        position = rows.position(lines) if part else work.position(rows)
+        position = rows.position(other_sources)
         noted = {name: value for name, value in made_by.items() if value is not None}
         record, name = Path(model_path).parent / TRAINED, Path(model_path).name
         trained = read_record(record) if record.exists() else {}
         reward = trained.get("reward") if trained.get("model") == name else None  # that the model was trained with
         about = {"reward": reward, "data": data, "sources": dict(sources)}
-        lines.write_note({"model_path": model_path, **noted, **about, **(rows.note if part else {})})
+        lines.write_note({"model_path": model_path, **noted, **about, **rows.note})
         return position
 
     def end() -> int:
+        if position is not None:
+            rows.finish()
         if part:
-            return int(rows.finish(lines))
+            return int(lines.read_note()["whole"]["lines"])
         _check_result(lines)
         return len(examples) * written
 
     position = from_main(state, begin)
-    if position.rows == len(rows):
-        log.info("generate: %d of %d %ss are in %s already", position.rows, len(rows), work.unit, output)
+    if position is None or position.rows == len(rows):
+        log.info("generate: all %d %ss are in %s already", len(rows), rows.work.unit, output)
         return from_main(state, end)
     dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
     at_once = count * settings.batch_size
@@ -200,19 +199,16 @@ def generate(
     def lines_of(batch: Sequence[QAExample]) -> list[list[bytes]]:
         return [*chain.from_iterable(in_parts(decode, batch))]
 
-    rest, write = islice(rows, position.rows, None), line_writer(lines_of, part)
-    work.write(rest, write, position=position, total=len(rows), state=state)
+    rows.write(lines_of, position, state)
     return from_main(state, end)
 
 
-def merge_questions(parts: Parts, output: Path) -> int:
-    """Write the questions of all parts, and the note, as one run does; return the number of lines."""
+def merge_questions(parts: Parts, output: Path) -> None:
+    """Write the questions of all parts, and the note, as one run does."""
     lines = ResumableLines(output, note_path(output), content="questions", section="generate")
     lines.check(parts.note)
-    lines.write_note(parts.note)
-    count = parts.write(output)
+    parts.write(lines)
     _check_result(lines)
-    return count
 
 
 class ByLength:
@@ -271,17 +267,20 @@ def _made_by(
 
 
 def _check_result(lines: ResumableLines) -> None:
-    note = lines.read_note()
-    if lines.begun and not any(json.loads(line.text)["question"].strip() for line in lines.lines()):
+    note, questions, failed, count = lines.read_note(), 0, 0, 0
+    for _, _, row in stored_rows(lines.output) if lines.begun else ():
+        count += 1
+        questions += bool(row["question"].strip())
+        failed += "rerank" in note and row["reward"] is None
+    if count and not questions:
         raise InputError(
-            f"{lines.path}: all questions are empty: the model {note['model_path']} ends before its first word; train "
-            "it first (rl-qg train), or sample with do_sample=true"
+            f"{lines.output}: all questions are empty: the model {note['model_path']} ends before its first word; "
+            "train it first (rl-qg train), or sample with do_sample=true"
         )
     if "rerank" not in note:
         return
-    failed = sum(json.loads(line.text)["reward"] is None for line in lines.lines())
-    if failed and failed == sum(1 for _ in lines.lines()):
-        raise InputError(f"{lines.path}: the reward failed on every question; correct the reward")
+    if failed and failed == count:
+        raise InputError(f"{lines.output}: the reward failed on every question; correct the reward")
     if failed:
-        log.warning("generate: %d candidates in %s have no reward; they come last", failed, lines.path)
+        log.warning("generate: %d candidates in %s have no reward; they come last", failed, lines.output)
     lines.write_note({**note, "rewards_failed": failed})

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -24,22 +23,14 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from rl_qg.data.parts import DataPart, PartRows, Parts, is_complete, line_writer
+from rl_qg.data.layouts import rows as stored_rows
+from rl_qg.data.parts import DataPart, Parts, StageRows
 from rl_qg.data.passages import Passage, Passages
 from rl_qg.generation.answer_rules import VERSION, rule_spans
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.tasks import parse_answers, row_tasks, sentence_rows
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import (
-    check_report,
-    file_hash,
-    read_json,
-    read_json_lines,
-    report_path,
-    report_value,
-    write_json,
-    writing,
-)
+from rl_qg.runtime.files import check_report, file_hash, read_json, report_path, report_value, write_json, writing
 from rl_qg.runtime.ranks import from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, json_line, note_path
 from rl_qg.settings import AnswersSettings
@@ -173,26 +164,22 @@ def propose_answers(
     made_by |= {"input": list(passages.sources), "passages": passages.form, "excluded": excluded}
     output = part.path(output) if part else output
     lines = ResumableLines(output, note_path(output), content="answers", section="answers")
-    work: Work[Any] = Work[Passage](lines, settings.batch_size, "answers", "passage", _is_about)
-    rows: Any = passages
-    if part:
-        rows = PartRows(part, "answers", passages, attrgetter("context"), settings.batch_size)
-        work = rows.work(lines)
-    position, counts = from_main(state, partial(_begin, work, passages, rows, made_by, accept_changed_data))
+    work = Work[Passage](lines, settings.batch_size, "answers", "passage", _is_about)
+    rows = StageRows[Any](part, "answers", passages, attrgetter("context"), work)
+    position, counts = from_main(state, partial(_begin, passages, rows, made_by, accept_changed_data))
     if position is not None:
-        rest, write = islice(rows, position.rows, None), line_writer(partial(_lines_of, propose), part)
-        work.write(rest, write, position=position, total=len(rows) if part else counts["kept"], state=state)
+        total = len(rows) if part else counts["kept"]
+        rows.write(partial(_lines_of, propose), position, state, total)
         if passages.counts.kept != counts["kept"]:
             raise InputError(f"{', '.join(passages.sources)}: has changed while it was read; run the command again")
         own = [getattr(propose, "left_out", 0)]  # of this process; only a generator has them
         not_in_sentence = sum(gather_object(own) if state.num_processes > 1 else own)
-        if part:
-            more = {"counts": counts, "not_in_sentence": not_in_sentence}
-            from_main(state, partial(rows.finish, lines, **more))
-        else:
-            from_main(state, partial(_report, output, counts, not_in_sentence, made_by))
+        from_main(state, partial(rows.finish, counts=counts, not_in_sentence=not_in_sentence))
     if part:
         return from_main(state, lines.read_note)
+    if counts:
+        not_in_sentence = 0 if position is None else not_in_sentence
+        from_main(state, partial(_report, output, counts, not_in_sentence, made_by))
     return _found(from_main(state, partial(read_json, report_path(output))))
 
 
@@ -202,9 +189,8 @@ def merge_answers(parts: Parts, output: Path) -> dict[str, Any]:
     made_by = {name: value for name, value in parts.note.items() if name != "sources"}
     check_report(output)
     lines.check(parts.note)
-    lines.write_note(parts.note)
     report_path(output).unlink(missing_ok=True)
-    parts.write(output)
+    parts.write(lines)
     _report(output, parts.wholes[0]["counts"], sum(one["not_in_sentence"] for one in parts.wholes), made_by)
     return _found(read_json(report_path(output)))
 
@@ -275,33 +261,24 @@ def _line(passage: Passage, span: Span) -> bytes:
 
 
 def _begin(
-    work: Work[Any],
-    passages: Passages,
-    rows: Passages | PartRows[Passage],
-    made_by: Mapping[str, Any],
-    accept_changed_data: bool,
+    passages: Passages, rows: StageRows[Passage], made_by: Mapping[str, Any], accept_changed_data: bool
 ) -> tuple[Position | None, dict[str, int]]:
     """Check what the file was made with and write its note; return where to continue (None: it is complete), and how
-    many passages were read, kept and left out.
+    many passages were read, kept and left out (nothing: the report, which is written last, is there).
     """
-    lines, sources = work.lines, passages.hashes
-    check_report(lines.path)
-    other_sources = lines.check(made_by, sources=sources, accept=accept_changed_data)
-    same = lines.begun and not other_sources
-    of_part = rows.note if isinstance(rows, PartRows) else {}
-    if isinstance(rows, PartRows) and not other_sources and is_complete(lines):
+    lines, output, sources = rows.lines, rows.lines.output, passages.hashes
+    check_report(output)
+    changed = lines.check(made_by, sources=sources, accept=accept_changed_data)
+    if output.exists() and not changed and report_value(output, "output", "sha256") == file_hash(output):
         return None, {}
-    if same and report_value(lines.path, "output", "sha256") == file_hash(lines.path):  # the report is written last
-        return None, {}
-    remaining = iter(rows)
-    position = work.position(remaining)
-    deque(remaining, maxlen=0)  # `passages.counts` is complete once all passages are read
+    position = rows.position(changed)
+    deque(passages, maxlen=0)  # `passages.counts` is complete once all passages are read
     counts = asdict(passages.counts)
     if not counts["kept"]:
         names = ", ".join(f"{name} {count}" for name, count in counts.items() if name != "kept")
         raise InputError(f"{', '.join(passages.sources)}: no usable passage: {names}; check the file")
-    lines.write_note({**made_by, "sources": sources, **of_part})
-    report_path(lines.path).unlink(missing_ok=True)
+    lines.write_note({**made_by, "sources": sources, **rows.note})
+    report_path(output).unlink(missing_ok=True)
     return position, counts
 
 
@@ -318,7 +295,7 @@ def _is_about(passage: Passage, _: int, line: bytes) -> bool:
 def _report(output: Path, counts: Mapping[str, int], not_in_sentence: int, made_by: Mapping[str, Any]) -> None:
     kinds: Counter[str] = Counter()
     answered, before = 0, None
-    for _, record in read_json_lines(output):
+    for _, _, record in stored_rows(output):
         kinds[record["kind"]] += 1
         answered += record["context"] != before
         before = record["context"]

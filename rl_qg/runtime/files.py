@@ -101,34 +101,47 @@ def write_json(path: Path, value: Any) -> None:
         stream.write("\n")
 
 
-def write_json_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """Write one record a line, atomically."""
+def write_json_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> int:
+    """Write one record a line, atomically, and return their number."""
     with atomic_writer(path) as stream:
-        stream.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        return sum(stream.write(json.dumps(record, ensure_ascii=False) + "\n") > 0 for record in records)
+
+
+def parse_object(text: bytes, where: str) -> dict[str, Any]:
+    """Parse one JSON object; raise `InputError` with `where`, line and column if it is malformed or not an object."""
+    value = parse_json(text, where)
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def parse_json(text: bytes, where: str) -> Any:
+    """Parse a JSON value; raise `InputError` with `where`, line and column if it is malformed."""
+    try:
+        return json.loads(text.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    except json.JSONDecodeError as error:
+        position = f"line {error.lineno}, column {error.colno}" if b"\n" in text.strip() else f"column {error.colno}"
+        raise InputError(f"{where}: malformed JSON at {position}: {error.msg}") from None
+    except (RecursionError, ValueError) as error:  # nested too deeply, or a number of thousands of digits
+        raise InputError(f"{where}: unusable JSON: {error}") from None
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turn what goes wrong with a text file that is read within the block into an `InputError`."""
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file to be read within the block; what goes wrong is an `InputError`."""
     try:
-        regular(path)
-        yield
+        with regular(path).open("rb") as stream:
+            yield stream
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
 
 
 def read_json(path: Path) -> Any:
     """Read JSON; raise `InputError` with file, line and column when it is missing or malformed."""
-    with _readable(path):
-        text = path.read_text(encoding="utf-8")
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: malformed JSON at line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except (RecursionError, ValueError) as error:  # nested too deeply, or a number of thousands of digits
-        raise InputError(f"{path}: unusable JSON: {error}") from None
+    with _opened(path) as stream:
+        return parse_json(stream.read(), f"{path}")
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -184,19 +197,10 @@ def append_json_line(path: Path, record: Mapping[str, Any]) -> None:
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number, record); raise `InputError` naming the line that is not a JSON object."""
-    with _readable(path), path.open(encoding="utf-8") as stream:
+    with _opened(path) as stream:
         for number, line in enumerate(stream, 1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise InputError(f"{path}: line {number}: malformed JSON: {error.msg}") from None
-            except (RecursionError, ValueError) as error:
-                raise InputError(f"{path}: line {number}: unusable JSON: {error}") from None
-            if not isinstance(record, dict):
-                raise InputError(f"{path}: line {number}: expected a JSON object, got {type(record).__name__}")
-            yield number, record
+            if line.strip():
+                yield number, parse_object(line, f"{path}: line {number}")
 
 
 def cut_json_lines(path: Path, last_step: int) -> None:

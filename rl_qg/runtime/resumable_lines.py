@@ -72,21 +72,22 @@ class ResumableLines:
     by `append` or, where several processes take part, by `Work`.
 
     Args:
-        path: the file of lines.
+        output: the file of lines, `path`; of a Parquet file `path` is `<name>.jsonl` until all lines are there.
         note: the JSON file of the note; None where the first line of `path` is the note.
         content: what the lines are, for error messages, such as "questions".
         section: of the settings, whose retired keys must have had their defaults.
     """
 
-    def __init__(self, path: Path, note: Path | None = None, *, content: str = "lines", section: str = "") -> None:
-        self.path = path
+    def __init__(self, output: Path, note: Path | None = None, *, content: str = "lines", section: str = "") -> None:
+        self.output, self.is_table = output, output.suffix == ".parquet"
+        self.path = output.with_name(f"{output.name}.jsonl") if self.is_table else output
         self.note = note
         self.content = content
         self.section = section
 
     @property
     def begun(self) -> bool:
-        return self.path.exists() and self.path.stat().st_size > 0
+        return any(path.exists() and path.stat().st_size > 0 for path in (self.path, self.output))
 
     def check(
         self,
@@ -106,7 +107,7 @@ class ResumableLines:
         if not earlier:
             note = f"no {self.note.name} beside it" if self.note else "no note in its first line"
             raise InputError(
-                f"output={self.path}: the file was not made by this command (there is {note}); name another file or "
+                f"output={self.output}: the file was not made by this command (there is {note}); name another file or "
                 "delete it"
             )
         changed = [
@@ -118,10 +119,10 @@ class ResumableLines:
         changed += [f"{key}: {shown(earlier[key])} -> None" for key in retired if earlier[key] != retired[key]]
         if changed:
             raise InputError(
-                f"output={self.path}: holds {self.content} made with other settings ({'; '.join(changed)}); name "
+                f"output={self.output}: holds {self.content} made with other settings ({'; '.join(changed)}); name "
                 "another file or delete it"
             )
-        return check_unchanged(earlier.get(sources_key, {}), sources, self.path, accept=accept)
+        return check_unchanged(earlier.get(sources_key, {}), sources, self.output, accept=accept)
 
     def read_note(self) -> dict[str, Any]:
         """The note; empty where there is none."""
@@ -149,7 +150,7 @@ class ResumableLines:
 
     def _stored(self) -> Iterator[StoredLine]:
         start = 0
-        if self.begun:
+        if self.path.exists() and self.path.stat().st_size > 0:
             with self.path.open("rb") as stream:
                 for number, text in enumerate(stream, 1):
                     yield StoredLine(number, text, start, start + len(text))

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -26,7 +26,7 @@ import numpy as np
 
 from rewards.contract import COLUMN, check_row_by_row
 from rl_qg.data.examples import passage_hash
-from rl_qg.data.parts import DataPart, PartRows, Parts, line_writer
+from rl_qg.data.parts import DataPart, Parts, StageRows
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.data.reading import REPORTED_IDS
 from rl_qg.runtime.bars import ProgressBar
@@ -117,7 +117,7 @@ def summarise_scores(path: Path, columns: Mapping[str, str] | None = None) -> di
                 sample_passages.append(passage)
             elif (index := chance.randrange(scores.n)) < SAMPLE:
                 sample[index] = value
-        for name, value in row.fields["parts"].items():
+        for name, value in (row.fields.get("parts") or {}).items():  # Parquet has no empty ones
             if isinstance(value, float | int):
                 parts.setdefault(name, Moments()).add(value)
     score: dict[str, Any] = {}
@@ -191,7 +191,7 @@ def score_file(
     summary_path = _summary_path(output, source)
     output = part.path(output) if part else output
     lines = ResumableLines(output, note_path(output) if part else summary_path, content="scores")
-    work: Work[Any] = Work[TableRow](
+    work = Work[TableRow](
         lines,
         batch_size,
         title="score",
@@ -200,28 +200,29 @@ def score_file(
         lines_per_row=1,
         row_name=f"row of {source}",
     )
-    rows: Any = source
-    if part:
-        rows = PartRows(part, "score", source, partial(_passage, source), batch_size)
-        work = rows.work(lines)
+    rows = StageRows[Any](part, "score", source, partial(_passage, source), work)
 
-    def begin() -> tuple[int, list[str], Position, dict[str, Any]]:
-        """The number of rows, the columns that the metric gets, where the output is continued, and its note."""
+    def begin() -> tuple[int, list[str], Position | None]:
+        """The number of rows, the columns that the metric gets, and where the output is continued."""
         total, columns = _check(source, reward)
+        if lines.is_table:
+            from rl_qg.data.parquet import schema_of
+
+            schema_of((row.fields for row in source), output)  # refuses columns now, not after all work
         faults = source.malformed  # of this reading, which was complete
         # The title is noted for metrics that read it alone: outputs of others, begun before it existed, continue.
         read = {name: field for name, field in source.columns.items() if name != "title" or name in columns}
         made_by = {"signature": signature_of(reward), "columns": read}
         sources = source.hashes()
-        lines.check(made_by, sources=sources, sources_key="input", accept=accept_changed_data)
-        position = rows.position(lines) if part else work.position(rows)
+        changed = lines.check(made_by, sources=sources, sources_key="input", accept=accept_changed_data)
+        position = rows.position(changed)
         note = {**made_by, "input": sources}
         if faults:
             note["malformed"] = {"count": len(faults), "records": faults[:REPORTED_IDS]}
-        lines.write_note({"complete": False, **note, **(rows.note if part else {})})
-        return len(rows) if part else total, columns, position, note
+        lines.write_note({"complete": False, **note, **rows.note})
+        return len(rows) if part else total, columns, position
 
-    total, columns, position, note = from_main(state, begin)
+    total, columns, position = from_main(state, begin)
     in_parts = OutOfMemoryRetry("score", "shorten the contexts, or score on the CPU (training.use_cpu=true)")
 
     def lines_of(batch: Sequence[TableRow]) -> list[list[bytes]]:
@@ -230,14 +231,12 @@ def score_file(
         scored = in_parts(lambda rows: _scored_lines(reward, source, rows, columns), batch)
         return [[line] for line in chain.from_iterable(scored)]
 
-    rest, write = islice(rows, position.rows, None), line_writer(lines_of, part)
-    work.write(rest, write, position=position, total=total, state=state)
+    rows.write(lines_of, position, state, total)
 
     def end() -> dict[str, Any]:
-        if not part:
-            return _summarise(lines, {"complete": False, **note})
-        rows.finish(lines)
-        return lines.read_note()
+        if position is not None:
+            rows.finish()
+        return lines.read_note() if part else _summarise(lines)
 
     return from_main(state, end)
 
@@ -246,17 +245,17 @@ def merge_scores(parts: Parts, output: Path) -> dict[str, Any]:
     """Write the rows of all parts with their scores, and the summary, as one run does; return the summary."""
     lines = ResumableLines(output, _summary_path(output), content="scores")
     lines.check({name: parts.note[name] for name in ("signature", "columns", "input")})
-    lines.write_note(parts.note)  # which is not complete
-    parts.write(output)
-    return _summarise(lines, parts.note)
+    parts.write(lines)  # with a note that is not complete
+    return _summarise(lines)
 
 
-def _summarise(lines: ResumableLines, note: Mapping[str, Any]) -> dict[str, Any]:
-    summary = {**note, "complete": True, **summarise_scores(lines.path, note["columns"])}
+def _summarise(lines: ResumableLines) -> dict[str, Any]:
+    note = lines.read_note()
+    summary = {**note, "complete": True, **summarise_scores(lines.output, note["columns"])}
     lines.write_note(summary)
     if summary["score"] is None:
-        raise InputError(f"{lines.path}: no row has a finite score; {note['signature']} fails on all of them")
-    log.info("%s\ndone: %s, summary in %s", summary_text(summary), lines.path, lines.note)
+        raise InputError(f"{lines.output}: no row has a finite score; {note['signature']} fails on all of them")
+    log.info("%s\ndone: %s, summary in %s", summary_text(summary), lines.output, lines.note)
     return summary
 
 
@@ -267,9 +266,9 @@ def _passage(source: QuestionTable, row: TableRow) -> str:
 
 
 def _summary_path(output: Path, source: QuestionTable | None = None) -> Path:
-    if output.suffix != ".jsonl":
-        raise InputError(f"output={output}: the output is JSON lines; give a name that ends in .jsonl")
-    path = output.with_name(f"{output.stem}.summary.json")
+    if output.suffix not in (".jsonl", ".parquet"):
+        raise InputError(f"output={output}: the output is flat rows; give a name that ends in .jsonl or .parquet")
+    path = output.with_name(f"{output.stem if output.suffix == '.jsonl' else output.name}.summary.json")
     for written in (output, path):
         if source and written.resolve() in [read.resolve() for read in source.paths]:
             raise InputError(f"output={output}: would write over the input {written}; name another file")

@@ -34,7 +34,6 @@ from rl_qg.settings.generation import (
     AskModelSettings,
     AskSettings,
     AugmentSettings,
-    ClusterSettings,
     GenerateSettings,
     TrainSelectorSettings,
 )
@@ -79,6 +78,14 @@ REWARD_MODELS = {
     "bart": "facebook/bart-large-cnn",
     "reader": "distilbert-base-cased-distilled-squad",
 }
+
+
+@dataclass
+class ClusterSettings(Section):
+    """Jobs that submitit gives to a scheduler: parts of a command, or the runs of a search."""
+
+    kind: str = choice("slurm local", "slurm, or local: processes of this machine, all at once")
+    parameters: dict[str, Any] = key({}, "of submitit's AutoExecutor, such as {timeout_min: 600, gpus_per_node: 1}")
 
 
 @dataclass

@@ -43,7 +43,7 @@ class ScoreSettings(Section):
     input: Any = key(
         "", ".jsonl, SQuAD .json, .parquet, .tsv or .csv; or text files: {question: q.txt, context: c.txt}"
     )
-    output: str = key("", "a .jsonl file: the input's rows with their score and its parts")
+    output: str = key("", "a .jsonl or .parquet file: the input's rows with their score and its parts")
     columns: ScoreColumns = key(ScoreColumns(), "the fields of the input")
     batch_size: int = key(256, "rows read and scored at a time", COUNT)
 

@@ -9,19 +9,11 @@ from rl_qg.text.languages import code_fault
 
 
 @dataclass
-class ClusterSettings(Section):
-    """Jobs that submitit gives to a scheduler: parts of a command, or the runs of a search."""
-
-    kind: str = choice("slurm local", "slurm, or local: processes of this machine, all at once")
-    parameters: dict[str, Any] = key({}, "of submitit's AutoExecutor, such as {timeout_min: 600, gpus_per_node: 1}")
-
-
-@dataclass
 class AnswersSettings(Section):
     """Candidate answers of passages without questions (`rl_qg.generation.propose_answers`)."""
 
     input: Any = key("", "file(s): .txt, or .jsonl, .json, .parquet with a context")
-    output: str = key("", "the file to write, such as answers.jsonl")
+    output: str = key("", "the file to write, such as answers.jsonl; or .parquet")
     method: str = choice(
         "rules spacy extractor generator",
         "rules (no model), spacy (a pipeline of that library), extractor (trained by train-answers) or generator "
@@ -57,7 +49,7 @@ class AnswersSettings(Section):
 class GenerateSettings(Section):
     """Candidate questions: the outputs of one beam search, or nucleus samples, best first."""
 
-    output: str = key("", "the file to write, such as questions.jsonl")
+    output: str = key("", "the file to write, such as questions.jsonl; or .parquet")
     engine: str = choice(
         "own library", "own (beams share the encoded passage) or library (the model's generate() of transformers)"
     )
@@ -232,7 +224,7 @@ class TrainSelectorSettings(Section):
 class AugmentSettings(Section):
     """Filters of candidate questions, then a sample of those kept (`rl_qg.augmentation`)."""
 
-    questions: str = key("", "the file of generate, such as questions.jsonl")
+    questions: str = key("", "the file of generate, such as questions.jsonl; or .parquet")
     gold: Any = key("", "file(s) of human questions; none for text without questions")
     output: str = key("", "the file to write: .json (SQuAD), .parquet or .jsonl (flat rows)")
     num_samples: int = key(90_000, "synthetic questions added, or as many as are kept", NOT_NEGATIVE)

@@ -324,6 +324,8 @@ def cluster_executor(kind: str, parameters: Mapping[str, Any], folder: Path) -> 
         executor = submitit.AutoExecutor(folder=folder / "%j", cluster=kind)
         executor.update_parameters(name="rl-qg", **{"timeout_min": MINUTES, **parameters})
         yield executor
+    except InputError:  # of what runs within, not of the scheduler
+        raise
     except ImportError:
         raise InputError("cluster: submitit is not installed; pip install 'rl-qg[cluster]'") from None
     except Exception as error:  # submitit's own kinds: a parameter, a partition, a scheduler that is not there

@@ -47,7 +47,7 @@ def run_stages(stages: Sequence[Sequence[str]], count: int, **resources: Any) ->
         if not outputs:
             raise InputError(f"{stage[0]}: output has no value; give one, such as output=questions.jsonl")
         parts = [DataPart(number + 1, count) for number in range(count)]
-        files = [str(part.path(Path(outputs[-1].removeprefix("output=")))) for part in parts]
+        files = [str(part.path(Path(outputs[-1].removeprefix("output=")), stage[0])) for part in parts]
         try:
             ray.get([task.remote([*stage, f"part={part}"], folder) for part in parts])
             ray.get(task.remote(["merge", *files, outputs[-1]], folder))

@@ -16,7 +16,7 @@ from typing import Any
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.held_out import DIRECTION
-from rl_qg.settings.generation import ClusterSettings
+from rl_qg.settings import ClusterSettings
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.yaml_files import as_overrides, command_line_text, listed_values
 from rl_qg.studies.halving import Configuration, Plan

@@ -13,16 +13,19 @@ from typing import Any
 import pytest
 from accelerate import PartialState
 
+from rl_qg.augmentation.augment import augment
 from rl_qg.commands.compose import compose
 from rl_qg.commands.generation import answers, merge
+from rl_qg.data.layouts import rows as stored_rows
+from rl_qg.data.parquet import write_rows
 from rl_qg.data.parts import DataPart
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.generation.generate import Reranker, generate
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 from rl_qg.scoring.score_file import score_file
-from rl_qg.settings import GenerateSettings
-from tests.questions import example
+from rl_qg.settings import AugmentSettings, GenerateSettings
+from tests.questions import example, record, write_questions
 from tests.tiny_models import tiny_bart, word_tokenizer
 from tests.toy_scores import Length
 
@@ -42,13 +45,13 @@ class Sum:
         return SimpleNamespace(scores=scores, parts={"length": lengths})
 
 
-def contents(folder: Path) -> dict[str, str]:
+def contents(folder: Path) -> dict[str, bytes]:
     """Every file of a folder, without the parts; paths in them without the folder."""
     files = (path for path in folder.iterdir() if ".part-" not in path.name)
-    return {path.name: path.read_text().replace(str(folder), "DIR") for path in files}
+    return {path.name: path.read_bytes().replace(str(folder).encode(), b"DIR") for path in files}
 
 
-def merged(folder: Path, name: str, of: int) -> dict[str, str]:
+def merged(folder: Path, name: str, of: int) -> dict[str, bytes]:
     parts = [str(DataPart(number, of).path(folder / name)) for number in range(1, of + 1)]
     merge([*parts, f"output={folder / name}"])
     return contents(folder)
@@ -72,13 +75,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def test_answers(folder: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_answers(folder: Any, tmp_path: Path, ending: str) -> None:
     texts = [f"House {k} was built in {1900 + k} by Anna Berg." + " It is old." * (k % 3) for k in range(30)]
     (tmp_path / "in.txt").write_text("\n".join([*texts, "and so it is", texts[0]]))
     settings = compose("answers", [f"input={tmp_path / 'in.txt'}", "batch_size=4"])
 
     def run(place: Path, part: str | None = None) -> None:
-        options = replace(settings.answers, output=str(place / "a.jsonl"))
+        options = replace(settings.answers, output=str(place / f"a.{ending}"))
         answers(replace(settings, answers=options, part=part))
 
     run(one := folder("one"))
@@ -86,36 +90,43 @@ def test_answers(folder: Any, tmp_path: Path) -> None:
         place = folder(f"of{of}")
         for number in range(1, of + 1):
             run(place, f"{number}/{of}")
-        assert merged(place, "a.jsonl", of) == contents(one)
+        assert merged(place, f"a.{ending}", of) == contents(one)
     assert read_json(one / "a.report.json")["passages"]["repeated"] == 1
     run(place)  # one run takes the merged file as its own
     assert contents(place) == contents(one)
+    (place / "a.report.json").unlink()  # as after a kill
+    run(place)
+    assert contents(place) == contents(one)
 
 
-@pytest.mark.parametrize(("sampled", "counts"), [(False, (1, 2, 7)), (True, (1, 3))])
-def test_questions(model: str, folder: Any, sampled: bool, counts: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("sampled", "counts", "ending"), [(False, (1, 2, 7), "jsonl"), (True, (1, 3), "jsonl"), (False, (1, 7), "parquet")]
+)
+def test_questions(model: str, folder: Any, sampled: bool, counts: tuple[int, ...], ending: str) -> None:
     settings = GenerateSettings(num_beams=3, num_samples=3, max_new_tokens=5, batch_size=3, do_sample=sampled)
 
     def run(place: Path, part: DataPart | None = None, seed: int = 3) -> int:
-        output, state = place / "q.jsonl", PartialState(cpu=True)
+        output, state = place / f"q.{ending}", PartialState(cpu=True)
         return generate(model, EXAMPLES, output, settings=settings, seed=seed, state=state, part=part)
 
-    run(one := folder("one"))
+    one = folder("one")
+    assert run(one) == 72 and run(one) == 72
     found = {}
     for of in counts:
         place = folder(f"of{of}")
         assert sum(run(place, DataPart(number, of)) for number in range(1, of + 1)) == 72
-        found[of] = merged(place, "q.jsonl", of)
+        found[of] = merged(place, f"q.{ending}", of)
         assert found[of] == found[1]
-    assert found[1]["q.jsonl.settings.json"] == contents(one)["q.jsonl.settings.json"]
-    mine, whole = ([json.loads(line) for line in text["q.jsonl"].splitlines()] for text in (found[1], contents(one)))
+    if ending == "jsonl":  # the note of a Parquet file has its hash
+        assert found[1]["q.jsonl.settings.json"] == contents(one)["q.jsonl.settings.json"]
+    mine, whole = ([row for *_, row in stored_rows(path / f"q.{ending}")] for path in (place, one))
     assert mine == [{**row, "logprob": pytest.approx(row["logprob"], abs=1e-4)} for row in whole]
     place = folder("others")
     run(place, DataPart(1, 2))
     run(place, DataPart(2, 2), seed=4)
     with pytest.raises(InputError, match=r"q\.part-2-of-2.*made otherwise than .*q\.part-1-of-2.*\(seed: 3 -> 4\)"):
-        merged(place, "q.jsonl", 2)
-    assert not (place / "q.jsonl").exists()
+        merged(place, f"q.{ending}", 2)
+    assert not (place / f"q.{ending}").exists()
 
 
 def test_reranked_questions_note_how_many_rewards_failed(model: str, folder: Any) -> None:
@@ -136,8 +147,8 @@ def test_reranked_questions_note_how_many_rewards_failed(model: str, folder: Any
     assert found[1] == found[2]
 
 
-@pytest.mark.parametrize("reward", [Sum, Length])
-def test_scores(folder: Any, tmp_path: Path, reward: Any) -> None:
+@pytest.mark.parametrize(("reward", "ending"), [(Sum, "jsonl"), (Length, "jsonl"), (Sum, "parquet")])
+def test_scores(folder: Any, tmp_path: Path, reward: Any, ending: str) -> None:
     """Those of `Length` tell with which rows a row was scored, so that they differ from one run, which has others."""
     source = tmp_path / "in.jsonl"
     lines = [{"row": "own", "question": "q" * k, "context": f"text {k % 17}"} for k in range(1, 60)]
@@ -145,18 +156,41 @@ def test_scores(folder: Any, tmp_path: Path, reward: Any) -> None:
 
     def run(place: Path, part: DataPart | None = None) -> None:
         table, state = QuestionTable(source), PartialState(cpu=True)
-        score_file(reward(), table, place / "s.jsonl", batch_size=4, state=state, part=part)
+        score_file(reward(), table, place / f"s.{ending}", batch_size=4, state=state, part=part)
 
     run(one := folder("one"))
+    before = contents(one)
+    run(one)
+    assert contents(one) == before
     found = {}
     for of in (1, 2, 7, 64):
         place = folder(f"of{of}")
         for number in range(1, of + 1):
             run(place, DataPart(number, of))
-        found[of] = merged(place, "s.jsonl", of)
+        found[of] = merged(place, f"s.{ending}", of)
         assert found[of] == found[1]
     assert (found[1] == contents(one)) == (reward is Sum)
-    assert json.loads(found[1]["s.summary.json"])["rows"] == 59
+    (summary,) = (found[1][name] for name in found[1] if name.endswith(".summary.json"))
+    assert json.loads(summary)["rows"] == 59
+
+
+def test_parquet_questions_are_scored_and_augmented_as_json_lines_are(folder: Any, tmp_path: Path) -> None:
+    rows = [record(f"Where did Ada meet Bob {k % 9} times?", id=f"q{k}", reward=None) for k in range(30)]
+    write_questions(tmp_path / "q.jsonl", rows)
+    write_rows(tmp_path / "q.parquet", lambda: rows)
+    found = []
+    for ending in ("jsonl", "parquet"):
+        place, state = folder(ending), PartialState(cpu=True)
+        settings = AugmentSettings(num_samples=5, filters={"duplicates": {}})
+        augment(tmp_path / f"q.{ending}", [], place / "a.jsonl", settings=settings)
+        table = QuestionTable(tmp_path / f"q.{ending}")
+        score_file(Sum(), table, place / "s.jsonl", batch_size=4, state=state)
+        found.append([(place / name).read_bytes() for name in ("a.jsonl", "s.jsonl")])
+    assert found[0] == found[1] and found[0][0].count(b"\n") == 5
+    mixed = [{**rows[0], "reward": 1}, {**rows[1], "reward": "high"}]
+    table = QuestionTable(write_questions(tmp_path / "mixed.jsonl", mixed))
+    with pytest.raises(InputError, match=r"Parquet has one type for each column, and 'reward' has values of several"):
+        score_file(None, table, place / "t.parquet", batch_size=4, state=state)  # type: ignore[arg-type]
 
 
 def test_rows_without_a_context_are_spread_by_their_questions(folder: Any, tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ if given.script:
     given = known.parse_args([shlex.split(line)[1] for line in lines if line.startswith("#SBATCH")])
 jobs.mkdir(exist_ok=True)
 number = 1 + len([*jobs.iterdir()])
+if given.dependency and "REFUSED" in os.environ:
+    sys.exit("sbatch: error: " + os.environ["REFUSED"])
 def enter(state):
     pathlib.Path(f"state-{number}").write_text(state)
     os.replace(f"state-{number}", jobs / str(number))
@@ -123,9 +125,22 @@ def by_launcher(place: Path, environment: dict[str, str]) -> None:
     parameters = "cluster.parameters={timeout_min: 60, slurm_partition: gpu}"
     environment = environment | ({"PREEMPTED": "1"} if "PREEMPTED" in environment else {})
     run = subprocess.run([*command.split(), parameters], cwd=place, env=environment, capture_output=True, text=True)
-    said = r"submitted: the parts as job (\d), their merge as job (\d); logs: questions.jobs\n"
+    said = r"submitted: the parts as job (\d); logs: questions.jobs\nsubmitted: their merge as job (\d)\n"
     assert run.returncode == 0 and (ids := re.fullmatch(said, run.stderr)), run.stderr
     assert int(ids[2]) == int(ids[1]) + 1
+
+
+@pytest.mark.slow
+def test_parts_whose_merge_is_refused_are_named(tmp_path: Path, cluster: dict[str, str]) -> None:
+    pytest.importorskip("submitit")
+    (tmp_path / "in.txt").write_text("House 1 was built in 1901 by Anna Berg.")
+    command = "rl-qg answers in.txt launcher=submitit parts=2 output=questions.jsonl"
+    environment = cluster | {"REFUSED": "the queue is full"}
+    run = subprocess.run(command.split(), cwd=tmp_path, env=environment, capture_output=True, text=True)
+    submitted, *_, error = run.stderr.splitlines()
+    assert submitted == "submitted: the parts as job 1; logs: questions.jobs"
+    assert error.startswith("rl-qg answers: error: cluster: ") and "the queue is full" in error
+    assert run.returncode == 2 and ended(tmp_path, "1") == ["COMPLETED"]
 
 
 def ended(place: Path, *numbers: str) -> list[str]:

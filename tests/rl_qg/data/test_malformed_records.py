@@ -98,5 +98,5 @@ def test_passages_without_text_are_counted(tmp_path: Path, caplog: pytest.LogCap
     assert kept == Passage("a-3", "t", "Ada met Max. Ada wrote in 1843.", answered=True)
     assert "malformed records left out: 2" in caplog.text and "data[0].paragraphs[0]: field 'context'" in caplog.text
     (tmp_path / "b.json").write_text(json.dumps({"data": ["article"]}))
-    with pytest.raises(InputError, match=r"data\[0\]: expected a list 'paragraphs'"):
+    with pytest.raises(InputError, match=r"data\[0\]: expected an object, got str"):
         list(Passages([str(tmp_path / "b.json")]))

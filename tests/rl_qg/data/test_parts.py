@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ from accelerate import PartialState
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_qg.data.parts import DataPart, PartRows, Parts, cell_of, line_writer, read_parts
+from rl_qg.data.parts import DataPart, Parts, StageRows, cell_of, read_parts
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
-from rl_qg.runtime.resumable_lines import ResumableLines, json_line, note_path
+from rl_qg.runtime.resumable_lines import ResumableLines, Work, json_line, note_path
 from rl_qg.settings.keys import CELLS, part_fault
 from tests.full_disk import room_for
 
@@ -43,19 +44,19 @@ class Job:
         part = DataPart(number, of)
         path = part.path(self.folder / "out.jsonl")
         lines = ResumableLines(path, note_path(path))
-        rows = PartRows(part, "count", self.rows, self.context, self.size)
+        rows = StageRows[Any](part, "count", self.rows, self.context, Work(lines, self.size, "count", "row"))
         lines.check(self.settings)
-        position = rows.position(lines)
+        position = rows.position(False)
         lines.write_note({**self.settings, **rows.note})
-        rest = [*rows][position.rows :]
-        write = line_writer(self.lines_of, part)
-        rows.work(lines).write(rest, write, position=position, total=len(rows), state=PartialState(cpu=True))
-        rows.finish(lines)
+        if position is not None:
+            rows.write(self.lines_of, position, PartialState(cpu=True))
+            rows.finish()
         return path
 
     def merged(self, of: int) -> bytes:
         output = self.folder / "out.jsonl"
-        read_parts([self.run(number, of) for number in range(1, of + 1)], output).write(output)
+        parts = read_parts([self.run(number, of) for number in range(1, of + 1)], output)
+        parts.write(ResumableLines(output, note_path(output)))
         return output.read_bytes()
 
 
@@ -75,12 +76,13 @@ def test_the_merged_file_does_not_depend_on_the_number_of_parts(
 
 
 def test_rows_of_a_passage_are_in_one_part_and_full_blocks_are_of_one_length(tmp_path: Path) -> None:
+    work = Work[Any](ResumableLines(tmp_path / "a.jsonl"), 2, "c", "row")
     rows = [("a b", 1), ("a  b", 2), ("a\nb", 3)]  # white space does not count
-    parts = [PartRows(DataPart(number, 7), "c", rows, lambda row: row[0], 2) for number in range(1, 8)]
+    parts = [StageRows[Any](DataPart(number, 7), "c", rows, lambda row: row[0], work) for number in range(1, 8)]
     assert sorted(part.count for part in parts) == [0] * 6 + [3]
     texts = [text + " " * k for k in range(8) for text in ONE_CELL[:16]]
     assert len({cell_of(text) for text in texts}) == 1
-    blocks = [*PartRows(DataPart(1, 1), "c", texts, str, 4)]
+    blocks = [*StageRows[Any](DataPart(1, 1), "c", texts, str, replace(work, batch_size=4))]
     assert len(blocks) == 32
     assert all(len(text) - len(text.strip()) in range(8) for block in blocks for _, text in block)
     lengths = [[len(text) for _, text in block] for block in blocks]
@@ -119,7 +121,7 @@ def test_a_changed_part_is_neither_continued_nor_merged(tmp_path: Path) -> None:
     job = Job(tmp_path, [5] * 4, PASSAGES)
     path = job.run(1, 1)
     path.write_bytes(path.read_bytes().replace(b'"rank": 0', b'"rank": 9'))
-    with pytest.raises(InputError, match=r"output=.*out\.part-1-of-1\.jsonl: is not as part 1/1 was made; delete it"):
+    with pytest.raises(InputError, match=r"output=.*out\.part-1-of-1\.jsonl: is not as it was made; delete it"):
         job.run(1, 1)
     with pytest.raises(InputError, match=r"out\.part-1-of-1\.jsonl: part 1/1 is not as it was made; delete and make"):
         read_parts([path], tmp_path / "out.jsonl")
@@ -177,11 +179,11 @@ def test_every_fault_of_a_part_is_named_and_nothing_is_written(tmp_path: Path) -
 def test_a_merge_that_ends_early_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job, output = Job(tmp_path, [5] * 400, PASSAGES), tmp_path / "out.jsonl"
     parts = read_parts([job.run(number, 2) for number in (1, 2)], output)
-    files = {*tmp_path.iterdir()}
+    lines, files = ResumableLines(output, note_path(output)), {*tmp_path.iterdir()}
     with room_for(5_000), pytest.raises(InputError, match=r"output=.*out\.jsonl: cannot be written"):
-        parts.write(output)
-    assert {*tmp_path.iterdir()} == files
-    parts.write(output)
+        parts.write(lines)
+    assert {*tmp_path.iterdir()} - {note_path(output)} == files
+    parts.write(lines)
     first = output.read_bytes()
-    parts.write(output)
+    parts.write(lines)
     assert output.read_bytes() == first and len(first) > 5_000

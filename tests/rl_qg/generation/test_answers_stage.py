@@ -182,7 +182,7 @@ def test_a_file_may_have_any_name(name: str) -> None:
         ("a.jsonl", b'{"context": 3}\n', r"a\.jsonl: line 1: field 'context' must be text, got int"),
         ("a.jsonl", b"[1]\n", r"a\.jsonl: line 1: expected a JSON object"),
         ("a.json", b'{"data": [{"paragraphs": [{}]}]}', r"data\[0\]\.paragraphs\[0\]: field 'context' must be text"),
-        ("a.json", b'{"rows": []}', r"a\.json: expected a list 'data'"),
+        ("a.json", b'{"rows": []}', r"a\.json: field 'data' is missing; there is 'rows'"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:

@@ -191,7 +191,7 @@ def test_rewards_are_compared_where_both_are_known(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "where"),
     [
-        ("evaluation.json", '{"models": ', "malformed JSON at line 1"),
+        ("evaluation.json", '{"models": ', "malformed JSON at column"),
         ("evaluation.json", "[1, 2]", "expected a JSON object, got list"),
         ("evaluation.json", '{"models": {"ce": {"reward": "high"}}}', "field models.ce.reward: expected a number or"),
         ("evaluation.json", '{"samples": ["a"]}', "field samples: expected a list of objects"),

@@ -6,7 +6,7 @@ import pytest
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
-from rl_qg.studies.jobs import Job, run_on_cluster
+from rl_qg.studies.jobs import Job, cluster_executor, run_on_cluster
 from tests.rl_qg.studies.test_job_pool import calls, job
 from tests.study_work import PROGRAM
 
@@ -40,3 +40,5 @@ def test_a_wrong_parameter_is_one_line(tmp_path: Path) -> None:
     options = {"kind": "local", "folder": tmp_path, "device": "cpu"}
     with pytest.raises(InputError, match=r"^cluster: .*no_such_parameter"):
         run_on_cluster([], note, parameters={"no_such_parameter": 1}, **options)
+    with pytest.raises(InputError, match=r"^of a job$"), cluster_executor("local", {}, tmp_path):
+        raise InputError("of a job")
