@@ -71,9 +71,8 @@ class Retrievability(Metric):
         self._place = {text: place for place, text in enumerate(self._texts)}
         self.engine, self.dtype = engine, dtype
         self.encoder: Any = None
-        self._search: Search
         if engine == BM25:
-            self._search = bm25(self._texts)
+            self._search: Search = bm25(self._texts)
             return
         from rewards.embedding.token_embeddings import SentenceEncoder  # PyTorch
         from rewards.frozen import FrozenModel

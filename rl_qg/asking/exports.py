@@ -174,13 +174,14 @@ _FIELD = re.compile(r"\{(context|answer|title)\}")
 
 
 def export_file(source: QuestionTable, output: Path, options: ExportSettings, *, use_cpu: bool = False) -> str:
-    """Write the questions of a file in another format; return what the log says of it. Raises `InputError` naming a
-    row that lacks what the format needs, and where nothing is left or other files are in the place of the output.
-    With `options.unanswerable` there is a report beside the output.
+    """Write the questions of a file in another format (with `options.unanswerable` also a report); return what the log
+    says. Raises `InputError` naming a row that lacks what the format needs, and where nothing is left or other files
+    are in the place of the output.
     """
     if "{context}" not in options.prompt and options.format in (PROMPTS, PREFERENCES):
         raise InputError(f"export.prompt={options.prompt!r} has no {{context}}, the place of the passage")
-    rows = [_row_of(source, row, number, options) for number, row in enumerate(source)]
+    every = [*enumerate(source)]
+    rows = [_row_of(source, row, at, options) for at, row in every if row.fields.get("is_impossible") is not True]
     kept = [row for row in rows if row["answer_start"] >= 0 or not options.format.startswith("squad")]
     report: dict[str, Any] = {}
     if options.format == BEIR:
@@ -195,13 +196,13 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings, *,
         from rl_qg.asking.unanswerable import unanswerable_questions  # PyTorch
 
         added, found = unanswerable_questions(kept, output, options, use_cpu=use_cpu)
-        counts = {"rows": len(rows), "answer not in its passage": len(rows) - len(kept)}
+        counts = {"rows": len(every), "impossible": len(every) - len(rows), "answer elsewhere": len(rows) - len(kept)}
         report = {"output": {"path": str(output)}, **counts, **found}
         files, unit = {"": export([*kept, *added], options.format)}, "question"
     else:
         files, unit = {"": export(kept, options.format)}, "question"
     if not kept:  # of preferences: no answer has two questions of different scores
-        raise InputError(f"{source}: no {unit} in its {counted(len(rows), 'row')}; nothing is written")
+        raise InputError(f"{source}: no {unit} in its {counted(len(every), 'row')}; nothing is written")
     targets = {report_path(output): _json(report)} if report else {}
     targets |= {output / name if name else output: text for name, text in files.items()}
     for path, text in targets.items():
@@ -214,7 +215,8 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings, *,
     kinds = ", ".join(f"{one['kept']:,} {kind}" for kind, one in report.get("kinds", {}).items())
     answers = counted(len({(row["context"], row["answer"], row["answer_start"]) for row in rows}), "answer")
     of, told = f" of {answers}" if options.format == PREFERENCES else "", kinds and f"; unanswerable: {kinds}"
-    return f"{source}: {counted(len(rows), 'row')}, {counted(len(kept), unit)}{of} written{told}"
+    told += f"; impossible in the file, left out: {without:,}" if (without := len(every) - len(rows)) else ""
+    return f"{source}: {counted(len(every), 'row')}, {counted(len(kept), unit)}{of} written{told}"
 
 
 def _row_of(source: QuestionTable, row: TableRow, number: int, options: ExportSettings) -> Row:

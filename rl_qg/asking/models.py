@@ -22,6 +22,7 @@ from rl_qg.text.languages import check_language
 
 log = logging.getLogger(__name__)
 
+IMPOSSIBLE = 0.5  # p(impossible) from which a reader refuses, as in the paper on sets and its code
 RUNS = ("runs/quickstart", "runs/first")  # what is used where no model is named, else a packaged one
 NO_READER = "none"
 PACKAGED_SCORE = 0.65  # 59 % of the questions above were usable, 21 % of the others (experiments/real-generator)

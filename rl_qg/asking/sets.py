@@ -19,7 +19,7 @@ import torch
 from rl_qg.asking.documents import TextPassage, paragraphs
 from rl_qg.asking.drafts import QuestionRows
 from rl_qg.asking.learned_selector import LearnedSelector
-from rl_qg.asking.models import abstaining_reader, chosen_reader, generator_path, reader_path
+from rl_qg.asking.models import IMPOSSIBLE, abstaining_reader, chosen_reader, generator_path, reader_path
 from rl_qg.asking.selection import DIGITS, NOT_NEEDED
 from rl_qg.asking.set_pool import (
     WORDS,
@@ -47,7 +47,6 @@ Number = int | str | None
 Select = Callable[[PassagePool, int | None], list[int]]
 """From a pool to the rows of the chosen questions, at most so many (None: it decides)."""
 KINDS = {"worthiness": ("worthiness", "hierarchical"), "types": ("types",)}
-IMPOSSIBLE = 0.5  # p(impossible) from which a question is left out, as in the paper and its code
 NOT_ANSWERABLE = "not answerable from the passage"
 COUNTING = ("all", "top1", "rank", "coverage", "learned")  # selections that can decide how many questions they take
 # Selections that leave out what a reader finds impossible; `all`, `rand` and `top1` look at no quality.

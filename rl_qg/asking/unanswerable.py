@@ -10,6 +10,7 @@ Retrieval", EMNLP 2020). Such a question can have an answer all the same: it is 
 import random
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from rewards import ReaderScore
 from rewards.errors import library
 from rewards.retrievability import bm25
-from rl_qg.asking.models import abstaining_reader, reader_path
+from rl_qg.asking.models import IMPOSSIBLE, abstaining_reader, reader_path
 from rl_qg.data.examples import seeded_rank
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import check_own, check_report
@@ -32,7 +33,6 @@ from rl_qg.text.words import counted, normalised_words
 
 OWN, OTHER, QUESTION = "entity of the passage", "entity of another passage", "question of another passage"
 KINDS = (OWN, OTHER, QUESTION)
-REFUSED = 0.5  # p(no answer) from which on a reader refuses, as in `rl_qg.asking.sets`
 UNSEARCHED = CLOSED | ASKING  # of English; else "what" and "is" would find passages about nothing in the question
 AT_ONCE = 256  # questions that are searched or read between two lines of a file
 Row = dict[str, Any]
@@ -53,7 +53,7 @@ def unanswerable_questions(
     steps = [made]
     for number, reader in enumerate(readers, 1):
         values = _impossible(reader, steps[-1], output.with_name(f"{output.name}.readers") / f"reader-{number}.jsonl")
-        steps.append([row for row, value in zip(steps[-1], values, strict=True) if value >= REFUSED])
+        steps.append([row for row, value in zip(steps[-1], values, strict=True) if value >= IMPOSSIBLE])
     ranked = sorted(steps[-1], key=lambda row: seeded_rank(options.seed, row["id"]))
     kept = ranked[: round(options.unanswerable * len(rows))]
     if not kept:
@@ -67,14 +67,12 @@ def unanswerable_questions(
         | {"share": round(of_kept[kind] / len(kept), 4)}
         for kind in KINDS
     }
-    by = {"readers": [reader.signature for reader in readers], "refused from": REFUSED, "seed": options.seed}
+    by = {"readers": [reader.signature for reader in readers], "refused from": IMPOSSIBLE, "seed": options.seed}
     return kept, {"answerable": len(rows), "unanswerable": len(kept), "kinds": kinds, "not made": dict(missing), **by}
 
 
 def candidates(rows: Sequence[Row], seed: int) -> tuple[list[Row], Counter[str]]:
-    """What is made of each row, at most one by exchange and one by search; and why others were not. A question that
-    the file asks of that passage is none of them.
-    """
+    """What is made of each row, by exchange and by search, unless its passage is asked it already; and what is not."""
     titles = {row["context"]: row["title"] for row in reversed(rows)}
     contexts = list(dict.fromkeys(row["context"] for row in rows))
     others = entities_by_kind(contexts, rule_finder)
@@ -88,9 +86,10 @@ def candidates(rows: Sequence[Row], seed: int) -> tuple[list[Row], Counter[str]]
         missing["no name, number, date or title that can be exchanged"] += not swap
         missing["no other passage without the answer shares a word"] += not context
         for one in [{**row, **change} for change, can in ((own, swap), (other, context)) if can]:
-            known = (one["context"], _plain(one["question"])) in asked
-            missing["asked of that passage in the file"] += known
-            if not known:
+            asks = one["context"], _plain(one["question"])
+            missing["asked of that passage already"] += asks in asked
+            if asks not in asked:
+                asked.add(asks)
                 made.append({**one, "id": f"{row['id']}-unanswerable-{len(made) + 1}"})
     return made, missing
 
@@ -115,7 +114,7 @@ def _impossible(reader: ReaderScore, rows: Sequence[Row], path: Path) -> list[fl
 
     def batch(start: int, end: int) -> list[float]:
         parts = in_parts(lambda part: reader.impossible(*zip(*part, strict=True)), texts[start:end])
-        return [value for part in parts for value in part]
+        return [*chain.from_iterable(parts)]
 
     note = {"reader": reader.signature, "texts": texts_hash(texts)}
     return kept_scores(path, note, len(rows), batch, batch_size=AT_ONCE, unit="question")

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from rl_qg.data.formats import KINDS, existing_file, is_unicode, stem_and_kind, text_lines
+from rl_qg.data.formats import IMPOSSIBLE, KINDS, existing_file, is_unicode, stem_and_kind, text_lines
 from rl_qg.data.layouts import FACTS, parallel_files, rows
 from rl_qg.data.reading import malformed_line, raw_records, without_malformed
 from rl_qg.runtime.errors import InputError
@@ -89,6 +89,7 @@ class QuestionTable:
         for record in without_malformed(path, records, self.malformed):
             fields: dict[str, Any] = {"id": record.id, "title": record.title, "context": record.context}
             fields |= {"question": record.question, **record.extra}
+            fields |= {"is_impossible": True} if record.unusable == IMPOSSIBLE else {}
             if record.answers:
                 fields["answer"] = record.answers[0][0]
             yield TableRow(f"{path}: question {record.id!r}", fields)

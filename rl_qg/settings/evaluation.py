@@ -65,9 +65,7 @@ class ExportSettings(Section):
     prompt: str = key(
         "Passage: {context}\nAnswer: {answer}\nQuestion:", "of prompts and preferences; {title} is known too"
     )
-    unanswerable: float = key(
-        0.0, "of squad2: at most so many unanswerable questions, made of these, for each answerable one", NOT_NEGATIVE
-    )
+    unanswerable: float = key(0.0, "of squad2: unanswerable questions for each answerable one, at most", NOT_NEGATIVE)
     readers: list[str] = key(
         ["packaged:english/reader"],
         "folders or Hub names of readers that have learned to abstain, all of which have to refuse such a question",

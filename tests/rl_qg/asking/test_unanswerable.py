@@ -84,7 +84,7 @@ def test_candidates_by_hand() -> None:
         for one in found.values()
     )
     assert len({one["id"] for one in made}) == len(made)
-    tried = missing.total() - missing["asked of that passage in the file"]
+    tried = missing.total() - missing["asked of that passage already"]
     assert len(made) + missing.total() == 2 * len(ROWS) and tried == 8 - len(swaps) - len(found)
     assert candidates(ROWS, seed=0) == (made, missing)
 
@@ -93,7 +93,9 @@ def test_what_the_file_asks_of_a_passage_is_not_asked_of_it_again() -> None:
     again = row("which books did Carl Foss write", ADA, "three books", 5)
     made, missing = candidates([*ROWS, again], seed=0)
     assert "Which books did Carl Foss write?" not in {one["question"] for one in made if one["id"].startswith("q1")}
-    assert missing["asked of that passage in the file"] >= 1
+    assert missing["asked of that passage already"] >= 1
+    twice, missing = candidates([*ROWS, ROWS[0]], seed=0)  # as of several candidates of an answer
+    assert len({(one["question"], one["context"]) for one in twice}) == len(twice)
     assert [one["kind"] for one in candidates([ROWS[1]], 0)[0]] == []  # no other passage, and no other name
 
 
@@ -166,6 +168,18 @@ def test_what_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ):
         with pytest.raises(InputError, match=message):
             ExportSettings(**{"format": "squad2", "unanswerable": 1.0, **options}).check()
+
+
+def test_impossible_questions_of_the_file_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_by(monkeypatch, Scripted({one["question"] for one in candidates(ROWS, seed=0)[0]}))
+    exported(tmp_path, unanswerable=2.0, readers=["0"])
+    none = [one for one in questions(tmp_path / "squad2.json") if one["is_impossible"]]
+    for form in ("squad2", "beir", "retrieval"):
+        output = tmp_path / f"again.{form}"
+        told = export_file(QuestionTable(tmp_path / "squad2.json"), output, ExportSettings(format=form))
+        assert told.endswith(
+            f"{4 + len(none)} rows, 4 questions written; impossible in the file, left out: {len(none)}"
+        )
 
 
 def test_squad2_without_unanswerable_questions(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_squad_json_gives_one_row_a_question(tmp_path: Path) -> None:
     row = {"title": "T", "context": "Ada x"}
     assert [table_row.fields for table_row in source] == [
         {"id": "a", **row, "question": "Who?", "answer": "Ada"},
-        {"id": "b", **row, "question": "What?"},
+        {"id": "b", **row, "question": "What?", "is_impossible": True},
     ]
     with pytest.raises(InputError, match=r"dev\.json\.gz: question 'b': field 'answer' is missing"):
         score_file(NoReferences(), source, tmp_path / "out.jsonl", batch_size=2, state=PartialState(cpu=True))
