@@ -44,6 +44,7 @@ LONG: dict[str, tuple[str, ...]] = {
     "rl_qg/commands/test_estimate.py::test_the_updates_of_a_training": LEARNING,
     "rl_qg/commands/test_launcher.py::test_parts_by_a_launcher": (
         *("rl_qg/data", "rl_qg/runtime", "rl_qg/commands", "rl_qg/generation", "rl_qg/studies/jobs.py"),
+        *("rl_qg/scoring", "rl_qg/augmentation"),
     ),
     "rl_qg/commands/test_parts_on_slurm.py": (
         *("rl_qg/data", "rl_qg/runtime", "rl_qg/commands", "rl_qg/generation", "docs/how-to/parts.md"),

@@ -1,7 +1,9 @@
 """`launcher=submitit` with submitit's executor for processes of this machine; `test_parts_on_slurm.py` has SLURM's."""
 
+import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,13 +12,20 @@ from pathlib import Path
 
 import pytest
 
+from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import compose
+from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.runtime.errors import InputError
 from tests.processes import user_environment
 
 ANSWERS = ("answers", "in.txt", "batch_size=4", "output=a.jsonl")
 LAUNCHER = ("launcher=submitit", "parts=2", "cluster.kind=local")
 TEXTS = "\n".join(f"House {k} was built in {1900 + k} by Anna Berg." for k in range(1_500))
+STAGES = (
+    ("generate", f"model.path={SHIPPED / 'bart'}", "data.train=a.jsonl", "max_answers=6", "output=q.parquet"),
+    ("score", "input=q.parquet", "reward=form", "output=s.parquet"),
+    ("augment", "questions=q.parquet", "filters=distinct", "num_samples=5", "output=t.json"),
+)
 PARTS = [f"a.part-{number}-of-2.jsonl" for number in (1, 2)]
 
 
@@ -70,6 +79,27 @@ def test_parts_by_a_launcher_are_those_of_the_commands_after_any_signal(tmp_path
     assert contents(place) == contents(one)
     logs = "".join(path.read_text() for path in (place / "a.jobs").rglob("*_log.out"))
     assert "Requeued job" in logs
+
+
+@pytest.mark.slow
+def test_parts_by_a_launcher_of_all_other_commands_are_those_of_the_commands(tmp_path: Path) -> None:
+    """In Parquet where they write it; by hand as one part, whose merge has the bytes of any number."""
+    pytest.importorskip("submitit")
+    one, place = tmp_path / "one", tmp_path / "launched"
+    place.mkdir()
+    (place / "in.txt").write_text("\n".join(TEXTS.splitlines()[:40]))
+    assert rl_qg(place, "answers", "in.txt", "output=a.jsonl").wait() == 0
+    shutil.copytree(place, one)
+    for *stage, output in STAGES:
+        launched = rl_qg(place, *stage, *LAUNCHER, output)
+        said = launched.communicate()[1]
+        assert launched.returncode == 0, said
+        ending = "parquet" if output.endswith(".parquet") else "jsonl"
+        with contextlib.chdir(one):
+            run_command(stage[0], [*stage[1:], "part=1/1", output])
+            run_command("merge", [f"{Path(output[len('output=') :]).stem}.part-1-of-1.{ending}", output])
+    mine, theirs = ({k: v for k, v in contents(folder).items() if ".part-" not in k} for folder in (place, one))
+    assert mine == theirs and {"q.parquet", "s.parquet", "t.json"} < mine.keys()
 
 
 def test_a_launcher_and_its_parts_are_checked_before_anything_is_submitted(tmp_path: Path) -> None:
