@@ -88,6 +88,8 @@ LONG: dict[str, tuple[str, ...]] = {
     "rl_qg/training/test_trl_stages.py": LEARNING,
     "test_example_path.py": (*SOURCE, "docs/architecture.md"),
     "test_gpu_experiment.py::test_each": (*SOURCE, *(f"experiments/{name}" for name in ("gpu", "speed", "serving"))),
+    "test_notebook.py::test_its_cells": (*SOURCE, "examples"),
+    "test_slurm_file.py": (*LEARNING, "examples"),
     "test_wheel.py": (*SOURCE, "README.md"),
 }
 

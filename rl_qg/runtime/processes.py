@@ -130,9 +130,10 @@ def exit_process(code: int) -> None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         if code == 0:
             torch.distributed.barrier()  # no process ends while another still communicates with it
-        for tracker in ("wandb", "trackio"):  # which would close themselves at the interpreter's shutdown
+        # Trackers that would close themselves at the interpreter's shutdown.
+        for tracker, close in (("wandb", "finish"), ("trackio", "finish"), ("mlflow", "end_run")):
             if tracker in sys.modules:
-                sys.modules[tracker].finish()
+                getattr(sys.modules[tracker], close)()
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -193,7 +193,7 @@ class TrainingSettings(Section):
     eval_samples: int = key(256, "validation examples used at each evaluation", COUNT)
     save_steps: int = key(500, "updates between checkpoints", COUNT)
     save_total_limit: int = key(2, "checkpoints kept", COUNT)
-    report_to: str = key("tensorboard", "tensorboard, wandb, trackio or none")
+    report_to: str = key("tensorboard", "a tracker of transformers, such as wandb, trackio or mlflow, or none")
     hub_model: str | None = key(
         None, "Hub repository for the final model and its card, such as me/bart-qg; null: not published"
     )

@@ -1,6 +1,5 @@
 """The training arguments of `SelfCriticalTrainer`: those of transformers, and those of self-critical training."""
 
-import importlib.util
 import logging
 import os
 from contextlib import suppress
@@ -9,6 +8,7 @@ from typing import Any
 
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 from transformers import Seq2SeqTrainingArguments
+from transformers.integrations import integration_utils
 
 from rl_qg.generation.decoding import DecodingRules
 from rl_qg.generation.loading import load_config_and_tokenizer
@@ -23,22 +23,26 @@ from rl_qg.settings import ModelSettings, SelfCriticalOptions, Settings
 from rl_qg.settings.keys import key
 
 log = logging.getLogger(__name__)
-TRACKERS = ("tensorboard", "wandb", "trackio")
-PROJECT = "rl-qg"  # of W&B and trackio
+PROJECT = "rl-qg"  # of trackers
+NAMED_BY = ("WANDB_PROJECT", "MLFLOW_EXPERIMENT_NAME", "COMET_PROJECT_NAME")  # no argument of the library does it
+PACKAGES = {"azure_ml": "azureml-core", "flyte": "flytekit"}  # of other trackers the name is that of the package
 
 
 def check_tracker(name: str) -> None:
-    """Check, before anything is loaded, that a tracker is known and installed; for W&B, set the project."""
+    """Check, before anything is loaded, that a tracker is one of transformers' and is installed; name its project."""
     if name == "none":
         return
-    if name not in TRACKERS:
-        raise InputError(f"training.report_to={name} is not one of {', '.join(TRACKERS)}, none")
-    if importlib.util.find_spec(name) is None:
+    known = sorted(integration_utils.INTEGRATION_TO_CALLBACK)
+    if name not in known:
+        raise InputError(f"training.report_to={name} is not one of {', '.join(known)}, none")
+    if name not in integration_utils.get_available_reporting_integrations():
+        package = PACKAGES.get(name, name)
         raise InputError(
-            f"training.report_to={name}: {name} is not installed; install it: pip install {name}, "
+            f"training.report_to={name}: {name} is not installed; install it: pip install {package}, "
             "or use none: training.report_to=none"
         )
-    os.environ.setdefault("WANDB_PROJECT", PROJECT)  # the library has no argument for it
+    for variable in NAMED_BY:
+        os.environ.setdefault(variable, PROJECT)
 
 
 def check_repository(name: str | None) -> None:

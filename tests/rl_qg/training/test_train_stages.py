@@ -146,23 +146,26 @@ def test_a_missing_tracker_is_one_error_line(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(InputError, match=r"wandb is not installed; install it: pip install wandb, or .*=none"):
         train(chosen, splits(), WordReward())
     chosen.training.report_to = "excel"
-    with pytest.raises(InputError, match=r"report_to=excel is not one of tensorboard, wandb, trackio, none"):
+    with pytest.raises(InputError, match=r"report_to=excel is not one of .*, mlflow, .*, wandb, none"):
         check_training(chosen)
     chosen.training.report_to, chosen.training.hub_model = "none", "me/bart qg"
     with pytest.raises(InputError, match=r"training.hub_model=me/bart qg: not a name of a Hub repository"):
         check_training(chosen)
 
 
-@pytest.mark.parametrize("tracker", ["wandb", "trackio"])
+@pytest.mark.parametrize("tracker", ["mlflow", "trackio"])
 def test_trackers_get_project_and_run_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracker: str) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    found: Callable[[str], Any] = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if name == tracker else found(name))
+    variables = ("WANDB_PROJECT", "MLFLOW_EXPERIMENT_NAME", "COMET_PROJECT_NAME")
+    for variable in variables:
+        monkeypatch.delenv(variable, raising=False)
     chosen = settings(tmp_path / "first", "no/such/model")
     chosen.training.report_to = tracker
     check_training(chosen)
     arguments = stage._arguments(chosen)
     assert (arguments.report_to, arguments.project, arguments.run_name) == ([tracker], "rl-qg", "first")
-    assert os.environ["WANDB_PROJECT"] == "rl-qg"
+    assert [os.environ[variable] for variable in variables] == ["rl-qg"] * 3
     assert arguments.trackio_space_id is None  # nothing leaves the machine
 
 
