@@ -184,9 +184,8 @@ def qa(settings: Settings) -> None:
 
     check_precision(settings)
     relevant = {"data": asdict(settings.data), "qa": asdict(settings.qa)}
-    splits = claim_run(
-        settings, relevant, seed=settings.qa.seeds[0], last_file="qa_metrics.json", read=_questions_of_readers
-    )
+    read = partial(_questions_of_readers, impossible=settings.qa.impossible)
+    splits = claim_run(settings, relevant, seed=settings.qa.seeds[0], last_file="qa_metrics.json", read=read)
     scores = train_reader(
         splits.gold,
         splits.validation,
@@ -217,9 +216,9 @@ def retrieve(settings: Settings) -> None:
     )
 
 
-def _questions_of_readers(data: DataSettings) -> Splits:
+def _questions_of_readers(data: DataSettings, **kept: bool) -> Splits:
     """All questions of both sources, without the leakage check and the unlabelled part of generator training."""
-    train, validation = training_stream(data), read_role(data, "validation")
+    train, validation = training_stream(data, **kept), read_role(data, "validation", **kept)
     passages = {passage_hash(example.context) for example in validation.examples}
     passages &= {digest for example in train if (digest := passage_hash(example.context)) in passages}
     if shared := sum(passage_hash(example.context) in passages for example in validation.examples):

@@ -95,21 +95,22 @@ def read_examples(
     *,
     role: Role,
     allow_unlabelled: bool = False,
+    impossible: bool = False,
     hotpotqa_context: str = FACTS,
 ) -> QAData:
     """Read QA examples from one source or several, in order: files (SQuAD v1.1 or v2, HotpotQA or MS MARCO `.json`;
     flat or QG-Bench columns in `.jsonl` or `.parquet`; JSON also as `.gz`; parallel text files) or Hub data sets, of
     which the split `role` is read.
 
-    `allow_unlabelled` keeps records without a question. `hotpotqa_context` is what the passage of a HotpotQA question
-    is (`rl_qg.data.layouts.CONTEXTS`). An answer that is not at its offset is moved when its text occurs once in the
-    context. Records that cannot be used are dropped and counted. Raises `InputError` where a file is missing or cannot
-    be parsed, or a source has no usable record.
+    `allow_unlabelled` keeps records without a question, `impossible` questions without answers, such as SQuAD 2.0's.
+    `hotpotqa_context` is what the passage of a HotpotQA question is (`rl_qg.data.layouts.CONTEXTS`). An answer that is
+    not at its offset is moved when its text occurs once in the context. Records that cannot be used are dropped and
+    counted. Raises `InputError` where a file is missing or cannot be parsed, or a source has no usable record.
     """
     names = source_names(sources, f"data.{role}")
     if not names:
         raise InputError(f"no {role} data given: set data.{role}=FILE or to the name of a Hub data set")
-    checker, examples, hashes = RecordChecker(), list[QAExample](), dict[str, str]()
+    checker, examples, hashes = RecordChecker(impossible=impossible), list[QAExample](), dict[str, str]()
     for name in names:
         records = raw_records(name, role, unlabelled=allow_unlabelled, hotpotqa_context=hotpotqa_context)
         usable = list(checker.usable_examples(name, records, allow_unlabelled))
@@ -172,7 +173,8 @@ class RecordChecker:
     the same records gave to duplicates, by position among the kept records, it need not remember all ids itself.
     """
 
-    def __init__(self, new_ids: Mapping[int, str] | None = None) -> None:
+    def __init__(self, new_ids: Mapping[int, str] | None = None, *, impossible: bool = False) -> None:
+        self._impossible = impossible
         self.read = self.kept = 0
         self.changes: dict[str, dict[str, Any]] = {name: {"count": 0, "ids": []} for name in _CHANGES}
         self.dropped: dict[str, dict[str, Any]] = {}
@@ -208,11 +210,11 @@ class RecordChecker:
             raise InputError(f"{source}: no usable record: {counts}{named}; check the file, or give another")
 
     def _check(self, record: formats.RawRecord, allow_unlabelled: bool, source: str) -> QAExample | str:
-        if reason := _reason_to_drop(record, allow_unlabelled):
+        if reason := _reason_to_drop(record, allow_unlabelled, self._impossible):
             return reason
         results = [_located_answer(text, start, record.context) for text, start in record.answers]
         answers = tuple(result for result in results if isinstance(result, Answer))
-        if not answers:
+        if results and not answers:
             return next(result for result in results if isinstance(result, str))
         if any((answer.text, answer.start) not in record.answers for answer in answers):
             _count(self.changes["repaired"], record.id)
@@ -247,14 +249,15 @@ def _count(ids: dict[str, Any], key: str) -> None:
         ids["ids"].append(key)
 
 
-def _reason_to_drop(record: formats.RawRecord, allow_unlabelled: bool) -> str:
-    if record.unusable:
+def _reason_to_drop(record: formats.RawRecord, allow_unlabelled: bool, allow_impossible: bool) -> str:
+    impossible = allow_impossible and not record.answers and record.unusable in ("", formats.IMPOSSIBLE)
+    if record.unusable and not impossible:
         return record.unusable
     if not record.context.strip():
         return "no context"
-    if not record.question.strip() and not allow_unlabelled:
+    if not record.question.strip() and (impossible or not allow_unlabelled):
         return "no question"
-    if not any(text.strip() for text, _ in record.answers):
+    if not impossible and not any(text.strip() for text, _ in record.answers):
         return "no answer"
     texts = (record.id, record.title, record.context, record.question, *(text for text, _ in record.answers))
     return "" if all(map(formats.is_unicode, texts)) else "broken characters"

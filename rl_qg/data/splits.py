@@ -142,12 +142,12 @@ def load_training(settings: DataSettings) -> list[QAExample]:
     return take(train.examples, settings.max_train, settings.seed, "data.max_train", TRAINING)
 
 
-def training_stream(settings: DataSettings, *, spans: bool = False) -> ExampleStream:
+def training_stream(settings: DataSettings, *, spans: bool = False, impossible: bool = False) -> ExampleStream:
     """What `load_training(settings)` returns, or with `spans` the `answer_spans` of it, as a stream that need not fit
     into memory.
     """
     source = _source(settings, "train")
-    options: dict[str, Any] = {"role": "train", "allow_unlabelled": True, "spans": spans}
+    options: dict[str, Any] = {"role": "train", "allow_unlabelled": True, "spans": spans, "impossible": impossible}
     options |= {"limit": settings.max_train, "seed": settings.seed}
     if source == WORLD:
         stream = ExampleStream([RecordSource(f"{WORLD} (train)", partial(_corpus_records, settings.world))], **options)
@@ -166,7 +166,7 @@ def _corpus_records(sizes: WorldSettings) -> Iterator[RawRecord]:
     return map(as_raw_record, _corpus_examples(sizes, "train"))
 
 
-def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = False) -> reading.QAData:
+def read_role(settings: DataSettings, role: Role, **kept: bool) -> reading.QAData:  # options of `read_examples`
     source = _source(settings, role)
     if source == WORLD:
         examples = list(_corpus_examples(settings.world, role))
@@ -174,8 +174,7 @@ def read_role(settings: DataSettings, role: Role, *, allow_unlabelled: bool = Fa
         report = {"role": role, "sources": [WORLD], **counts}
         data = reading.QAData(examples=examples, report=report, hashes={f"{WORLD} ({role})": examples_hash(examples)})
     else:
-        context = settings.hotpotqa_context
-        data = reading.read_examples(source, role=role, allow_unlabelled=allow_unlabelled, hotpotqa_context=context)
+        data = reading.read_examples(source, role=role, hotpotqa_context=settings.hotpotqa_context, **kept)
     log.info(data.summary())
     return data
 

@@ -5,7 +5,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rl_qg.data.examples import QAExample, Role, check_limit, examples_hash, passage_hash, seeded_rank
 from rl_qg.data.formats import RawRecord, existing_file, is_hub_name
@@ -38,9 +38,8 @@ class ExampleStream:
     in memory is one byte for each record and the new ids of duplicates. Each `iter` reads the sources again, one
     record at a time; only a SQuAD JSON file, which is a single document, is held whole while it is read.
 
-    `allow_unlabelled` keeps records without a question; `limit` selects a sample of at most this size (None: all), the
-    same as `take` selects with `seed`; `spans` selects of the examples with the same answer span only the first, as
-    `answer_spans` does.
+    `allow_unlabelled` and `impossible` are those of `read_examples`; `limit` selects a sample of at most this size
+    (None: all), as `take` does with `seed`; `spans` selects the first example of each answer span, as `answer_spans`.
 
     `report` and `hashes` are those of `rl_qg.data.reading.QAData`. Errors are those of `read_examples`; while
     iterating, a source that has another number of records than before is one.
@@ -52,6 +51,7 @@ class ExampleStream:
         *,
         role: Role,
         allow_unlabelled: bool = False,
+        impossible: bool = False,
         limit: int | None = None,
         seed: int = 0,
         spans: bool = False,
@@ -60,7 +60,8 @@ class ExampleStream:
             raise InputError(f"no {role} data given: set data.{role}=FILE or to the name of a Hub data set")
         self._sources = sources
         self._allow_unlabelled = allow_unlabelled
-        checker = RecordChecker()
+        self._checker = partial(RecordChecker, impossible=impossible)
+        checker = self._checker()
         self._selected = _selection(self._usable(checker, sources), limit, seed, spans)
         self._new_ids = checker.new_ids
         self._count = sum(self._selected)
@@ -70,7 +71,7 @@ class ExampleStream:
     def hashes(self) -> dict[str, str]:
         """SHA-256 of each source: of the file, or of the examples when it is not a file."""
         return {
-            one.name: file_hash(one.path) if one.path else examples_hash(self._usable(RecordChecker(), [one]))
+            one.name: file_hash(one.path) if one.path else examples_hash(self._usable(self._checker(), [one]))
             for one in self._sources
         }
 
@@ -79,7 +80,7 @@ class ExampleStream:
 
     def __iter__(self) -> Iterator[QAExample]:
         flags = iter(self._selected)
-        for example in self._usable(RecordChecker(self._new_ids), self._sources):
+        for example in self._usable(self._checker(self._new_ids), self._sources):
             selected = next(flags, None)
             if selected is None:
                 break
@@ -101,10 +102,8 @@ def stream_examples(
     *,
     role: Role,
     allow_unlabelled: bool = False,
-    limit: int | None = None,
-    seed: int = 0,
-    spans: bool = False,
     hotpotqa_context: str = FACTS,
+    **selection: Any,
 ) -> ExampleStream:
     """The examples that `read_examples` returns, or a selection of them (see `ExampleStream`), as a stream."""
     read = partial(raw_records, split=role, unlabelled=allow_unlabelled, hotpotqa_context=hotpotqa_context)
@@ -112,7 +111,7 @@ def stream_examples(
         RecordSource(name, partial(read, name), None if is_hub_name(name) else existing_file(name))
         for name in source_names(sources, f"data.{role}")
     ]
-    return ExampleStream(named, role=role, allow_unlabelled=allow_unlabelled, limit=limit, seed=seed, spans=spans)
+    return ExampleStream(named, role=role, allow_unlabelled=allow_unlabelled, **selection)
 
 
 def as_raw_record(example: QAExample) -> RawRecord:

@@ -67,15 +67,16 @@ class SquadScores:
 
 
 def score_predictions(predictions: Mapping[str, str], examples: Iterable[QAExample]) -> SquadScores:
-    """Score `predictions` (id to text) by the best of each question's answers; raise `InputError` without examples."""
+    """Score `predictions` (id to text) by each question's best answer, by "" if it has none; `InputError` for none."""
     ids, exact_matches, f1s, missing = list[str](), list[float](), list[float](), 0
     for example in examples:
         prediction = predictions.get(example.id)
+        text = prediction or ""
         missing += prediction is None
         ids.append(example.id)
         for scores, metric in ((exact_matches, exact_match), (f1s, f1)):
-            best = 0.0 if prediction is None else max(metric(prediction, answer.text) for answer in example.answers)
-            scores.append(best)
+            best = max((metric(text, answer.text) for answer in example.answers), default=exact_match(text, ""))
+            scores.append(0.0 if prediction is None else best)
     if not ids:
         raise InputError("no examples to score predictions against: give at least one")
     return SquadScores(ids=ids, exact_matches=exact_matches, f1s=f1s, missing=missing)
@@ -137,23 +138,9 @@ class WindowCollator:
         return batch | {"labels": torch.from_numpy(np.stack([item["labels"] for item in items])).long()}
 
 
-def encode(
-    examples: Examples,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    max_length: int,
-    doc_stride: int,
-    token_types: bool,
-    progress: bool = False,
-) -> Windows:
-    """Tokenise each example into one or several windows of at most `max_length` tokens, special tokens included.
-
-    Neighbouring windows of a passage share `doc_stride` tokens. A question may fill half a window, or less where the
-    shared tokens need the space: the end of a longer one is cut and counted. `tokenizer` is a fast one; `token_types`
-    marks question (0) and passage (1) for models that were pretrained with token types.
-    """
-    lengths = {"max_length": max_length, "doc_stride": doc_stride}
-    return _joined([*encode_in_parts(examples, tokenizer, token_types=token_types, progress=progress, **lengths)])
+def encode(examples: Examples, tokenizer: PreTrainedTokenizerBase, **options: Any) -> Windows:
+    """The windows of `encode_in_parts`, with its options, as one."""
+    return _joined([*encode_in_parts(examples, tokenizer, **options)])
 
 
 def encode_in_parts(
@@ -165,7 +152,13 @@ def encode_in_parts(
     token_types: bool,
     progress: bool = False,
 ) -> Iterator[Windows]:
-    """The windows that `encode` returns, of `EXAMPLES_AT_ONCE` examples at a time."""
+    """Tokenise each example into one or several windows of at most `max_length` tokens, special tokens included; yield
+    the windows of `EXAMPLES_AT_ONCE` examples at a time.
+
+    Neighbouring windows of a passage share `doc_stride` tokens. A question may fill half a window, or less where the
+    shared tokens need the space: the end of a longer one is cut and counted. `tokenizer` is a fast one; `token_types`
+    marks question (0) and passage (1) for models that were pretrained with token types.
+    """
     limit = _question_limit(tokenizer, max_length, doc_stride)
     remaining, begin = iter(examples), 0
     with ProgressBar(total=len(examples), desc="windows", unit="example", disable=not progress) as bar:
@@ -278,8 +271,10 @@ def best_answers(
     *,
     n_best: int,
     max_answer_length: int,
+    refuses: bool = False,
 ) -> dict[str, str]:
-    """Return one text for each example, by id: its best span over all of its windows, or "" when no span is valid.
+    """Return one text for each example, by id: its best span over all of its windows, or "" when no span is valid, or
+    when it `refuses` and scores the span of the first token, the class token, higher in each of its windows.
 
     A span begins at one of the `n_best` highest start logits of a window's passage, ends at one of the `n_best`
     highest end logits, and is at most `max_answer_length` tokens long. Logits are (W, longest or more). Equal scores
@@ -289,19 +284,21 @@ def best_answers(
     if offsets is None or not len(windows) == len(start_logits) == len(end_logits):
         raise ValueError(f"{len(windows)} windows, but {len(start_logits)} start and {len(end_logits)} end logits")
     answers = {example.id: "" for example in examples}
-    best = np.full(len(examples), -np.inf)
+    best, none = np.full(len(examples), -np.inf), np.full(len(examples), np.inf)
     for begin in range(0, len(windows), WINDOWS_AT_ONCE):
         chunk = slice(begin, begin + WINDOWS_AT_ONCE)
         logits = (start_logits[chunk], end_logits[chunk])
         spans = _best_spans(*logits, windows.contexts[chunk], n_best=n_best, max_answer_length=max_answer_length)
         for window, (score, first, last) in enumerate(zip(*spans, strict=True), begin):
             number = windows.examples[window]
+            none[number] = min(none[number], start_logits[window, 0] + end_logits[window, 0])
             if score > best[number]:
                 best[number] = score
                 base = windows.bounds[window]
                 start, end = offsets[base + first, 0], offsets[base + last, 1]
                 answers[examples[number].id] = examples[number].context[start:end]
-    return answers
+    refused = {examples[int(number)].id: "" for number in np.flatnonzero(none > best)}
+    return answers | refused if refuses else answers
 
 
 def _best_spans(

@@ -17,6 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -170,8 +171,8 @@ class _Job:
         settings = dataclasses.asdict(self.settings)
         seeds = settings.pop("seeds")
         settings.pop("equal_updates")  # is about several readers, and one of them does not depend on it
-        if not settings["by_length"]:
-            settings.pop("by_length")  # which earlier versions did not know
+        for name in {"by_length", "impossible"} - {name for name, value in settings.items() if value is True}:
+            settings.pop(name)  # which earlier versions did not know
         # The first seed also keeps its model, so another order of seeds is another run.
         inputs = {**settings, "precision": self.precision, "data": self.data, "seed": seed}
         return inputs | {"keeps_model": seed == seeds[0], "processes": self.processes.num_processes}
@@ -185,6 +186,8 @@ class _Job:
                 raise InputError(f"data.{name}: example {unasked} has no question; the reader needs one for each")
         if len({example.id for example in self.validation}) < len(self.validation):
             raise InputError("data.validation: some ids occur twice, but predictions go by id; make them unique")
+        if settings.impossible and all(example.answers for example in self.train):
+            raise InputError("qa.impossible=true: data.train has no question without an answer to learn from")
         if not settings.seeds or len(set(settings.seeds)) < len(settings.seeds):
             raise InputError(f"qa.seeds={settings.seeds}: name each seed once, and at least one")
         if not 0 <= settings.warmup_fraction < 1:
@@ -370,7 +373,7 @@ def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:
     model = load_model(settings.model.path, features.tokenizer)
     if settings.head != getattr(model.config, SPAN_HEAD, HEADS[0]):
         setattr(model.config, SPAN_HEAD, settings.head)
-    if settings.unanswerable:
+    if settings.unanswerable or settings.impossible:
         model.config.abstains = True  # `reward=reader` then lets it answer nothing
     arguments = tuning.arguments()  # after the model: under ZeRO-3 they would make it load in pieces
     trainer = QATrainer(
@@ -388,7 +391,8 @@ def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:
     if seed == settings.seeds[0]:
         trainer.save_whole(job.output_dir)
     if trainer.is_world_process_zero():
-        limits = {"n_best": settings.n_best, "max_answer_length": settings.max_answer_length}
+        limits: dict[str, Any] = {"n_best": settings.n_best, "max_answer_length": settings.max_answer_length}
+        limits["refuses"] = settings.impossible  # by the class token's span, as it was taught
         predictions = best_answers(features.validation, job.validation, starts, ends, **limits)
         scores = score_predictions(predictions, job.validation)
         rows = zip(scores.ids, scores.exact_matches, scores.f1s, strict=True)
@@ -424,6 +428,7 @@ def _summarise(job: _Job) -> None:
     summary = {
         **{name: float(np.mean([metrics[seed][name] for seed in seeds])) for name in SCORES},
         "total": len(questions),
+        **(_by_possibility(job, questions) if job.settings.impossible else {}),
         "missing": metrics[seeds[0]]["missing"],
         "seeds": [{"seed": seed, **{name: metrics[seed][name] for name in SCORES}} for seed in seeds],
         "intervals": {
@@ -441,6 +446,15 @@ def _summarise(job: _Job) -> None:
     write_json(job.output_dir / "predictions.json", read_record(job.folder(seeds[0]) / "predictions.json"))
     write_json(job.output_dir / "question_scores.json", questions)
     write_json(job.output_dir / "qa_metrics.json", summary)
+
+
+def _by_possibility(job: _Job, questions: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """Of questions with an answer and of those without one, which SQuAD 2.0 calls HasAns and NoAns."""
+    found: dict[str, Any] = {}
+    for name, wanted in (("answerable", True), ("impossible", False)):
+        if rows := [questions[example.id] for example in job.validation if bool(example.answers) is wanted]:
+            found[name] = {"total": len(rows), **{one: 100 * fmean(row[one] for row in rows) for one in SCORES}}
+    return found
 
 
 # --- readers trained on synthetic questions alone: with given options, or with the best of random trials

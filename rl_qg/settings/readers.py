@@ -55,6 +55,7 @@ class QASettings(Section):
         "share of training questions beside which an unanswerable one is made, so that the reader learns to abstain",
         FRACTION,
     )
+    impossible: bool = key(False, "rl-qg qa: learn to refuse impossible questions (SQuAD 2.0), and judge by them")
     equal_updates: bool = key(
         True,
         "pipeline and study: readers that are compared make as many updates as the one on most data; false: epochs",

@@ -214,11 +214,14 @@ def test_batches_are_padded_on_the_right_and_carry_token_types() -> None:
 # --- Logits to answers ---
 
 
-def slow_answers(windows, examples, start_logits, end_logits, *, n_best, max_answer_length) -> dict[str, str]:
+def slow_answers(windows, examples, start_logits, end_logits, *, n_best, max_answer_length, refuses) -> dict[str, str]:
     """Every pair of every window, one after the other."""
     answers = {}
     for number, item in enumerate(examples):
         candidates: list[tuple[float, str]] = []
+        none = [
+            start_logits[window][0] + end_logits[window][0] for window in np.flatnonzero(windows.examples == number)
+        ]
         for window in range(len(windows)):
             if windows.examples[window] != number:
                 continue
@@ -232,7 +235,8 @@ def slow_answers(windows, examples, start_logits, end_logits, *, n_best, max_ans
                         span = slice(windows.offsets[base + start][0], windows.offsets[base + end][1])
                         score = start_logits[window][start] + end_logits[window][end]
                         candidates.append((score, item.context[span]))
-        answers[item.id] = max(candidates, key=lambda pair: pair[0])[1] if candidates else ""
+        best = max(candidates, key=lambda pair: pair[0]) if candidates else (-np.inf, "")
+        answers[item.id] = "" if refuses and min(none) > best[0] else best[1]
     return answers
 
 
@@ -242,8 +246,9 @@ def slow_answers(windows, examples, start_logits, end_logits, *, n_best, max_ans
     n_best=st.integers(1, 12),
     max_answer_length=st.integers(1, 12),
     rounding=st.sampled_from([0, 8]),
+    refuses=st.booleans(),
 )
-def test_the_fast_search_agrees_with_the_slow_one(seed, n_best, max_answer_length, rounding) -> None:
+def test_the_fast_search_agrees_with_the_slow_one(seed, n_best, max_answer_length, rounding, refuses) -> None:
     rng = np.random.default_rng(seed)
     words = TEXT.split()
     items = []
@@ -253,7 +258,8 @@ def test_the_fast_search_agrees_with_the_slow_one(seed, n_best, max_answer_lengt
     windows = encode(items, wordpiece(), max_length=48, doc_stride=12, token_types=False)
     shape = (len(windows), 52)  # wider than any window, as after a gather over processes
     start, end = (rng.normal(size=shape).round(rounding) for _ in range(2))  # rounded to 0 places: many ties
-    options = {"n_best": n_best, "max_answer_length": max_answer_length}
+    start[:, 0] += 3  # else a refusal is rare
+    options = {"n_best": n_best, "max_answer_length": max_answer_length, "refuses": refuses}
     assert best_answers(windows, items, start, end, **options) == slow_answers(windows, items, start, end, **options)
 
 
