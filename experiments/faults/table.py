@@ -58,7 +58,8 @@ PARTS = """
 [of the stages](../../tests/rl_qg/commands/test_parts_of_stages.py),
 [of augmentation](../../tests/rl_qg/augmentation/test_augment_in_parts.py), [as SLURM's
 jobs](../../tests/rl_qg/commands/test_parts_on_slurm.py), whose `sbatch` is a stand-in, [as local
-jobs](../../tests/rl_qg/commands/test_launcher.py) of `launcher=submitit`.
+jobs](../../tests/rl_qg/commands/test_launcher.py) of `launcher=submitit`, [in
+Parquet](../../tests/rl_qg/data/test_parquet.py), [by Ray](../../tests/rl_qg/studies/test_ray_data.py).
 
 """
 OF_PARTS = (
@@ -68,11 +69,20 @@ OF_PARTS = (
     ("a part of other settings or data, of another command or another n", "refused, with the first difference"),
     ("the questions or human data of `augment` change before its merge", "refused, named"),
     ("a part of `augment` is killed while it measures", "the same command measures what is missing, bitwise"),
+    ("a part of `score` has rows of another input than its command", "refused, named"),
     ("the disk is full during the merge", "no output; the same command makes it"),
     ("SIGKILL of each part and of the merge, at drawn times", "the same commands go on, bitwise those of one part"),
     (
         "a part of a SLURM array is killed and queued again",
         "it goes on, and the merge waits: bitwise those of one run",
+    ),
+    (
+        "a part or its merge in Parquet is killed, or finds the disk full",
+        "the same command makes the same bytes",
+    ),
+    (
+        "the worker of a part is killed (Ray, on one machine)",
+        "it is tried again and goes on: bitwise those of one part",
     ),
     ("a part of a SLURM array fails", "the merge is not run; the same two jobs go on"),
     (

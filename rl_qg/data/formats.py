@@ -30,6 +30,7 @@ Rows = Iterable[tuple[str, int, Any]]
 """Rows of a source: the position for messages, the number from 1, and the row, or the `InputError` that it gives."""
 
 IMPOSSIBLE = "impossible question"
+ROW = "row of all parts"  # a column of a part in Parquet, which is none of its rows
 MALFORMED_RECORD = "malformed record"
 _OFFSET = re.compile(r"([+-]?\d{1,15})(\.0*)?")
 

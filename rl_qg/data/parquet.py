@@ -72,7 +72,5 @@ def _stored(value: Any) -> Any:
 def _by_name(kind: Any) -> Any:
     """The same type with the fields of objects in the order of their names."""
     if pyarrow.types.is_struct(kind):
-        return pyarrow.struct(
-            sorted(((field.name, _by_name(field.type)) for field in kind), key=lambda field: field[0])
-        )
+        return pyarrow.struct(sorted((field.name, _by_name(field.type)) for field in kind))
     return pyarrow.list_(_by_name(kind.value_type)) if pyarrow.types.is_list(kind) else kind

@@ -32,7 +32,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from rl_qg.data.examples import passage_hash
-from rl_qg.data.formats import parquet_rows
+from rl_qg.data.formats import ROW, parquet_rows
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, check_distinct_files, file_hash, read_record, writing
 from rl_qg.runtime.ranks import Ranks
@@ -45,7 +45,6 @@ LinesOf = Callable[[Sequence[Any]], list[list[bytes]]]  # the lines of each of s
 WINDOW = 64  # rows of a cell that are sorted by length together, if a block has fewer
 OWN = ("command", "part", "whole")  # keys of a note about the part; all others are alike in all parts
 _HEAD = b'{"row": '
-ROW = "row of all parts"
 log = logging.getLogger(__name__)
 
 
@@ -133,6 +132,8 @@ class StageRows(Generic[Row]):
         """Where the output is continued; None if it is complete, and its sources have not `changed`."""
         if not changed and is_complete(self.lines):
             self.note["whole"] = self.lines.read_note()["whole"]
+            if self.lines.is_table:
+                self.lines.path.unlink(missing_ok=True)  # left by a kill
             return None
         return self.work.position(self)
 
@@ -252,9 +253,7 @@ def read_parts(paths: Sequence[str | Path], output: Path) -> Parts:
         note = _checked_note(path)
         first = first or (path, note)
         if difference := _difference(_shared(first[1]), _shared(note)):
-            raise InputError(
-                f"{path}: was made otherwise than {first[0]} ({difference}); give the parts of one output"
-            )
+            raise InputError(f"{path}: was made otherwise than {first[0]} ({difference}); give parts of one output")
         part = DataPart.parse(note["part"])
         if part.number in found:
             raise InputError(f"{path}: is part {part}, and so is {found[part.number][0]}; give each part once")

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from rl_qg.data.formats import IMPOSSIBLE, KINDS, existing_file, is_unicode, stem_and_kind, text_lines
+from rl_qg.data.formats import IMPOSSIBLE, KINDS, ROW, existing_file, is_unicode, stem_and_kind, text_lines
 from rl_qg.data.layouts import FACTS, parallel_files, rows
 from rl_qg.data.reading import malformed_line, raw_records, without_malformed
 from rl_qg.runtime.errors import InputError
@@ -81,6 +81,7 @@ class QuestionTable:
         for where, _, row in rows(path):
             if isinstance(row, InputError):
                 raise row
+            row.pop(ROW, None)
             yield TableRow(where, row)
 
     def _records(self, path: Path) -> Iterator[TableRow]:

@@ -215,11 +215,12 @@ def score_file(
         made_by = {"signature": signature_of(reward), "columns": read}
         sources = source.hashes()
         changed = lines.check(made_by, sources=sources, sources_key="input", accept=accept_changed_data)
+        noted = lines.read_note().get("input", sources) if lines.begun else sources
+        if (part or lines.is_table) and not changed and [*noted.values()] != [*sources.values()]:
+            raise InputError(f"output={output}: holds scores of {', '.join(noted)}; name another file or delete it")
         position = rows.position(changed)
-        note = {**made_by, "input": sources}
-        if faults:
-            note["malformed"] = {"count": len(faults), "records": faults[:REPORTED_IDS]}
-        lines.write_note({"complete": False, **note, **rows.note})
+        left = {"malformed": {"count": len(faults), "records": faults[:REPORTED_IDS]}} if faults else {}
+        lines.write_note({"complete": False, **made_by, "input": sources, **left, **rows.note})
         return len(rows) if part else total, columns, position
 
     total, columns, position = from_main(state, begin)
@@ -290,9 +291,8 @@ def _check(source: QuestionTable, reward: Reward) -> tuple[int, list[str]]:
         for column in required:
             if source.value(row, column) is None:
                 metric = "every metric" if column == "question" else getattr(reward, "name", type(reward).__name__)
-                kind = {"answer": "text that is not blank", "references": "list of texts, one at least"}.get(
-                    column, "text"
-                )
+                kinds = {"answer": "text that is not blank", "references": "list of texts, one at least"}
+                kind = kinds.get(column, "text")
                 raise InputError(
                     f"{row.where}: field {source.columns[column]!r} is missing or no {kind}, and {metric} needs it; "
                     f"the row has {', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"

@@ -16,6 +16,7 @@ from accelerate import PartialState
 from rl_qg.augmentation.augment import augment
 from rl_qg.commands.compose import compose
 from rl_qg.commands.generation import answers, merge
+from rl_qg.data.formats import parquet_rows
 from rl_qg.data.layouts import rows as stored_rows
 from rl_qg.data.parquet import write_rows
 from rl_qg.data.parts import DataPart
@@ -172,6 +173,57 @@ def test_scores(folder: Any, tmp_path: Path, reward: Any, ending: str) -> None:
     assert (found[1] == contents(one)) == (reward is Sum)
     (summary,) = (found[1][name] for name in found[1] if name.endswith(".summary.json"))
     assert json.loads(summary)["rows"] == 59
+
+
+def test_scores_of_a_part_do_not_depend_on_its_numbers(folder: Any, tmp_path: Path) -> None:
+    rows = [{"row of all parts": 30 - k, "question": "q" * k, "context": f"text {k % 17}"} for k in range(1, 30)]
+    write_rows(tmp_path / "in.parquet", lambda: rows)
+
+    def run(place: Path, part: DataPart | None = None) -> None:
+        table, state = QuestionTable(tmp_path / "in.parquet"), PartialState(cpu=True)
+        score_file(Sum(), table, place / "s.parquet", batch_size=4, state=state, part=part)
+
+    run(one := folder("one"))
+    for number in (1, 2):
+        run(two := one.with_name("two") if number > 1 else folder("two"), DataPart(number, 2))
+    assert merged(two, "s.parquet", 2) == contents(one)
+    found = [row for _, _, row in parquet_rows(one / "s.parquet")]
+    assert [row["question"] for row in found] == [row["question"] for row in rows]
+    assert [*found[0]] == ["question", "context", "score", "parts"]
+
+
+@pytest.mark.parametrize(("ending", "part"), [("jsonl", "1/2"), ("parquet", "1/2"), ("parquet", "")])
+@pytest.mark.parametrize("whole", [True, False])
+def test_scores_of_other_rows_are_not_taken_for_those_of_a_file(
+    tmp_path: Path, ending: str, part: str, whole: bool
+) -> None:
+    """Rows of the same passages in the same places: neither numbers nor passages tell that the input is another."""
+    number = DataPart.parse(part) if part else None
+    for name in ("a", "b"):
+        lines = [{"question": name * k, "context": f"text {k % 17}"} for k in range(1, 30)]
+        write_questions(tmp_path / f"{name}.jsonl", lines)
+
+    def run(name: str, reward: Any) -> None:
+        table, state = QuestionTable(tmp_path / name), PartialState(cpu=True)
+        score_file(reward, table, tmp_path / f"s.{ending}", batch_size=4, state=state, part=number)
+
+    calls: list[int] = []
+
+    class Killed(Sum):
+        def score(self, questions: Any, *texts: Any, **more: Any) -> Any:
+            calls.append(len(questions))
+            if not whole and len(calls) == 2:
+                raise KeyboardInterrupt
+            return super().score(questions, *texts, **more)
+
+    with suppress(KeyboardInterrupt):
+        run("a.jsonl", Killed())
+    kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(InputError, match=r"s\..*: holds scores of .*a\.jsonl; name another file or delete it"):
+        run("b.jsonl", Sum())
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == kept
+    (tmp_path / "a.jsonl").rename(tmp_path / "moved.jsonl")
+    run("moved.jsonl", Sum())
 
 
 def test_parquet_questions_are_scored_and_augmented_as_json_lines_are(folder: Any, tmp_path: Path) -> None:

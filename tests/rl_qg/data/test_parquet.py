@@ -109,6 +109,8 @@ def test_a_parquet_file_whose_run_is_killed_at_any_time_ends_in_the_same_bytes(
     note_path(output).write_bytes(json.dumps({k: v for k, v in json.loads(note).items() if k != "whole"}).encode())
     run(tmp_path, rows, part, "parquet")
     assert (output.read_bytes(), note_path(output).read_bytes()) == (whole, note)
+    lines.write_bytes(b"{}")  # as after a kill before they are deleted
+    assert run(tmp_path, rows, part, "parquet")[1] == 0 and not lines.exists()
     output.write_bytes(whole.replace(b"xxx", b"yyy"))
     with pytest.raises(InputError, match=r"out.*\.parquet: is not as it was made; delete it"):
         run(tmp_path, rows, part, "parquet")

@@ -156,8 +156,7 @@ def test_every_fault_of_a_part_is_named_and_nothing_is_written(tmp_path: Path) -
     ]:
         write_json(note_path(two), {**note, key: value})
         assert refused([one, two, three], output) == (
-            f"out.part-2-of-3.jsonl: was made otherwise than out.part-1-of-3.jsonl ({shown}); give the parts of one "
-            "output"
+            f"out.part-2-of-3.jsonl: was made otherwise than out.part-1-of-3.jsonl ({shown}); give parts of one output"
         )
     write_json(note_path(two), note)
     whole = two.read_bytes()
