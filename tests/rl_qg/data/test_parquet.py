@@ -3,6 +3,7 @@
 import json
 import tempfile
 from collections.abc import Sequence
+from errno import ENOSPC
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,23 @@ def test_a_parquet_file_whose_run_is_killed_at_any_time_ends_in_the_same_bytes(
             read_parts([output], tmp_path / "out.parquet")
         with pytest.raises(InputError, match=r"is Parquet, and output=.*out\.jsonl is not; give a name that ends in"):
             read_parts([output], tmp_path / "out.jsonl")
+
+
+def test_a_merge_that_ends_while_it_writes_a_parquet_file_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def disk_is_full(*_: Any) -> None:
+        raise OSError(ENOSPC, "full")
+
+    rows = [{"a": k} for k in range(9)]
+    whole = run(tmp_path, rows, None, "parquet")[0].read_bytes()
+    (tmp_path / "out.parquet").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet.ParquetWriter, "write_table", disk_is_full)
+        with pytest.raises(OSError, match="full"):
+            merged(tmp_path, rows, 2, "jsonl")
+    assert not (tmp_path / "out.parquet").exists() and not [*tmp_path.glob(".*.part")]
+    assert merged(tmp_path, rows, 2, "jsonl")[0] == whole
 
 
 @pytest.mark.parametrize("values", [(1, "a"), ([1], {"b": 1}), ({"b": 1}, {"b": [2]}), (2**70,), (2**60 + 1, 0.5)])
