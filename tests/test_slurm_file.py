@@ -16,13 +16,15 @@ from tests.processes import ROOT
 DATA = "data.train=train.json data.validation=dev.json reward=qrelscore training.precision=bf16 output_dir=runs/slurm"
 SMALL = "preset=smoke reward=qascore training.use_cpu=true output_dir=runs/slurm"
 STAND_INS = {
-    # Both nodes are this machine; a signal goes on to every task, as srun does it.
+    # Both nodes are this machine. Given SIGTERM, srun kills its tasks (`_srun_signal_mgr` of srun_job.c); scancel
+    # signals the tasks of a job, but neither what they have started nor the script (scancel(1)).
     "srun": """shift; for node in 0 1; do SLURM_NODEID=$node "$@" & tasks="$tasks $!"; done
-trap 'kill -TERM $tasks' TERM
+echo $tasks > tasks; trap 'kill -KILL $tasks' TERM
 code=0; for task in $tasks; do
     while kill -0 $task 2>/dev/null; do wait $task && one=0 || one=$?; done
     [ $one = 0 ] || code=$one
 done; exit $code""",
+    "scancel": 'echo "$@" > cancelled; kill "-${1#--signal=}" $(cat tasks)',
     "scontrol": 'if [ "$1" = show ]; then echo 127.0.0.1; echo 127.0.0.1; else echo "$@" >> requeued; fi',
 }
 
@@ -52,6 +54,7 @@ def test_a_job_that_is_told_to_end_is_queued_again_and_goes_on(slurm: dict[str, 
     assert job.poll() is None, (tmp_path / "log").read_text()[-2000:]
     job.send_signal(signal.SIGTERM)
     assert job.wait(120) == 0
+    assert (tmp_path / "cancelled").read_text() == f"--signal=TERM {os.getpid()}\n"
     assert (tmp_path / "requeued").read_text() == f"requeue {os.getpid()}\n"
     assert not (tmp_path / "runs/slurm/trained.json").exists() and [*tmp_path.glob("runs/slurm/checkpoint-*")]
     again = subprocess.run(["bash", "job"], cwd=tmp_path, env=slurm, capture_output=True, text=True, timeout=300)

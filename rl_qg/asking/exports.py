@@ -186,11 +186,9 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings, *,
     report: dict[str, Any] = {}
     if options.format == BEIR:
         files, unit = _as_beir(rows), "question"
-    elif options.format == PREFERENCES:
-        kept, unit = _preferences(rows, options.prompt), "preference"
-        files = {"": _json_lines(kept)}
-    elif options.format == PROMPTS:
-        kept, unit = _prompts(rows, options.prompt), "answer"
+    elif options.format in (PREFERENCES, PROMPTS):
+        make, unit = (_preferences, "preference") if options.format == PREFERENCES else (_prompts, "answer")
+        kept = make(rows, options.prompt)
         files = {"": _json_lines(kept)}
     elif options.unanswerable and kept:
         from rl_qg.asking.unanswerable import unanswerable_questions  # PyTorch
@@ -233,8 +231,7 @@ def _row_of(source: QuestionTable, row: TableRow, number: int, options: ExportSe
             "(rl-qg score), or name the field of their scores: score=…"
         )
     texts = {name: str(row.fields.get(name) or "") for name in ("title", "reason")}
-    identity = str(row.fields.get("id") or number)
-    about = {"id": identity, "context": context, "question": question}
+    about = {"id": str(row.fields.get("id") or number), "context": context, "question": question}
     return {**about, "answer": answer, "answer_start": start, "score": score, **texts}
 
 

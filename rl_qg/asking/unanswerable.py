@@ -10,7 +10,6 @@ Retrieval", EMNLP 2020). Such a question can have an answer all the same: it is 
 import random
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ def unanswerable_questions(
         values = _impossible(reader, steps[-1], output.with_name(f"{output.name}.readers") / f"reader-{number}.jsonl")
         steps.append([row for row, value in zip(steps[-1], values, strict=True) if value >= IMPOSSIBLE])
     ranked = sorted(steps[-1], key=lambda row: seeded_rank(options.seed, row["id"]))
-    kept = ranked[: round(options.unanswerable * len(rows))]
+    kept = ranked[: round(min(options.unanswerable * len(rows), len(ranked)))]
     if not kept:
         raise InputError(
             f"export.unanswerable={options.unanswerable:g}: none is left of {counted(len(made), 'question')} that "
@@ -114,7 +113,7 @@ def _impossible(reader: ReaderScore, rows: Sequence[Row], path: Path) -> list[fl
 
     def batch(start: int, end: int) -> list[float]:
         parts = in_parts(lambda part: reader.impossible(*zip(*part, strict=True)), texts[start:end])
-        return [*chain.from_iterable(parts)]
+        return [value for part in parts for value in part]
 
     note = {"reader": reader.signature, "texts": texts_hash(texts)}
     return kept_scores(path, note, len(rows), batch, batch_size=AT_ONCE, unit="question")

@@ -208,7 +208,7 @@ def score_file(
         if lines.is_table:
             from rl_qg.data.parquet import schema_of
 
-            schema_of((row.fields for row in source), output)  # refuses columns now, not after all work
+            schema_of((json.loads(_json(row.fields)) for row in source), output)  # refuses columns before all work
         faults = source.malformed  # of this reading, which was complete
         # The title is noted for metrics that read it alone: outputs of others, begun before it existed, continue.
         read = {name: field for name, field in source.columns.items() if name != "title" or name in columns}

@@ -243,6 +243,9 @@ def test_parquet_questions_are_scored_and_augmented_as_json_lines_are(folder: An
     table = QuestionTable(write_questions(tmp_path / "mixed.jsonl", mixed))
     with pytest.raises(InputError, match=r"Parquet has one type for each column, and 'reward' has values of several"):
         score_file(None, table, place / "t.parquet", batch_size=4, state=state)  # type: ignore[arg-type]
+    (half := tmp_path / "half.jsonl").write_text(json.dumps({**rows[0], "\ud800": "a\udfff"}))
+    score_file(Sum(), QuestionTable(half), place / "h.parquet", batch_size=4, state=state)
+    assert [row["?"] for _, _, row in stored_rows(place / "h.parquet")] == ["a?"]
 
 
 def test_rows_without_a_context_are_spread_by_their_questions(folder: Any, tmp_path: Path) -> None:
