@@ -297,8 +297,7 @@ def best_answers(
                 base = windows.bounds[window]
                 start, end = offsets[base + first, 0], offsets[base + last, 1]
                 answers[examples[number].id] = examples[number].context[start:end]
-    refused = {examples[int(number)].id: "" for number in np.flatnonzero(none > best)}
-    return answers | refused if refuses else answers
+    return answers | {examples[int(at)].id: "" for at in np.flatnonzero(none > best)} if refuses else answers
 
 
 def _best_spans(

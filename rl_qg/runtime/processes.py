@@ -130,8 +130,7 @@ def exit_process(code: int) -> None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         if code == 0:
             torch.distributed.barrier()  # no process ends while another still communicates with it
-        # Trackers that would close themselves at the interpreter's shutdown.
-        for tracker, close in (("wandb", "finish"), ("trackio", "finish"), ("mlflow", "end_run")):
+        for tracker, close in (("wandb", "finish"), ("trackio", "finish"), ("mlflow", "end_run")):  # else at shutdown
             if tracker in sys.modules:
                 getattr(sys.modules[tracker], close)()
         logging.shutdown()

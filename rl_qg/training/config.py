@@ -24,7 +24,6 @@ from rl_qg.settings.keys import key
 
 log = logging.getLogger(__name__)
 PROJECT = "rl-qg"  # of trackers
-NAMED_BY = ("WANDB_PROJECT", "MLFLOW_EXPERIMENT_NAME", "COMET_PROJECT_NAME")  # no argument of the library does it
 PACKAGES = {"azure_ml": "azureml-core", "flyte": "flytekit"}  # of other trackers the name is that of the package
 
 
@@ -41,7 +40,7 @@ def check_tracker(name: str) -> None:
             f"training.report_to={name}: {name} is not installed; install it: pip install {package}, "
             "or use none: training.report_to=none"
         )
-    for variable in NAMED_BY:
+    for variable in ("WANDB_PROJECT", "MLFLOW_EXPERIMENT_NAME", "COMET_PROJECT_NAME"):  # no argument does it
         os.environ.setdefault(variable, PROJECT)
 
 
