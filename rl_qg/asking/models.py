@@ -67,7 +67,7 @@ def abstaining_reader(path: str, device: torch.device) -> ReaderScore:
     reader = ReaderScore(path, abstain=True, device=device)
     if not getattr(reader.model.model.config, "abstains", False):
         log.warning(
-            "reader=%s: its configuration does not say that it has learned to abstain; if it is not one of SQuAD 2, "
+            "reader %s: its configuration does not say that it has learned to abstain; if it is not one of SQuAD 2, "
             "train one with rl-qg qa qa.unanswerable=0.5",
             path,
         )

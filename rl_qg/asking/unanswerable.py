@@ -21,7 +21,7 @@ from rewards.retrievability import bm25
 from rl_qg.asking.models import IMPOSSIBLE, abstaining_reader, reader_path
 from rl_qg.data.examples import seeded_rank
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import check_own, check_report
+from rl_qg.runtime.files import check_own, check_report, report_value
 from rl_qg.runtime.processes import processes
 from rl_qg.runtime.ranks import OutOfMemoryRetry
 from rl_qg.scoring.kept_scores import kept_scores, texts_hash
@@ -48,6 +48,9 @@ def unanswerable_questions(
     check_own(output)
     device = processes(use_cpu).device
     readers = [abstaining_reader(reader_path(name), device) for name in options.readers]
+    by = {"readers": [reader.signature for reader in readers], "refused from": IMPOSSIBLE, "seed": options.seed}
+    if output.exists() and any(report_value(output, name) != value for name, value in by.items()):
+        raise InputError(f"output={output}: exists, of other readers or another seed; delete it, or name another one")
     made, missing = candidates(rows, options.seed)
     steps = [made]
     for number, reader in enumerate(readers, 1):
@@ -66,7 +69,6 @@ def unanswerable_questions(
         | {"share": round(of_kept[kind] / len(kept), 4)}
         for kind in KINDS
     }
-    by = {"readers": [reader.signature for reader in readers], "refused from": IMPOSSIBLE, "seed": options.seed}
     return kept, {"answerable": len(rows), "unanswerable": len(kept), "kinds": kinds, "not made": dict(missing), **by}
 
 

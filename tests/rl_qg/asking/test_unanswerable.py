@@ -149,7 +149,9 @@ def test_the_same_command_goes_on_and_gives_the_same_bytes(tmp_path: Path, monke
     assert len(reader.read) - seen == seen - 2 and other.read_text() == kept.read_text()
     assert (tmp_path / "other.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
     exported(tmp_path, "other.json", unanswerable=0.5, readers=["0"])
-    assert len(reader.read) == 2 * seen - 2
+    with pytest.raises(InputError, match=r"other\.json: exists, of other readers or another seed; delete it"):
+        exported(tmp_path, "other.json", unanswerable=0.5, readers=["0"], seed=1)
+    assert len(reader.read) == 2 * seen - 2  # neither read a question
 
 
 def test_what_cannot_be_made_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
