@@ -265,14 +265,14 @@ def read_parts(paths: Sequence[str | Path], output: Path) -> Parts:
 
 
 def _checked_note(path: Path) -> dict[str, Any]:
-    if not path.is_file() or not note_path(path).is_file():
+    if not note_path(path).is_file():
         lacking = note_path(path).name if path.is_file() else "such file"
         raise InputError(f"{path}: is no part (there is no {lacking}); give what commands with part=i/n have written")
     note = read_record(note_path(path))
     if not isinstance(note.get("part"), str):
         raise InputError(f"{path}: was not made with part=i/n; give the files of the parts")
     whole = note.get("whole")
-    if not isinstance(whole, dict):
+    if not isinstance(whole, dict) or not path.is_file():  # Parquet appears with its last row
         raise InputError(f"{path}: part {note['part']} is not complete; run its command again, which continues it")
     if file_hash(path) != whole["sha256"]:
         fault = "is not as it was made; delete and make it again"

@@ -164,6 +164,8 @@ def test_every_fault_of_a_part_is_named_and_nothing_is_written(tmp_path: Path) -
     assert refused([one, two, three], output) == (
         "out.part-2-of-3.jsonl: part 2/3 was cut off; run its command again, which continues it"
     )
+    two.unlink()  # as one in Parquet under work, whose rows are in another file
+    assert "part 2/3 is not complete; run its command again" in refused([one, two, three], output)
     two.write_bytes(whole)
     note_path(two).unlink()
     assert "is no part (there is no out.part-2-of-3.jsonl.settings.json)" in refused([one, two, three], output)
