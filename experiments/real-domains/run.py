@@ -25,7 +25,7 @@ from rl_qg.runtime.files import read_json
 DOMAINS = ("new_wiki", "reddit", "amazon")
 BATCH, SAMPLES = 16, 4  # answers of an update, and samples of each
 SHARE = 0.8  # of the answers of an update, those of the domain, without questions
-LESSONS = 4000  # answers that a reader is taught with
+READER_QUESTIONS = 4000  # that a reader is taught with
 HUMAN = "human"
 TRAINING = (
     "model.max_source_length=128",
@@ -150,18 +150,18 @@ class Study:
 
     def teach(self, arm: str, model: Path | None) -> None:
         """A reader taught with the arm's questions; without a model, with human ones."""
-        folder, lessons = self.folder / f"{arm}-reader", self.folder / f"{arm}-lessons.jsonl"
+        folder, questions = self.folder / f"{arm}-reader", self.folder / f"{arm}-train.jsonl"
         passages, seed = self.given.data / f"{self.domain}.json", f"seed={self.seed}"
-        rest = ["data.train=" + str(passages if model is None else lessons), f"data.max_train={LESSONS}"]
+        rest = ["data.train=" + str(passages if model is None else questions), f"data.max_train={READER_QUESTIONS}"]
         if model is not None:
-            asked = ("num_beams=1", "keep=1", "max_new_tokens=32", "batch_size=64", f"max_answers={LESSONS}")
+            asked = ("num_beams=1", "keep=1", "max_new_tokens=32", "batch_size=64", f"max_answers={READER_QUESTIONS}")
             source = f"model.path={model}", f"data.train={passages}", self.machine[0]
-            run("generate", lessons, *source, *asked, seed, f"output={lessons}")
+            run("generate", questions, *source, *asked, seed, f"output={questions}")
         rest += [f"qa.model.path={self.given.encoder}", f"qa.seeds=[{self.seed}]", *TAUGHT, *self.machine]
         rest.append(f"data.validation={self.given.data / f'{self.domain}-test.json'}")
         run("qa", folder, *rest, f"output_dir={folder}")
 
-    def follow(self, arm: str, start: Future[None]) -> None:
+    def run_arm(self, arm: str, start: Future[None]) -> None:
         """All of an arm, when its start is done."""
         model = None
         if arm != HUMAN:
@@ -193,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for study in studies:
             if study.start not in starts:
                 starts[study.start] = pool.submit(study.train_start)
-        chains = [pool.submit(study.follow, arm, starts[study.start]) for arm in given.arms for study in studies]
+        chains = [pool.submit(study.run_arm, arm, starts[study.start]) for arm in given.arms for study in studies]
         failed = [chain.exception() for chain in chains if chain.exception()]
     if failed:
         sys.exit(f"{len(failed)} of {len(chains)} arms failed, the first: {failed[0]}")

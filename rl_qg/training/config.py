@@ -24,20 +24,19 @@ from rl_qg.settings.keys import key
 
 log = logging.getLogger(__name__)
 PROJECT = "rl-qg"  # of trackers
-PACKAGES = {"azure_ml": "azureml-core", "flyte": "flytekit"}  # of other trackers the name is that of the package
+# All of transformers but those of which it does not say whether they are installed.
+TRACKERS = sorted({*integration_utils.INTEGRATION_TO_CALLBACK} - {"azure_ml", "flyte"})
 
 
 def check_tracker(name: str) -> None:
-    """Check, before anything is loaded, that a tracker is one of transformers' and is installed; name its project."""
+    """Check, before anything is loaded, that a tracker is known and installed; name its project."""
     if name == "none":
         return
-    known = sorted(integration_utils.INTEGRATION_TO_CALLBACK)
-    if name not in known:
-        raise InputError(f"training.report_to={name} is not one of {', '.join(known)}, none")
+    if name not in TRACKERS:
+        raise InputError(f"training.report_to={name} is not one of {', '.join(TRACKERS)}, none")
     if name not in integration_utils.get_available_reporting_integrations():
-        package = PACKAGES.get(name, name)
         raise InputError(
-            f"training.report_to={name}: {name} is not installed; install it: pip install {package}, "
+            f"training.report_to={name}: {name} is not installed; install it: pip install {name}, "
             "or use none: training.report_to=none"
         )
     for variable in ("WANDB_PROJECT", "MLFLOW_EXPERIMENT_NAME", "COMET_PROJECT_NAME"):  # no argument does it
