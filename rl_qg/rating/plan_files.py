@@ -5,7 +5,7 @@ Both hold no time, so that the same command gives the same bytes.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,14 @@ class Hit:
         for number, record in enumerate(given["passages"]):
             _check_fields(f"{where}: passages[{number}]", record, _PASSAGE)
             passages.append(TaskPassage(**{name: record[name] for name in _PASSAGE}))
-        items = [_item(f"{where}: items[{n}]", record) for n, record in enumerate(given["items"], 1)]
+        items = []
+        for number, record in enumerate(given["items"], 1):
+            at = f"{where}: items[{number}]"
+            _check_fields(at, record, _ITEM)
+            systems = record["systems"]
+            if not systems or not all(isinstance(name, str) and name for name in systems):
+                raise InputError(f"{at}: field 'systems' is not a list of names: {systems!r:.40}")
+            items.append(Item(**{name: record.get(name) for name in _ITEM} | {"systems": tuple(systems)}))
         hit = Hit(given["hit"], given["language"], tuple(passages), tuple(items))
         _check_items(where, hit)
         return hit
@@ -145,29 +152,19 @@ _PLAN |= {"retention_days": int, "seed": int}
 _HIT = {"hit": str, "language": str, "passages": list, "items": list}
 _PASSAGE = {"passage": str, "title": str, "context": str}
 _ITEM = {"position": int, "kind": str, "passage": int, "question": str, "answer": str, "systems": list, "item": str}
-_KINDS_OF_VALUES = {str: "a text", int: "a whole number", list: "a list", dict: "a mapping"}
+_ITEM |= {"answer_start": int | None, "original": int | None}
+_WRONG = {str: "not a text", int: "not a whole number", list: "not a list", dict: "not a mapping"}
+_WRONG |= {int | None: "neither a whole number nor null"}
 
 
-def _check_fields(where: str, given: Any, types: Mapping[str, type]) -> None:
+def _check_fields(where: str, given: Any, types: Mapping[str, Any]) -> None:
     if not isinstance(given, Mapping):
         raise InputError(f"{where}: expected a JSON object, got {given!r:.40}")
     for name, kind in types.items():
         value: Any = given.get(name)
         is_right = isinstance(value, kind) and not isinstance(value, bool)
         if not is_right or (isinstance(value, str) and not is_unicode(value)):
-            raise InputError(f"{where}: field {name!r} is not {_KINDS_OF_VALUES[kind]}: {value!r:.40}")
-
-
-def _item(where: str, given: Any) -> Item:
-    _check_fields(where, given, _ITEM)
-    for name in ("answer_start", "original"):
-        value = given.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise InputError(f"{where}: field {name!r} is neither a whole number nor null: {value!r:.40}")
-    systems = given["systems"]
-    if not systems or not all(isinstance(name, str) and name for name in systems):
-        raise InputError(f"{where}: field 'systems' is not a list of names: {systems!r:.40}")
-    return Item(**{item.name: given.get(item.name) for item in fields(Item)} | {"systems": tuple(systems)})
+            raise InputError(f"{where}: field {name!r} is {_WRONG[kind]}: {value!r:.40}")
 
 
 def _check_items(where: str, hit: Hit) -> None:

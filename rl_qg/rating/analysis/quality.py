@@ -245,13 +245,11 @@ def summary_rows(rated: RatedItems, controls: Sequence[RaterControl], minutes: M
     def share(part: int, whole: int) -> float | None:
         return part / whole if whole else None
 
-    values = np.count_nonzero(~np.isnan(rated.values), axis=1)
     rows = []
     for name, raters in groups.items():
         if not raters and name == UNDECIDED:
             continue
         tasks = [task for task, rater in owner.items() if rater in raters]
-        own = np.array([rater in raters for rater in rated.raters], dtype=bool)[rated.rater]
         timed = [minutes[task] for task in tasks if task in minutes]
         rows.append(
             {
@@ -261,7 +259,7 @@ def summary_rows(rated: RatedItems, controls: Sequence[RaterControl], minutes: M
                 "tasks": len(tasks),
                 "share_of_tasks": share(len(tasks), len(owner)),
                 "tasks_a_rater": share(len(tasks), len(raters)),
-                "ratings": int(values[own].sum()),
+                "ratings": int(rated.known[rated.is_of(raters)].sum()),
                 "minutes": float(np.mean(timed)) if timed else None,
                 "median_minutes": float(np.median(timed)) if timed else None,
                 "timed": len(timed),
@@ -273,13 +271,10 @@ def summary_rows(rated: RatedItems, controls: Sequence[RaterControl], minutes: M
 def rater_rows(
     controls: Sequence[RaterControl], habits: Rows, minutes: Mapping[str, float], rated: RatedItems
 ) -> Rows:
-    times: dict[str, list[float]] = {}
-    for task, rater in _owners(rated).items():
-        if task in minutes:
-            times.setdefault(rater, []).append(minutes[task])
-    rows = []
+    owner, rows = _owners(rated), []
     for one, habit in zip(controls, habits, strict=True):
-        minute = float(np.mean(times[one.rater])) if one.rater in times else None
+        times = [minutes[task] for task, rater in owner.items() if rater == one.rater and task in minutes]
+        minute = float(np.mean(times)) if times else None
         rows.append({**vars(one), "minutes": minute, **habit, "flags": "; ".join(habit["flags"])})
     return rows
 

@@ -68,8 +68,18 @@ class RatedItems:
         return np.isin(self.kind, [KINDS.index(kind) for kind in kinds])
 
     @property
+    def known(self) -> NDArray[np.bool_]:
+        """Whether there is a value, (n, c)."""
+        return ~np.isnan(self.values)
+
+    @property
     def ratings(self) -> int:
-        return int(np.count_nonzero(~np.isnan(self.values)))
+        return int(self.known.sum())
+
+    def is_of(self, names: Iterable[str]) -> NDArray[np.bool_]:
+        """Whether a row is of one of these raters, (n,)."""
+        wanted = {*names}
+        return np.array([name in wanted for name in self.raters], dtype=bool)[self.rater]
 
     def kept(self, rows: NDArray[np.bool_]) -> "RatedItems":
         """Those rows; names of raters, tasks and so on that no row has any more are gone too."""
@@ -86,8 +96,7 @@ class RatedItems:
         return replace(self, **columns)
 
     def of_raters(self, names: Iterable[str]) -> "RatedItems":
-        wanted = {*names}
-        return self.kept(np.array([name in wanted for name in self.raters], dtype=bool)[self.rater])
+        return self.kept(self.is_of(names))
 
 
 _INDEXED = {"raters": "rater", "tasks": "task", "hits": "hit", "items": "item", "passages": "passage"}

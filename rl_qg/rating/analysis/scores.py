@@ -38,15 +38,14 @@ def z_scores(rated: RatedItems, variant: str = WITHOUT_DEGRADED) -> ZScores:
     `variant`: μ and σ are of all ratings but those of degraded items (`without_degraded`), of all (`with_degraded`),
     or of all with 1e-6 added to σ (`dialogue_eval`, as the code of that study).
     """
-    enters = ~np.isnan(rated.values)
+    enters = rated.known
     if variant == WITHOUT_DEGRADED:
         enters &= ~rated.is_kind(DEGRADED)[:, None]
     rater = np.broadcast_to(rated.rater[:, None], rated.values.shape)
     added = _DIALOGUE_EVAL_ADDS if variant == DIALOGUE_EVAL else 0.0
     values, without_z = raters.z_scores(rater, rated.values, enters, raters=len(rated.raters), added=added)
-    lost = ~np.isnan(rated.values) & np.isnan(values)
     names = tuple(name for name, without in zip(rated.raters, without_z, strict=True) if without)
-    return ZScores(values, names, int(lost.sum()))
+    return ZScores(values, names, int((rated.known & np.isnan(values)).sum()))
 
 
 @dataclass(frozen=True)

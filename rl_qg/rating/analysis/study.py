@@ -345,6 +345,7 @@ def _line(
 
 NO_FILTER = "none"
 DEGRADED_ROW = "degraded questions"  # in the table of systems
+_UNDECIDED = "had too few pairs, or tasks, for the control"
 
 
 @dataclass(frozen=True)
@@ -446,22 +447,17 @@ def mixed_rows(scores: StudyScores) -> tuple[Rows, Mapping[tuple[str, str], dict
 
 def left_out(study: RatedStudy, scores: StudyScores) -> dict[str, int]:
     counts = dict(scores.counted.left_out)
-    kept = {*scores.counted.raters}
-    values = np.count_nonzero(~np.isnan(study.rated.values), axis=1)
-    for verdict in ("failed", "undecided"):
-        names = [one.rater for one in scores.controls if one.verdict == verdict and one.rater not in kept]
-        if names:
-            own = np.array([rater in names for rater in study.rated.raters], dtype=bool)[study.rated.rater]
-            counts[f"of {counted(len(names), 'rater')} who {_WHY[verdict]}"] = int(values[own].sum())
+    for verdict, why in (("failed", "failed the control"), ("undecided", _UNDECIDED)):
+        names = [one.rater for one in scores.controls if one.verdict == verdict]
+        if names := [name for name in names if name not in scores.counted.raters]:
+            lost = int(study.rated.known[study.rated.is_of(names)].sum())
+            counts[f"of {counted(len(names), 'rater')} who {why}"] = lost
     if scores.z.ratings_left_out:
         reason = f"of {counted(len(scores.z.without_spread), 'rater')} without two different ratings, and so without z"
         counts[reason] = scores.z.ratings_left_out
     degraded = scores.z.values[scores.counted.is_kind(DEGRADED)]  # those without a z are counted above
     counts["of degraded questions, which enter no score"] = int(np.count_nonzero(~np.isnan(degraded)))
     return {reason: count for reason, count in counts.items() if count}
-
-
-_WHY = {"failed": "failed the control", "undecided": "had too few pairs, or tasks, for the control"}
 
 
 def shared_questions(scores: QuestionScores) -> int:

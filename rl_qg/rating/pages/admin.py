@@ -30,9 +30,7 @@ def health(visit: Visit) -> Response:
 def login(visit: Visit) -> Response:
     cookies, sessions = visit.site.cookies, visit.site.admin
     if seconds := math.ceil(sessions.attempts.wait(network_of(visit.request.scope))):
-        refused = visit.site.renderer.message("busy", LANGUAGE, 429, seconds=seconds)
-        refused.headers["Retry-After"] = str(seconds)
-        return refused
+        return visit.site.renderer.message("busy", LANGUAGE, 429, seconds=seconds)
     if not sessions.opens(visit.form.get("token", "").strip()):
         return visit.site.renderer.page("admin_login", LANGUAGE, 403, fault=True)
     response, cookie = redirect("/admin"), sessions.new_cookie()

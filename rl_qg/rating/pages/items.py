@@ -8,7 +8,6 @@ from starlette.responses import Response
 from rl_qg.rating.pages.arrival import last_page, leave, place_of
 from rl_qg.rating.pages.rendering import shown_item
 from rl_qg.rating.pages.visits import AUTOSAVE, Routes, Visit, redirect, values_of
-from rl_qg.rating.plan_files import Hit
 from rl_qg.rating.study.records import COMPLETED, EXPIRED, FULL, RETURNED, Assignment, Closed, NotYours
 
 
@@ -71,7 +70,9 @@ def item(visit: Visit) -> Response:
     if "missing" in visit.request.query_params:
         missing = [one.name for one in visit.protocol.criteria if one.name not in values]
         _, moved = values_of(visit.request.query_params, visit.protocol.criteria)
-    total = len(assignment.hit.items)
+    hit, total = assignment.hit, len(assignment.hit.items)
+    one = hit.items[position - 1]
+    passage = hit.passages[one.passage]
     return visit.page(
         "item",
         form="rating",
@@ -80,17 +81,11 @@ def item(visit: Visit) -> Response:
         total=total,
         done=total - len(_unrated(visit, assignment, ratings)),
         expired=assignment.state == EXPIRED,
-        item=_shown(assignment.hit, position),
+        item=shown_item(passage.title, passage.context, one.answer, one.answer_start, one.question, hit.language),
         statements=visit.site.renderer.statements(values, missing=missing, moved=moved),
         action=f"/task/{assignment.id}/{position}",
         before=position > 1,
     )
-
-
-def _shown(hit: Hit, position: int) -> dict[str, str]:
-    one = hit.items[position - 1]
-    passage = hit.passages[one.passage]
-    return shown_item(passage.title, passage.context, one.answer, one.answer_start, one.question, hit.language)
 
 
 def save_item(visit: Visit) -> Response:

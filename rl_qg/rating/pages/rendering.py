@@ -125,11 +125,15 @@ class Renderer:
         self, name: str, language: str, status: int, *, link: str = "", again: Any = None, **values: Any
     ) -> Response:
         """A page that says one thing: the texts `NAME_heading` and `NAME_text`, with `values` in its places; with a
-        button that leads to `link`, or sends a form `again` (its path and fields).
+        button that leads to `link`, or sends a form `again` (its path and fields). Where one is to wait `seconds`, the
+        header says so too.
         """
         texts = self.catalogues[language]
         shown = {"heading": texts(f"{name}_heading"), "text": texts(f"{name}_text", **values)}
-        return self.page("message", language, status, fault=status >= 400, link=link, again=again, **shown)
+        response = self.page("message", language, status, fault=status >= 400, link=link, again=again, **shown)
+        if seconds := values.get("seconds"):
+            response.headers["Retry-After"] = str(seconds)
+        return response
 
     def statements(
         self,

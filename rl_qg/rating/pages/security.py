@@ -9,7 +9,8 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,13 +29,14 @@ LONGEST_WAIT = 20.0  # seconds, for a body
 ADMIN_S = 8 * 3600  # of the owner's session
 LONGEST_PATH = 1000  # characters; Python reads no number of more than 4300 digits
 UNLIMITED = ("/files/", "/healthz")  # of the rates; a page takes four files to show
-Refusal = Callable[[Scope, str, int, Mapping[str, Any]], Response]  # the page that says why; text, status, places
 
 
 class RequestGate:
-    """Refuses what comes too often, is too long or was meant for another host; hands on the rest with whole bodies."""
+    """Refuses what comes too often, is too long or was meant for another host; hands on the rest with whole bodies.
+    `refusal` makes the page that says why, of the scope, the name of its text, the status, and places in the text.
+    """
 
-    def __init__(self, app: ASGIApp, settings: RateServeSettings, refusal: Refusal) -> None:
+    def __init__(self, app: ASGIApp, settings: RateServeSettings, refusal: Callable[..., Response]) -> None:
         self._app, self._refusal = app, refusal
         self._hosts = hosts_of(settings)
         self._cookie = Cookies(settings).session
@@ -57,7 +59,7 @@ class RequestGate:
         except Exception as error:
             entry["error"] = web.described(error)
             if entry["status"] is None:
-                await self._refusal(scope, "failure", 500, {})(scope, receive, send)
+                await self._refusal(scope, "failure", 500)(scope, receive, send)
         finally:
             route = getattr(scope.get("route"), "path", "none")
             level = logging.ERROR if "error" in entry else logging.INFO
@@ -67,25 +69,22 @@ class RequestGate:
             log.log(level, "request", extra={"fields": fields})
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        def refused(name: str, status: int, headers: Mapping[str, str] | None = None, **values: Any) -> Response:
-            response = self._refusal(scope, name, status, values)
-            response.headers.update(headers or {})
-            return response
-
         answer: ASGIApp | None = None
+        refused = partial(self._refusal, scope)
         if self._hosts is not None and not web.is_answered(scope, self._hosts):
             answer = refused("missing_page", 421)
         elif len(scope["path"]) > LONGEST_PATH:
             answer = refused("missing_page", 404)
         elif seconds := math.ceil(self._wait(scope)):
-            answer = refused("busy", 429, {"Retry-After": str(seconds)}, seconds=seconds)
+            answer = refused("busy", 429, seconds=seconds)
         else:
             try:
                 body = await web.whole_body(scope, receive, LONGEST_BODY, LONGEST_WAIT)
             except web.BodyTooLongError:
                 answer = refused("large", 413)
             except TimeoutError:
-                answer = refused("failure", 400, {"Connection": "close"})
+                answer = response = refused("failure", 400)
+                response.headers["Connection"] = "close"
             else:
                 if body is not None:
                     answer, receive = self._app, web.once(body, receive)

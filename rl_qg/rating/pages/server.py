@@ -38,7 +38,7 @@ def create_app(store: Store, settings: RateServeSettings, admin_token: str) -> S
     async def asset(request: Request) -> Response:
         return renderer.asset(request.path_params["name"], request.headers.get("if-none-match", ""))
 
-    def refusal(scope: Scope, name: str, status: int, values: Mapping[str, Any]) -> Response:
+    def refusal(scope: Scope, name: str, status: int, **values: Any) -> Response:
         return renderer.message(name, site.language_of(Request(scope)), status, **values)
 
     async def missing(request: Request, error: Exception) -> Response:

@@ -74,7 +74,12 @@ class AssignmentTables(StudyTables):
             if record.state != "consented":
                 raise records.NotAllowed(f"{rater}: may not rate ({record.state})")
             now = self._clock()
-            self._expire_leases(sql, now)
+            # A lease that ends later than a full lease from now was made before the clock went back.
+            longest = now + self.lease_s
+            sql.run("UPDATE assignment SET lease_until = ? WHERE state = 'open' AND lease_until > ?", longest, longest)
+            expire = "UPDATE assignment SET state = 'expired' WHERE state = 'open' AND lease_until < ?"
+            for expired in sql.rows(f"{expire} RETURNING rater, id", now):
+                self._note(sql, "expired", *expired)
             if found := self._open(sql, number):
                 return found
             if _paused(sql):
@@ -92,15 +97,6 @@ class AssignmentTables(StudyTables):
     def _open(self, sql: Transaction, rater: int) -> records.Assignment | None:
         row = sql.row(f"SELECT {COLUMNS} FROM assignment WHERE rater = ? AND state = 'open'", rater)
         return self._record(sql, row) if row else None
-
-    def _expire_leases(self, sql: Transaction, now: float) -> None:
-        # A lease that ends later than a full lease from now was made before the clock went back.
-        longest = now + self.lease_s
-        sql.run("UPDATE assignment SET lease_until = ? WHERE state = 'open' AND lease_until > ?", longest, longest)
-        for number, rater in sql.rows(
-            "UPDATE assignment SET state = 'expired' WHERE state = 'open' AND lease_until < ? RETURNING id, rater", now
-        ):
-            self._note(sql, "expired", rater, number)
 
     def _reopened(self, sql: Transaction, rater: int, now: float) -> records.Assignment | None:
         """The last expired assignment of the rater whose task still lacks somebody, open again."""
@@ -168,16 +164,13 @@ class AssignmentTables(StudyTables):
                     "WHERE rating.value <> excluded.value",
                     *(row.id, position, criterion, value, now, now),
                 )
-            self._renew(sql, row, now)
-
-    def _renew(self, sql: Transaction, row: _AssignmentRow, now: float) -> None:
-        """A sign of life: a longer lease, and an expired assignment is open again where its task lacks somebody."""
-        sql.run(
-            "UPDATE assignment SET lease_until = ?, state = 'open' WHERE id = ? AND (state = 'open' OR "
-            f"state = 'expired' AND (SELECT {LIVE} < need FROM hit WHERE hit.id = assignment.hit) AND NOT EXISTS "
-            "(SELECT 1 FROM assignment AS other WHERE other.rater = assignment.rater AND other.state = 'open'))",
-            *(now + self.lease_s, row.id),
-        )
+            # A sign of life: a longer lease, and an expired assignment is open again where its task lacks somebody.
+            sql.run(
+                "UPDATE assignment SET lease_until = ?, state = 'open' WHERE id = ? AND (state = 'open' OR "
+                f"state = 'expired' AND (SELECT {LIVE} < need FROM hit WHERE hit.id = assignment.hit) AND NOT EXISTS "
+                "(SELECT 1 FROM assignment AS other WHERE other.rater = assignment.rater AND other.state = 'open'))",
+                *(now + self.lease_s, row.id),
+            )
 
     def _show(self, sql: Transaction, assignment: int, position: int, now: float) -> None:
         sql.run(

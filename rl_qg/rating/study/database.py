@@ -54,21 +54,22 @@ def _seconds_to(until: float) -> float:
     return max(0.0, until - time.monotonic())
 
 
-class Transaction(ABC):
+class Transaction:
     """SQL within one transaction; `?` stands for a value. Rows are tuples."""
 
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
+    def __init__(self, connection: Any, has_table: str) -> None:
+        """`has_table`: the statement that finds a row where there is a table of a name."""
+        self._connection, self._has_table = connection, has_table
 
-    @abstractmethod
-    def _execute(self, text: str, values: Sequence[Any]) -> Any: ...  # a cursor
+    def _execute(self, text: str, values: Sequence[Any]) -> Any:  # a cursor
+        return self._connection.execute(text, values)
 
     def stream(self, text: str, *values: Any) -> Iterator[Row]:
         """Rows one after another, however many there are."""
         yield from self._execute(text, values)
 
-    @abstractmethod
-    def has_table(self, name: str) -> bool: ...
+    def has_table(self, name: str) -> bool:
+        return self.row(self._has_table, name) is not None
 
     def run(self, text: str, *values: Any) -> int:
         """Run a statement; return how many rows it changed."""
@@ -186,14 +187,6 @@ class Database(ABC):
             self._idle.pop().close()
 
 
-class _SQLiteTransaction(Transaction):
-    def _execute(self, text: str, values: Sequence[Any]) -> Any:
-        return self._connection.execute(text, values)
-
-    def has_table(self, name: str) -> bool:
-        return self.row("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name) is not None
-
-
 def _write_ahead(connection: sqlite3.Connection, until: float) -> None:
     """Set the write-ahead log. Where several processes do so with a new file at once, SQLite tells all but one that it
     is locked and does not wait, since that could be a deadlock; they try again.
@@ -241,7 +234,7 @@ class SQLiteDatabase(Database):
     def _begin(self, connection: sqlite3.Connection, writing: bool, until: float) -> Transaction:
         connection.execute(f"PRAGMA busy_timeout={1000 * _seconds_to(until):.0f}")
         connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
-        return _SQLiteTransaction(connection)
+        return Transaction(connection, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?")
 
     def _failure(self, error: Exception) -> StoreFailed | None:
         if not isinstance(error, sqlite3.DatabaseError) or isinstance(error, sqlite3.IntegrityError):
@@ -275,9 +268,6 @@ class _PostgreSQLTransaction(Transaction):
     def stream(self, text: str, *values: Any) -> Iterator[Row]:
         with closing(self._connection.cursor("stream")) as cursor:
             yield from cursor.execute(text.replace("?", "%s").encode(), values)
-
-    def has_table(self, name: str) -> bool:
-        return self.row("SELECT 1 WHERE to_regclass(?) IS NOT NULL", name) is not None
 
 
 class PostgreSQLDatabase(Database):
@@ -337,7 +327,7 @@ class PostgreSQLDatabase(Database):
         connection.execute(f"SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = {limit}")
         if writing:
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (ADVISORY_LOCK,))
-        return _PostgreSQLTransaction(connection)
+        return _PostgreSQLTransaction(connection, "SELECT 1 WHERE to_regclass(?) IS NOT NULL")
 
     def _failure(self, error: Exception) -> StoreFailed | None:
         errors = self._errors.errors

@@ -31,17 +31,16 @@ class Snapshot:
         self._sql = sql
         self._plan = plan
         self._hits = {hit.hit: hit for hit in plan.hits}
-        self._order = {item.name: number for number, item in enumerate(plan.protocol.criteria)}
 
     def ratings(self) -> Iterator[dict[str, Any]]:
         """Every rating, as a line of `ratings.jsonl`: by assignment, position, the protocol's order of criteria."""
-        ranks = " ".join(f"WHEN ? THEN {number}" for number in self._order.values())
+        ranks = " ".join(f"WHEN ? THEN {number}" for number, _ in enumerate(self._plan.protocol.criteria))
         for number, name, rater, state, position, criterion, value, shown, first, last, changes in self._sql.stream(
             "SELECT assignment.id, hit, rater, state, rating.position, criterion, value, at, first_at, last_at, "
             "changes FROM rating JOIN assignment ON assignment.id = rating.assignment JOIN shown "
             "ON shown.assignment = rating.assignment AND shown.position = rating.position "
             f"ORDER BY assignment.id, rating.position, CASE criterion {ranks} END",
-            *self._order,
+            *(criterion.name for criterion in self._plan.protocol.criteria),
         ):
             hit = self._hits[name]
             first_ms = max(0, round(1000 * (first - shown)))  # a clock that went back makes no negative time
@@ -61,21 +60,14 @@ class Snapshot:
 
     def assignments(self) -> Iterator[dict[str, Any]]:
         """Every assignment, with times in seconds since 1970."""
-        for number, hit, rater, state, started, submitted, language, panel in self._sql.stream(
-            "SELECT assignment.id, hit, rater, state, started, submitted, language, panel "
+        names = ("assignment", "hit", "rater", "state", "started", "submitted", "seconds", "language", "panel")
+        for row in self._sql.stream(
+            "SELECT assignment.id, hit, rater, state, started, submitted, submitted - started, language, panel "
             "FROM assignment JOIN rater ON rater.id = assignment.rater ORDER BY assignment.id"
         ):
-            yield {
-                "assignment": assignment_name(number),
-                "hit": hit,
-                "rater": rater_name(rater),
-                "state": state,
-                "started": started,
-                "submitted": submitted,
-                "seconds": None if submitted is None else round(max(0.0, submitted - started), 3),
-                "language": language,
-                "panel": panel,
-            }
+            one = dict(zip(names, row, strict=True))
+            one |= {"assignment": assignment_name(one["assignment"]), "rater": rater_name(one["rater"])}
+            yield one | {"seconds": None if one["seconds"] is None else round(max(0.0, one["seconds"]), 3)}
 
     def feedback(self) -> Iterator[dict[str, Any]]:
         for rater, assignment, text in self._sql.stream(
