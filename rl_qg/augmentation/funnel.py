@@ -37,6 +37,8 @@ from rl_qg.scoring.reward_scorer import Reward
 
 MeasureFunction = Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]
 """Measures candidates: for each a dict whose `value` is a number or None, with other fields that are to be kept."""
+Rules = Mapping[str, Callable[[Record], bool]]
+"""Reasons to drop a record, each with the test for it."""
 
 
 @dataclass(frozen=True)
@@ -156,10 +158,6 @@ def _lines_of(function: MeasureFunction, rows: Sequence[tuple[int, Mapping[str, 
         head = {"place": index, "id": record["id"], "candidate": record["candidate"]}
         lines.append([json_line({**head, **result, "value": value})])
     return lines
-
-
-Rules = Mapping[str, Callable[[Record], bool]]
-"""Reasons to drop a record, each with the test for it."""
 
 
 def no_metric(options: Mapping[str, Any]) -> Reward:

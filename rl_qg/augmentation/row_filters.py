@@ -46,6 +46,7 @@ QUOTES = ('"', "„“”", "«»")  # which one of a pair opens differs between
 LEFTOVER = re.compile(
     r"</?(?:s|pad|unk|mask|sep|cls|bos|eos|hl|extra_id_\d+|\|\w+\|)>|<\|\w+\|>|\[(?:UNK|SEP|CLS|PAD|MASK)\]|(?<!\S)##\w|[▁Ġ�]"
 )
+BATCHES_AT_ONCE = 16  # batches measured together, so that windows of similar length share a forward pass
 
 
 class Empty(RowFilter):
@@ -297,9 +298,6 @@ class PassageScript(RowFilter):
             return bool(passage) and share_in(record["question"], allowed, record["context"]) < self.min_share
 
         return {"other script than the passage": has_other_script}
-
-
-BATCHES_AT_ONCE = 16  # batches measured together, so that windows of similar length share a forward pass
 
 
 @dataclass

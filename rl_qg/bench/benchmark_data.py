@@ -36,6 +36,11 @@ from rl_qg.settings import BenchSettings
 LOST = "answer not at its place after cleaning"
 _CITATION = re.compile(r"\[\d*\]")
 _SPACE = re.compile(r"\s+")
+TEXTS = ("paragraph", "sentence", "question", "answer")
+ROLES: tuple[Role, ...] = ("train", "validation", "test")
+STATISTICS = "statistics.json"
+OWN = "bench_data"  # a key that no other program's file of that name has
+log = logging.getLogger(__name__)
 
 
 def clean_text(text: str) -> str:
@@ -58,9 +63,6 @@ def clean_example(example: QAExample) -> QAExample | str:
 
 def _without_marks(text: str) -> str:
     return _SPACE.sub(" ", _CITATION.sub("", text))
-
-
-TEXTS = ("paragraph", "sentence", "question", "answer")
 
 
 def split_statistics(examples: Sequence[QAExample]) -> dict[str, Any]:
@@ -133,12 +135,6 @@ def divide(examples: Sequence[QAExample], sizes: Mapping[str, int], seed: int) -
     for example, key in zip(examples, keys, strict=True):
         parts[role.get(key, "train")].append(example)
     return parts
-
-
-ROLES: tuple[Role, ...] = ("train", "validation", "test")
-STATISTICS = "statistics.json"
-OWN = "bench_data"  # a key that no other program's file of that name has
-log = logging.getLogger(__name__)
 
 
 def write_bench_data(settings: BenchSettings, folder: Path) -> dict[str, Any]:

@@ -28,6 +28,12 @@ MEASURES = {  # of a run's evaluation.json: the field of the signature
     "bleu4": "bleu_signature",
     "rouge_l": "rouge_l_signature",
 }
+log = logging.getLogger(__name__)
+LEVEL = 0.05
+BEST, ALIKE, WORSE, UNTESTED, ALONE = "best", "not different from the best", "worse", "not tested", "alone"
+MARKS = {BEST: " *", ALIKE: " *", UNTESTED: " ?", WORSE: "", ALONE: ""}
+Rows = list[dict[str, Any]]
+NOTES: dict[str, str] = packaged_yaml(__file__, "notes.yaml")
 
 
 @dataclass(frozen=True)
@@ -172,14 +178,6 @@ def _data_name(human: Mapping[str, str]) -> str:
         stem = path.name.partition(".")[0]
         names.append(f"{path.parent.name}/{stem}" if stem in ROLES and path.parent.name else stem)
     return " + ".join(names)
-
-
-log = logging.getLogger(__name__)
-LEVEL = 0.05
-BEST, ALIKE, WORSE, UNTESTED, ALONE = "best", "not different from the best", "worse", "not tested", "alone"
-MARKS = {BEST: " *", ALIKE: " *", UNTESTED: " ?", WORSE: "", ALONE: ""}
-Rows = list[dict[str, Any]]
-NOTES: dict[str, str] = packaged_yaml(__file__, "notes.yaml")
 
 
 def write_leaderboard(sources: Sequence[tuple[str | None, Path]], folder: Path) -> dict[str, Any]:

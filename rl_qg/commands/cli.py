@@ -44,6 +44,8 @@ PATH_FAULTS = {  # what is wrong with a path of the user, wherever it was found
     ESPIPE: "is a pipe or device; write what it gives into a file",
     EROFS: "is on a file system that cannot be written; name another path",
 }
+# Modules whose warnings concern one process alone, so that every process shows them.
+LOGGERS_OF_EACH_PROCESS = ("rl_qg.runtime.processes", "rl_qg.scoring.reward_scorer", "rl_qg.training.callbacks")
 
 
 def completion(shell: str) -> str:
@@ -91,10 +93,6 @@ def words_of(command: str) -> list[str]:
     sections, own = COMMANDS[command].sections, f"{section_of(command)}."
     keys = [key for key in all_keys() if any(key == part or key.startswith(f"{part}.") for part in sections)]
     return [*words, *(f"{key.removeprefix(own)}=" for key in [*keys, *COMMANDS[command].aliases]), "--help"]
-
-
-# Modules whose warnings concern one process alone, so that every process shows them.
-LOGGERS_OF_EACH_PROCESS = ("rl_qg.runtime.processes", "rl_qg.scoring.reward_scorer", "rl_qg.training.callbacks")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -40,6 +40,10 @@ from rl_qg.settings import DataSettings, Settings
 CHOICE = "model_choice"  # the field of run.json
 OTHER, SAME = "other passages", "the same passages"
 log = logging.getLogger(__name__)
+# The output of each late stage of the pipeline. The stage's settings may change until this file exists.
+OUTPUTS = {"answers": "answers.jsonl", "augment": "augmented.json"}
+# Sections of commands that no stage of a run reads: what changes there changes no run.
+OF_OTHER_COMMANDS = ("score", "evaluate", "correlate", "robustness", "separate", "explain", "cluster")
 
 
 def chosen_by(settings: Settings) -> str | None:
@@ -125,12 +129,6 @@ def with_unlabelled(settings: Settings, splits: Splits, state: PartialState) -> 
         for example in list(stream)[len(known) :]
     ]
     return replace(splits, unlabelled=[*splits.unlabelled, *added], report=report)
-
-
-# The output of each late stage of the pipeline. The stage's settings may change until this file exists.
-OUTPUTS = {"answers": "answers.jsonl", "augment": "augmented.json"}
-# Sections of commands that no stage of a run reads: what changes there changes no run.
-OF_OTHER_COMMANDS = ("score", "evaluate", "correlate", "robustness", "separate", "explain", "cluster")
 
 
 @dataclass(frozen=True)

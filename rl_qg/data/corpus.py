@@ -20,6 +20,8 @@ _WORDS: dict[str, Any] = packaged_yaml(__file__, "corpus.yaml")
 _LISTS: dict[str, list[str]] = {name: words.split() for name, words in _WORDS.items() if isinstance(words, str)}
 FIRST_NAMES, STEMS = _LISTS["first_names"], _LISTS["stems"]
 ADJECTIVES, NOUNS, COMPANY_ENDINGS = _LISTS["adjectives"], _LISTS["nouns"], _LISTS["company_endings"]
+SUBJECTS = 2  # of each passage
+_SENTENCE = re.compile(r"[^.]+\.")
 
 
 @dataclass(frozen=True)
@@ -136,10 +138,6 @@ _MAKERS: Mapping[str, Callable[[random.Random], str]] = {
 
 def _made(rng: random.Random, what: str) -> str:
     return _MAKERS[what](rng)
-
-
-SUBJECTS = 2  # of each passage
-_SENTENCE = re.compile(r"[^.]+\.")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,9 @@ from rl_qg.runtime.files import file_hash
 
 CONVERTED = "refs/convert/parquet"
 """The revision that holds the Hub's own conversion of a data set."""
+REPORTED_IDS = 1000
+SHOWN_FAULTS = 3  # of malformed records, in a line of the log
+_CHANGES = ("repaired", "answers_dropped", "duplicate_ids")
 
 
 def raw_records(
@@ -64,11 +67,6 @@ def _hub_rows(name: str, split: str) -> Iterator[tuple[str, int, Any]]:
             f"to work offline give data.{split}=FILE (SQuAD .json, .jsonl or .parquet) or use preset=quickstart"
         ) from None
     yield from ((f"{name}: {split} row {number}", number, row) for number, row in enumerate(data, 1))
-
-
-REPORTED_IDS = 1000
-SHOWN_FAULTS = 3  # of malformed records, in a line of the log
-_CHANGES = ("repaired", "answers_dropped", "duplicate_ids")
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ SIGNATURES = {
 BOUNDS: dict[str, Bounds | None] = {"correlation": CORRELATION, "mean": None, "absolute difference": None}
 Rows = list[dict[str, Any]]
 Questions = Sequence[Sequence[str]]
+QuestionLists = list[list[str]]
 
 
 # --- Files of sets: a row with the questions of a passage, as `rl-qg ask strategy=…` writes them.
@@ -209,9 +210,6 @@ def gap_rows(metric: str, scores: Mapping[str, Floats], ends: tuple[str, str], d
     for name, values in means.items():
         if name not in ends:
             yield _row(name, metric, GAP, quotient(values - low, whole), draws)
-
-
-QuestionLists = list[list[str]]
 
 
 @dataclass(frozen=True)

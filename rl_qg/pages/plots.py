@@ -17,23 +17,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-
-@dataclass(frozen=True)
-class ReportedMean:
-    """A mean with the ends of its interval and the number of values, as far as they are known."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
-    n: int | None = None
-
-    @property
-    def excludes_zero(self) -> bool | None:
-        if self.low is None or self.high is None:
-            return None
-        return self.low > 0 or self.high < 0
-
-
 # CSS variable -> the colour that it replaces in a drawing. `page_style.css` defines the shown ones.
 COLOURS = {
     "ce": "#0072b2",
@@ -51,6 +34,22 @@ COLOURS = {
 LONGEST_LABEL = 20  # characters
 RUN_COLOURS = ("ce", "scst", "greedy", "sample", "extra", "gold")
 STYLE = matplotlib.rc_params_from_file(Path(__file__).with_name("plots.mplstyle"), use_default_template=False)
+
+
+@dataclass(frozen=True)
+class ReportedMean:
+    """A mean with the ends of its interval and the number of values, as far as they are known."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+
+    @property
+    def excludes_zero(self) -> bool | None:
+        if self.low is None or self.high is None:
+            return None
+        return self.low > 0 or self.high < 0
 
 
 def interval_plot(

@@ -23,6 +23,10 @@ Rows = Sequence[Mapping[str, Any]]
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # with which a formula begins, also in the full-width forms of East Asia
 _SIGNED_NUMBER = re.compile(r"[-+][\d.,]+(e[-+]?\d+)?( \[[-+\d., ]*\])?[ *%]*")
 _NUMBERS = re.compile(r"(?:of|[\d.,;]|[-+−±–<>≥%×*\[\]()]|\s)*")  # "0.31 [0.30, 0.32] *", "19 of 20", "–"
+SHARED = ("page_style.css", "page_tables.html")
+MINUS = "\N{MINUS SIGN}"
+NONE = "–"
+Row = Mapping[str, Any]
 
 
 def columns_of(rows: Rows) -> list[str]:
@@ -80,9 +84,6 @@ def as_markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 # HTML pages from packaged templates, all in one style; a page is one file that loads nothing.
 
 
-SHARED = ("page_style.css", "page_tables.html")
-
-
 @dataclass(frozen=True)
 class Plot:
     """A drawing as SVG. `legend` has (label, CSS variable, whether drawn as dots) for each series."""
@@ -116,11 +117,6 @@ def text_template(package: str, name: str) -> Template:
     """A packaged template of plain text or Markdown."""
     text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     return Template(text, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-
-
-MINUS = "\N{MINUS SIGN}"
-NONE = "–"
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ Both hold no time, so that the same command gives the same bytes.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from rl_qg.data.formats import is_unicode
 from rl_qg.rating.protocol import KINDS, ORDINARY, Protocol
@@ -17,6 +17,10 @@ from rl_qg.runtime.files import file_hash, read_json, read_json_lines, write_tex
 
 PLAN, HITS = "plan.json", "hits.jsonl"
 FORMAT = 1
+_PLAN = {"study": str, "language": str, "hits_sha256": str, "protocol": dict, "raters_per_hit": int}
+_PLAN |= {"retention_days": int, "seed": int}
+_WRONG: dict[Any, str] = {str: "not a text", int: "not a whole number", list: "not a list", dict: "not a mapping"}
+_WRONG |= {int | None: "neither a whole number nor null"}
 
 
 @dataclass(frozen=True)
@@ -61,19 +65,19 @@ class Hit:
     @staticmethod
     def from_dict(where: str, given: Mapping[str, Any]) -> "Hit":
         """A task from plain values; `where` names file and line in errors."""
-        _check_fields(where, given, _HIT)
+        _check_fields(where, given, _types(Hit))
         passages = []
         for number, record in enumerate(given["passages"]):
-            _check_fields(f"{where}: passages[{number}]", record, _PASSAGE)
-            passages.append(TaskPassage(**{name: record[name] for name in _PASSAGE}))
+            _check_fields(f"{where}: passages[{number}]", record, _types(TaskPassage))
+            passages.append(TaskPassage(**{name: record[name] for name in _types(TaskPassage)}))
         items = []
         for number, record in enumerate(given["items"], 1):
             at = f"{where}: items[{number}]"
-            _check_fields(at, record, _ITEM)
+            _check_fields(at, record, _types(Item))
             systems = record["systems"]
             if not systems or not all(isinstance(name, str) and name for name in systems):
                 raise InputError(f"{at}: field 'systems' is not a list of names: {systems!r:.40}")
-            items.append(Item(**{name: record.get(name) for name in _ITEM} | {"systems": tuple(systems)}))
+            items.append(Item(**{name: record.get(name) for name in _types(Item)} | {"systems": tuple(systems)}))
         hit = Hit(given["hit"], given["language"], tuple(passages), tuple(items))
         _check_items(where, hit)
         return hit
@@ -147,14 +151,9 @@ def read_plan(folder: Path) -> StudyPlan:
     return StudyPlan(Protocol.from_dict(f"{path}: protocol", settings["protocol"]), hits, settings)
 
 
-_PLAN = {"study": str, "language": str, "hits_sha256": str, "protocol": dict, "raters_per_hit": int}
-_PLAN |= {"retention_days": int, "seed": int}
-_HIT = {"hit": str, "language": str, "passages": list, "items": list}
-_PASSAGE = {"passage": str, "title": str, "context": str}
-_ITEM = {"position": int, "kind": str, "passage": int, "question": str, "answer": str, "systems": list, "item": str}
-_ITEM |= {"answer_start": int | None, "original": int | None}
-_WRONG = {str: "not a text", int: "not a whole number", list: "not a list", dict: "not a mapping"}
-_WRONG |= {int | None: "neither a whole number nor null"}
+def _types(form: type[Any]) -> dict[str, Any]:
+    """What JSON has for each field of a dataclass."""
+    return {one.name: list if get_origin(one.type) is tuple else one.type for one in fields(form)}
 
 
 def _check_fields(where: str, given: Any, types: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ SCORES = {"exact_match": "EM", "f1": "F1"}
 FINAL_WORDS = {"scst": "SCST", "rloo": "RLOO", "grpo": "GRPO", "best_of_n": "best of n"}
 REWARD = "reward_greedy"
 TABLES = packaged_yaml(__file__, "tables.yaml")
+_Change = list[ReportedMean | None]  # a held-out mean of the CE generator, of the final one, and the paired difference
 
 
 @dataclass(frozen=True)
@@ -267,9 +268,6 @@ def diverging(run: ReportedRun) -> dict[str, SeriesChange]:
     """The held-out measures that went clearly the wrong way while the optimised reward went up."""
     others = {key: run.metrics.self_critical(f"eval_{key}") for key in DIRECTION if key != REWARD}
     return divergences(run.metrics.self_critical(f"eval_{REWARD}"), others)
-
-
-_Change = list[ReportedMean | None]  # a held-out mean of the CE generator, of the final one, and the paired difference
 
 
 def _series(change: _Change) -> list[float]:

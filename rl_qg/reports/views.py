@@ -28,6 +28,12 @@ from rl_qg.scoring.separation import ABOVE, FREQUENT, SAMPLED_KINDS, WRONG, is_r
 from rl_qg.stats.intervals import FEW
 
 Cell = Mapping[str, Any] | None  # of a table, as `estimate_cell` makes it
+LISTED = 20
+DATA_KEYS = ("data", "data_report", "examples", "leakage")  # shown in a section of their own
+_BETTER = {1: "more is better", -1: "less is better"}
+SAMPLES_SHOWN = 24
+EXCERPT = 150
+ORACLE, OVERLAP = "the oracle of the embedded corpus", "ROUGE-L to the human question"
 
 
 def estimate_cell(estimate: ReportedMean | None, digits: int | None = None, *, signed: bool = False) -> Cell:
@@ -75,10 +81,6 @@ def means_of(run: ReportedRun, *field: str) -> dict[str, ReportedMean | None]:
 def cells_of(means: Mapping[str, ReportedMean | None], digits: int | None = None) -> dict[str, Cell]:
     digits = digits_of(means.values()) if digits is None else digits
     return {name: estimate_cell(mean, digits, signed=name == "difference") for name, mean in means.items()}
-
-
-LISTED = 20
-DATA_KEYS = ("data", "data_report", "examples", "leakage")  # shown in a section of their own
 
 
 def run_view(run: ReportedRun, anchor: str, summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,9 +248,6 @@ def _doubt(share: ReportedMean) -> str:
     return "" if share.low is None or verdict == ABOVE else verdict
 
 
-_BETTER = {1: "more is better", -1: "less is better"}
-
-
 def held_out_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
     """The conclusion in words and one small plot for each measure; None for a run that logged no measures."""
     logged = [measure for measure in MEASURES if run.metrics.series(measure.field)[0]]
@@ -374,11 +373,6 @@ def _seed_scores(record: JsonObject) -> list[tuple[Any, ...]]:
         if None in [row.number(score) for row in rows]:
             raise record.error(("seeds", score), "a number for each seed", None)
     return [(row.get("seed"), *(row.number(score) for score in SCORES)) for row in rows]
-
-
-SAMPLES_SHOWN = 24
-EXCERPT = 150
-ORACLE, OVERLAP = "the oracle of the embedded corpus", "ROUGE-L to the human question"
 
 
 def samples_view(run: ReportedRun) -> dict[str, Any]:

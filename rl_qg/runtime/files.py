@@ -18,6 +18,7 @@ import yaml
 from rl_qg.runtime.errors import InputError
 
 log = logging.getLogger(__name__)
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in JSON
 
 
 def regular(path: Path) -> Path:
@@ -150,9 +151,6 @@ def read_record(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{path}: expected a JSON object, got {type(value).__name__}; restore the file, or delete it")
     return value
-
-
-_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in JSON
 
 
 def parse_yaml(text: str, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:

@@ -25,6 +25,11 @@ LAUNCHER_VARIABLES = frozenset(
     "RANK LOCAL_RANK GROUP_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_WORLD_SIZE ROLE_WORLD_SIZE "
     "MASTER_ADDR MASTER_PORT".split()
 )
+# How long processes wait for one that works alone (a filter over millions of rows, an evaluation). If a process dies,
+# the closed connection or the launcher ends the others at once.
+TIMEOUT = timedelta(hours=2)
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
+log = logging.getLogger(__name__)
 
 
 def available_cores() -> int:
@@ -63,13 +68,6 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
-
-
-# How long processes wait for one that works alone (a filter over millions of rows, an evaluation). If a process dies,
-# the closed connection or the launcher ends the others at once.
-TIMEOUT = timedelta(hours=2)
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
-log = logging.getLogger(__name__)
 
 
 def processes(use_cpu: bool, *, computes: bool = True) -> PartialState:

@@ -25,6 +25,27 @@ FILE = "run.json"
 PACKAGES = ("rl-qg", "torch", "transformers", "accelerate", "datasets", "trl", "peft", "deepspeed")
 _SECRET_KEY = re.compile(r"(^|[._-])(token|secret|password|passwd|credentials?|(api|access)[_-]?key)$", re.IGNORECASE)
 _URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_FORM = {"hardware": dict, "arithmetic": dict, "data": dict, "reward_code": dict, "earlier": list}
+CONFIG = "config.yaml"
+CODE = "reward_code"  # field of the record: files with rewards that are not of this package
+ACCEPT = "accept_changed_data"  # says how to continue a run, and is not part of its settings
+TRAINED = "trained.json"  # written last: all training stages are complete
+MEASURES = "measures.json"  # in the folder of a stop (`training.stop_after`), written last: it is measured
+# Keys of earlier versions, with their defaults: a run whose `config.yaml` has them so is the same run, and so are
+# lines whose note (`….settings.json`) has them so. `reward.…` stands for an option of `reward`, of `held_out`, and of
+# the parts of both.
+RETIRED: dict[str, Any] = {
+    "training.eval_batch_size": 32,
+    "reward.aggregation": "max",
+    "reward.layers": "all",
+    "reward.power": 1.0,
+    "reward.gain": "relative",
+    "reward.clip_gain": True,
+}
+# New keys, with the value under which everything is as before: a run whose `config.yaml` lacks them is the same run.
+ADDED: dict[str, Any] = {"ce.average": 1, "reward.titles": False}
+# What settings of one command alone have; those that train a generator have the sections of the others too.
+OF_COMMANDS = ("stages", "train_answers", "train_kpqa", "train_sentences", "qa", "retrieve")
 
 
 def run_record(
@@ -64,9 +85,6 @@ def run_record(
     if shared := record.keys() & (extra or {}).keys():
         raise ValueError(f"extra would replace {', '.join(sorted(shared))} of the run record; choose other names")
     return {**record, **(extra or {})}
-
-
-_FORM = {"hardware": dict, "arithmetic": dict, "data": dict, "reward_code": dict, "earlier": list}
 
 
 def read_run_record(folder: Path) -> dict[str, Any]:
@@ -178,32 +196,6 @@ def _without_secrets(command: Sequence[str]) -> list[str]:
         cleaned.append(_URL_LOGIN.sub("***", argument))
         hide_next = secret and not equals and argument.startswith("-")
     return cleaned
-
-
-CONFIG = "config.yaml"
-CODE = "reward_code"  # field of the record: files with rewards that are not of this package
-ACCEPT = "accept_changed_data"  # says how to continue a run, and is not part of its settings
-TRAINED = "trained.json"  # written last: all training stages are complete
-MEASURES = "measures.json"  # in the folder of a stop (`training.stop_after`), written last: it is measured
-
-
-# Keys of earlier versions, with their defaults: a run whose `config.yaml` has them so is the same run, and so are
-# lines whose note (`….settings.json`) has them so. `reward.…` stands for an option of `reward`, of `held_out`, and of
-# the parts of both.
-RETIRED: dict[str, Any] = {
-    "training.eval_batch_size": 32,
-    "reward.aggregation": "max",
-    "reward.layers": "all",
-    "reward.power": 1.0,
-    "reward.gain": "relative",
-    "reward.clip_gain": True,
-}
-# New keys, with the value under which everything is as before: a run whose `config.yaml` lacks them is the same run.
-ADDED: dict[str, Any] = {"ce.average": 1, "reward.titles": False}
-
-
-# What settings of one command alone have; those that train a generator have the sections of the others too.
-OF_COMMANDS = ("stages", "train_answers", "train_kpqa", "train_sentences", "qa", "retrieve")
 
 
 def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collection[str] = ()) -> bool:

@@ -38,6 +38,17 @@ MANIFEST = "complete.json"  # of a checkpoint: written last, lists every file wi
 MOST_UPDATES = 2**31 - 1  # more than any run makes
 NAME = re.compile(r"checkpoint-\d+")
 log = logging.getLogger(__name__)
+WRAPPER = "_checkpoint_wrapped_module."  # put into names by FSDP's activation checkpointing
+AT_ONCE = 1 << 26  # numbers of whole weights in one collective: 256 MiB of float32
+SHOWN = {  # metrics on the bar
+    "loss": "loss",
+    "lambda": "λ",
+    "reward_greedy": "greedy",
+    "reward_sample": "sample",
+    "samples_per_second": "samples/s",
+    "eval_loss": "held-out loss",
+    "eval_reward_greedy": "held-out reward",
+}
 
 
 def mark_complete(folder: Path) -> None:
@@ -213,9 +224,6 @@ def stored_state(state: TrainerState, callback: TrainerCallback) -> dict[str, An
 
 # The base of every trainer: complete checkpoints, and whole weights of a model whose parameters are sharded over the
 # processes by ZeRO-3 or FSDP.
-
-
-WRAPPER = "_checkpoint_wrapped_module."  # put into names by FSDP's activation checkpointing
 
 
 def cast_positions(model: nn.Module) -> None:
@@ -456,9 +464,6 @@ def gather_all(values: Sequence[Tensor]) -> list[Tensor]:
     return whole
 
 
-AT_ONCE = 1 << 26  # numbers of whole weights in one collective: 256 MiB of float32
-
-
 class _Shard(NamedTuple):
     """What this process holds of a tensor of this `shape`: all processes' flat parts, equally long, begin with it."""
 
@@ -488,17 +493,6 @@ def _alone(value: Tensor) -> Tensor:
         with GatheredParameters([value]):
             return value.data.detach().clone()
     return value.detach().clone()
-
-
-SHOWN = {  # metrics on the bar
-    "loss": "loss",
-    "lambda": "λ",
-    "reward_greedy": "greedy",
-    "reward_sample": "sample",
-    "samples_per_second": "samples/s",
-    "eval_loss": "held-out loss",
-    "eval_reward_greedy": "held-out reward",
-}
 
 
 class TrainingBar(TrainerCallback):

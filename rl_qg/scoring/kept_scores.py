@@ -27,6 +27,7 @@ from rl_qg.scoring.reward_scorer import Reward, score_or_refuse, signature_of
 from rl_qg.stats.intervals import Floats, difference, difference_p, estimate
 
 log = logging.getLogger(__name__)
+FILE = "draws.jsonl"
 
 
 @dataclass(frozen=True)
@@ -174,9 +175,6 @@ def texts_hash(texts: Iterable[object]) -> str:
 
 # --- the bootstrap draws behind scores, so that results of two commands can be tested in pairs later: scores of the
 # same rows have the same draws, so the differences of their values are a paired bootstrap, whatever the metric
-
-
-FILE = "draws.jsonl"
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from rl_qg.settings.yaml_files import foreign_imports
 
 log = logging.getLogger(__name__)
 QUESTIONS_IN_VAIN = 64
+Pairs = Sequence[tuple[QAExample, str]]
 
 
 class Reward(Protocol):
@@ -128,9 +129,6 @@ class ScoredBatch:
     def credits(self) -> list[list[float]] | None:
         given = any(row.credits is not None for row in self.rows)
         return [row.credits or [] for row in self.rows] if given else None
-
-
-Pairs = Sequence[tuple[QAExample, str]]
 
 
 class RewardScorer:

@@ -39,6 +39,11 @@ _OBJECT = {"it": "him", "you": "them"}
 _EMPTY = frozenset("mean means take takes possible common necessary important true".split())  # does it take
 _IN = frozenset("across in near outside throughout within".split())
 _TELL = frozenset("describe explain give identify list name state tell".split())
+KINDS: Mapping[str, str] = _WORDS["kinds"]
+"""The kinds of wrong questions, with what they are in words."""
+ANSWER_KINDS = ("other_answer", "wrong_entity", "wrong_attribute")
+TEMPLATE = "What does the passage say?"
+_TRIES = 20  # random orders or passages, until one differs
 
 
 @dataclass(frozen=True)
@@ -167,13 +172,6 @@ def entities_by_kind(contexts: Sequence[str], find: EntityFinder) -> dict[str, l
         for span in find(context):
             entities.setdefault(_slot(context, span), {})[context[span.start : span.end]] = None
     return {kind: list(texts) for kind, texts in entities.items()}
-
-
-KINDS: Mapping[str, str] = _WORDS["kinds"]
-"""The kinds of wrong questions, with what they are in words."""
-ANSWER_KINDS = ("other_answer", "wrong_entity", "wrong_attribute")
-TEMPLATE = "What does the passage say?"
-_TRIES = 20  # random orders or passages, until one differs
 
 
 def wrong_questions(

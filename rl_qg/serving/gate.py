@@ -25,6 +25,9 @@ FORM_TYPES = frozenset({"multipart/form-data", "application/x-www-form-urlencode
 KEY_FIELD = "key"
 MOST_FIELDS = 1020  # of a form: 1,000 pairs of an export, and what else it has
 UNLIMITED = frozenset({"/healthz", "/readyz", "/metrics"})
+log = logging.getLogger(__name__)
+PROBES = ("/healthz", "/readyz", "/metrics")  # asked every few seconds by machines: only their failures are logged
+ID = re.compile(r"[\w.-]{1,64}")
 
 
 class Gate:
@@ -157,11 +160,6 @@ def given_key(headers: Headers) -> str:
     scheme, _, key = headers.get("authorization", "").partition(" ")
     given = key if scheme.lower() == "bearer" else headers.get("x-api-key", "")
     return given.strip()[: web.LONGEST + 1]
-
-
-log = logging.getLogger(__name__)
-PROBES = ("/healthz", "/readyz", "/metrics")  # asked every few seconds by machines: only their failures are logged
-ID = re.compile(r"[\w.-]{1,64}")
 
 
 class RequestLog:

@@ -25,6 +25,7 @@ from rl_qg.web.requests import described
 
 METRIC = "shared words"
 HALF = 100  # characters from the answer at which a word weighs half
+log = logging.getLogger(__name__)
 
 
 def shared_words(text: str, question: str, answer: AnswerSpan) -> list[messages.WeighedToken]:
@@ -37,9 +38,6 @@ def shared_words(text: str, question: str, answer: AnswerSpan) -> list[messages.
             weight = round(1 / (1 + distance / HALF), 4)
             weighed.append(messages.WeighedToken(start=token.start, end=token.end, weight=weight))
     return weighed
-
-
-log = logging.getLogger(__name__)
 
 
 def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:

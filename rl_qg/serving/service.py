@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+log = logging.getLogger(__name__)
+MORE = 2  # pairs that a passage is asked for beyond its part, for the choice over the whole text
+MEMORY_SECONDS = 10  # after which a request that memory did not suffice for may be sent again
+GOOD_BATCHES = 100  # after memory ran out, before whole batches are tried again
 
 
 class ServerMetrics:
@@ -156,12 +160,6 @@ class BatchQueue:
             if job in self._jobs:
                 self._jobs.remove(job)
                 self._changed.notify_all()
-
-
-log = logging.getLogger(__name__)
-MORE = 2  # pairs that a passage is asked for beyond its part, for the choice over the whole text
-MEMORY_SECONDS = 10  # after which a request that memory did not suffice for may be sent again
-GOOD_BATCHES = 100  # after memory ran out, before whole batches are tried again
 
 
 class ScoreRequest(NamedTuple):

@@ -24,6 +24,7 @@ from rl_qg.studies.job_files import JobFile, device_fault, file_content, item, r
 
 DRAWS = 100  # in vain, before a space counts as exhausted
 Point = tuple[str, tuple[str, ...]]  # a value as it is shown, and its overrides
+Scores = Mapping[int, float | None]
 
 
 @dataclass(frozen=True)
@@ -262,8 +263,6 @@ def _with_base(name: str, shipped: Mapping[str, Path], allow_imports: bool, dept
 
 
 # --- Proposals: the next configurations to measure, of the scores of all earlier ones by number (None: it failed) ---
-
-Scores = Mapping[int, float | None]
 
 
 def proposals(search: SearchFile) -> Callable[[Scores], list[Configuration]]:

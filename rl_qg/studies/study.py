@@ -30,6 +30,10 @@ from rl_qg.studies.jobs import ALL_EXAMPLES, COMMANDS, Job, JobList, Values, set
 ALL = "all"  # the questions of all validation sets together
 PAGE = "docs/how-to/study.md"
 NAMED = f"options; see {PAGE}"
+COMPLETE = "data.json"  # in each data folder, written last
+KINDS = ("ce", "scst", "generate", "augment", "reader")
+# Training pretrains every miniature that its settings name, read or not; `model.path` of qa is its reader's.
+MINIATURES = {"train": ("",), "augment": ("qa.", "reward_models."), "qa": ("qa.",), "generate": ("model.",)}
 
 
 @dataclass
@@ -183,9 +187,6 @@ class Study(JobFile):
 
 def read_study(path: Path, overrides: Sequence[str] = (), *, allow_imports: bool = False) -> Study:
     return read_job_file(Study, path, overrides, allow_imports=allow_imports)
-
-
-COMPLETE = "data.json"  # in each data folder, written last
 
 
 @dataclass(frozen=True)
@@ -357,10 +358,6 @@ def _hash(parts: Sequence[Any]) -> str:
 
 # --- The grid as jobs. The command of a job names the folders of those that it needs, so that its hash covers all
 # that it depends on.
-
-KINDS = ("ce", "scst", "generate", "augment", "reader")
-# Training pretrains every miniature that its settings name, read or not; `model.path` of qa is its reader's.
-MINIATURES = {"train": ("",), "augment": ("qa.", "reward_models."), "qa": ("qa.",), "generate": ("model.",)}
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,10 @@ from rl_qg.studies.study import ALL, Cell, Grid, Study, StudyExamples
 from rl_qg.text.question_types import question_type
 
 QUESTIONS = {"augmentation": "gain over gold alone", "reward": "gain by reward", "pair": "difference of generators"}
+SYNTHETIC = "synthetic-"
+SHOWN_MEASURES = ("reward_greedy", "held_out", "bleu4", "length_words", "kl")  # `eval_*` of the self-critical stage
+FEWEST = 20  # questions of a type, below which its gain is not shown
+OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -179,12 +183,6 @@ def test_rows(results: StudyResults) -> list[dict[str, Any]]:
     for family in families.values():
         add_holm(family)
     return rows
-
-
-SYNTHETIC = "synthetic-"
-SHOWN_MEASURES = ("reward_greedy", "held_out", "bleu4", "length_words", "kl")  # `eval_*` of the self-critical stage
-FEWEST = 20  # questions of a type, below which its gain is not shown
-OTHER = "other"
 
 
 def explain(results: StudyResults) -> dict[str, list[dict[str, Any]]]:

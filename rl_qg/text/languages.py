@@ -25,6 +25,7 @@ WORDS, CHARACTERS = "words", "characters"
 ENOUGH = 2000  # characters of a text that its language is found from
 SURE_LETTERS, SURE_WORDS = 10, 5  # from so many on, a text is surely in another language
 log = logging.getLogger(__name__)
+_SHARED = {"HIRAGANA": "KANA", "KATAKANA": "KANA", "KATAKANA-HIRAGANA": "KANA", "IDEOGRAPHIC": "CJK"}
 
 
 @dataclass(frozen=True)
@@ -293,9 +294,6 @@ def share_in(text: str, allowed: Collection[str], known: str = "") -> float:
         foreign = [run for run in foreign if run not in of_known]
     total, other = (sum(len(letters) for _, letters in some) for some in (runs, foreign))
     return (total - other) / total if total else 1.0
-
-
-_SHARED = {"HIRAGANA": "KANA", "KATAKANA": "KANA", "KATAKANA-HIRAGANA": "KANA", "IDEOGRAPHIC": "CJK"}
 
 
 @cache

@@ -35,6 +35,11 @@ SECURITY = {
     "Cache-Control": "no-store",
 }
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+VARIABLE = "RL_QG_API_KEYS"
+SHORTEST, LONGEST = 16, 200  # characters of a key
+MOST_BUCKETS = 10_000
+ATTEMPTS, ATTEMPT_S = 5, 10.0  # to give a secret that may come at once, and the seconds until another one may
+MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 class BodyTooLongError(Exception):
@@ -186,11 +191,6 @@ class JsonLines(logging.Formatter):
         return json.dumps(line)
 
 
-VARIABLE = "RL_QG_API_KEYS"
-SHORTEST, LONGEST = 16, 200  # characters of a key
-MOST_BUCKETS = 10_000
-
-
 class APIKeys:
     """The keys that a server knows. Only their hashes are kept, so no log or traceback can show one."""
 
@@ -269,15 +269,9 @@ class TokenBuckets:
         return 0.0 if tokens >= 1 else (1 - tokens) / self._rate
 
 
-ATTEMPTS, ATTEMPT_S = 5, 10.0  # to give a secret that may come at once, and the seconds until another one may
-
-
 def attempts() -> TokenBuckets:
     """Of the secrets that each address may try, whatever other limits are."""
     return TokenBuckets(1 / ATTEMPT_S, ATTEMPTS)
-
-
-MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 def page_files(room: str) -> dict[str, tuple[bytes, str]]:

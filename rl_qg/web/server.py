@@ -21,6 +21,24 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from rl_qg.runtime.errors import InputError
 from rl_qg.web.requests import JsonLines
 
+_SO_ATTACH_FILTER = 26
+"""Linux's option of a socket that attaches a filter; the module `socket` does not name it."""
+
+_FLAGS, _SYN, _SYN_OR_ACK = 13, 0x02, 0x12
+"""The byte of a TCP header that holds its flags, the flag of a first packet, and what tells it from an answer."""
+
+_DROP_FIRST_PACKETS = (
+    (0x30, 0, 0, _FLAGS),  # load the byte
+    (0x54, 0, 0, _SYN_OR_ACK),  # and
+    (0x15, 0, 1, _SYN),  # if it is a first packet
+    (0x06, 0, 0, 0),  # drop it
+    (0x06, 0, 0, 0xFFFFFFFF),  # else let it pass
+)
+"""Instructions of the classic Berkeley packet filter: code, jumps if true and false, and operand."""
+HEADER_SECONDS = 10.0
+MOST_READ = 64_000_000
+REST_SECONDS, PAUSE_SECONDS = 20.0, 2.0  # for the rest of a body in all, and without any of it
+
 
 def listen(host: str, port: int) -> socket.socket:
     try:
@@ -48,22 +66,6 @@ def address_of(bound: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-_SO_ATTACH_FILTER = 26
-"""Linux's option of a socket that attaches a filter; the module `socket` does not name it."""
-
-_FLAGS, _SYN, _SYN_OR_ACK = 13, 0x02, 0x12
-"""The byte of a TCP header that holds its flags, the flag of a first packet, and what tells it from an answer."""
-
-_DROP_FIRST_PACKETS = (
-    (0x30, 0, 0, _FLAGS),  # load the byte
-    (0x54, 0, 0, _SYN_OR_ACK),  # and
-    (0x15, 0, 1, _SYN),  # if it is a first packet
-    (0x06, 0, 0, 0),  # drop it
-    (0x06, 0, 0, 0xFFFFFFFF),  # else let it pass
-)
-"""Instructions of the classic Berkeley packet filter: code, jumps if true and false, and operand."""
-
-
 def begin_no_connections(listening: socket.socket) -> bool:
     """Let a listening socket begin no more connections; those that have begun can still be accepted.
 
@@ -82,9 +84,6 @@ def begin_no_connections(listening: socket.socket) -> bool:
     except OSError:  # a sandbox may refuse it
         return False
     return True
-
-
-HEADER_SECONDS = 10.0
 
 
 def most_connections() -> int:
@@ -148,10 +147,6 @@ def of_one_length(application: ASGIApp) -> ASGIApp:
         await (refused if has_both else application)(scope, receive, send)
 
     return checked
-
-
-MOST_READ = 64_000_000
-REST_SECONDS, PAUSE_SECONDS = 20.0, 2.0  # for the rest of a body in all, and without any of it
 
 
 def after_bodies(application: ASGIApp) -> ASGIApp:

@@ -41,6 +41,9 @@ Tables = dict[str, list[dict[str, Any]]]
 NAME = "analysis"
 JUDGEMENTS = "judgements.jsonl"
 WITH_REFERENCES = "judgements_references.jsonl"  # of systems alone, with the questions of people as references
+_FOOTER = (
+    "All numbers in full are in tables/*.csv and analysis.json. The formulas: docs/explanation/human-evaluation.md."
+)
 
 
 def write_analysis(settings: RateAnalyseSettings) -> dict[str, Any]:
@@ -85,11 +88,6 @@ def write_analysis(settings: RateAnalyseSettings) -> dict[str, Any]:
     short = Page("rate analyse", study.name, facts, of_systems, {})
     log.info("%s\ndone: open %s", as_text(short), folder / f"{NAME}.html")
     return record
-
-
-_FOOTER = (
-    "All numbers in full are in tables/*.csv and analysis.json. The formulas: docs/explanation/human-evaluation.md."
-)
 
 
 def _conclusion(scores: StudyScores, tables: Tables) -> list[str]:

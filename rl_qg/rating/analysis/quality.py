@@ -27,6 +27,8 @@ MOSTLY = 0.5  # share of one value
 SLIDER_VALUES = 10  # criteria with more distinct values are sliders; on scales of few values equal ones mean nothing
 FEWEST_REPEATS = 3
 _DRAWS = 1000
+PASSED, FAILED, UNDECIDED, UNTESTED = "passed", "failed", "undecided", "untested"
+NOT_FAILED, EVERYBODY = "not_failed", "all"
 
 
 def habits_of_raters(rated: RatedItems, *, seed: int = 0) -> Rows:
@@ -115,10 +117,6 @@ def _repeats(rated: RatedItems, own: NDArray[np.bool_], rng: np.random.Generator
     means = np.nanmean(gaps.reshape(_DRAWS, -1), axis=1) if not np.isnan(gaps).all() else np.zeros(_DRAWS)
     p = float((np.count_nonzero(means <= difference + 1e-9) + 1) / (_DRAWS + 1))
     return found | {"chance_difference": float(np.nanmean(means)), "p_repeats": p}
-
-
-PASSED, FAILED, UNDECIDED, UNTESTED = "passed", "failed", "undecided", "untested"
-NOT_FAILED, EVERYBODY = "not_failed", "all"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ Located = Iterable[tuple[str, Mapping[str, Any]]]  # position for messages, and 
 COUNTED = ("submitted", "surplus")  # states of an assignment whose ratings count
 STATES = (*COUNTED, "open", "expired", "returned")
 NO_ORIGINAL = -1
+_INDEXED = {"raters": "rater", "tasks": "task", "hits": "hit", "items": "item", "passages": "passage"}
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,6 @@ class RatedItems:
 
     def of_raters(self, names: Iterable[str]) -> "RatedItems":
         return self.kept(self.is_of(names))
-
-
-_INDEXED = {"raters": "rater", "tasks": "task", "hits": "hit", "items": "item", "passages": "passage"}
 
 
 def read_ratings(

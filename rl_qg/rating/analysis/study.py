@@ -34,6 +34,12 @@ from rl_qg.stats.rank_tests import rank_sum, signed_rank
 from rl_qg.text.words import counted
 
 FILES = ("ratings.jsonl", "ratings.jsonl.gz", "ratings.csv", "ratings.csv.gz")
+Rows = list[dict[str, Any]]
+CERTAIN = 0.05
+FEW_VALUES = 10  # distinct values of a criterion, up to which κ, which knows equal or not, means something
+NO_FILTER = "none"
+DEGRADED_ROW = "degraded questions"  # in the table of systems
+_UNDECIDED = "had too few pairs, or tasks, for the control"
 
 
 @dataclass(frozen=True)
@@ -136,8 +142,6 @@ def _questions(path: Path) -> dict[tuple[str, int], Question]:
 
 # --- Two studies of the same systems (QAScore, section 4.3.4 and table 7) ---
 
-Rows = list[dict[str, Any]]
-
 
 def replication_of_scores(first: SystemScores, second: SystemScores) -> Rows:
     """r, ρ and τ-b between the systems' scores in two studies, for each criterion of both and overall.
@@ -169,8 +173,6 @@ def replication_of_scores(first: SystemScores, second: SystemScores) -> Rows:
 # 2. Wilcoxon's signed-rank test of pairs, two-sided: what one rater gave to both about one passage and answer.
 # 3. The rank-sum test of all questions of one against all of the other, one-sided in the direction of their means, as
 #    Ji et al. (ACL 2022) published it: it takes every question as independent.
-
-CERTAIN = 0.05
 
 
 def pair_rows(scores: QuestionScores, systems: SystemScores, *, of: str = OVERALL) -> Rows:
@@ -257,9 +259,6 @@ def certain_pairs(rows: Sequence[Mapping[str, Any]], key: str = "p_holm") -> int
     return sum(row.get(key) is not None and row[key] < CERTAIN for row in rows)
 
 
-FEW_VALUES = 10  # distinct values of a criterion, up to which κ, which knows equal or not, means something
-
-
 def agreement_rows(rated: RatedItems, *, resamples: int, seed: int) -> Rows:
     """Krippendorff's α (interval, ordinal) and, for scales of few values, Fleiss' κ of each criterion, over the
     questions that two raters or more have rated; of a repeated question a rater's mean counts.
@@ -341,11 +340,6 @@ def _line(
         "raters": [rated.raters[rated.rater[row]] for row, *_ in given],
         **({"control": True} if rated.is_kind(DEGRADED)[first] else {}),
     }
-
-
-NO_FILTER = "none"
-DEGRADED_ROW = "degraded questions"  # in the table of systems
-_UNDECIDED = "had too few pairs, or tasks, for the control"
 
 
 @dataclass(frozen=True)

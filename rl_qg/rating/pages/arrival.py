@@ -15,6 +15,7 @@ from rl_qg.rating.study.records import COMPLETED, FULL, NO_CONSENT, SCREENED_OUT
 from rl_qg.runtime.errors import InputError
 
 PAGES = {COMPLETED: "done", NO_CONSENT: "declined", SCREENED_OUT: "screened", FULL: "full"}
+NOT_FILLED_IN = re.compile(r"\{\{|\$\{|^%\w+%$")  # placeholders of panels, which stand for nobody
 
 
 def outcome(visit: Visit, kind: str, assignment: str | None = None) -> dict[str, Any]:
@@ -41,9 +42,6 @@ def leave(visit: Visit, kind: str, assignment: str | None = None) -> Response | 
 def last_page(visit: Visit, kind: str, assignment: str | None = None, *, more: bool = False) -> Response:
     shown: dict[str, Any] = {part: visit.texts[f"{PAGES[kind]}_{part}"] for part in ("heading", "text")}
     return visit.page("done", outcome=outcome(visit, kind, assignment), more=more, **shown)
-
-
-NOT_FILLED_IN = re.compile(r"\{\{|\$\{|^%\w+%$")  # placeholders of panels, which stand for nobody
 
 
 def landing(visit: Visit) -> Response:

@@ -27,6 +27,11 @@ from rl_qg.settings.web import RateServeSettings
 from rl_qg.web.requests import check_secret, local_names, read_secrets
 from rl_qg.web.server import OrderlyServer, address_of, configuration, listen
 
+VARIABLE = "RL_QG_ADMIN_TOKEN"
+CLOSING_S = 10  # seconds that requests under way get after SIGTERM
+
+log = logging.getLogger(__name__)
+
 
 def create_app(store: Store, settings: RateServeSettings, admin_token: str) -> Starlette:
     """The application. The store stays open when it ends."""
@@ -54,12 +59,6 @@ def create_app(store: Store, settings: RateServeSettings, admin_token: str) -> S
         middleware=[Middleware(RequestGate, settings=settings, refusal=refusal)],
         exception_handlers={HTTPException: missing},
     )
-
-
-VARIABLE = "RL_QG_ADMIN_TOKEN"
-CLOSING_S = 10  # seconds that requests under way get after SIGTERM
-
-log = logging.getLogger(__name__)
 
 
 def serve_study(settings: RateServeSettings) -> None:

@@ -30,6 +30,13 @@ from rl_qg.runtime.errors import InputError
 
 SHUFFLES = 200  # tried before an order is made otherwise
 SWAPS = 20  # for each item of such an order
+NOT_DRAWN = "passages with their answer that were not drawn"
+INCOMPLETE = "passages with their answer that lack a question of a system"
+NOT_FULL = "questions too few for one more task"
+NOT_MADE = {
+    protocol.DEGRADED: "degraded questions that could not be made",
+    protocol.REFERENCE: "human questions that a task lacks",
+}
 
 
 def longest_distance(forms: Sequence[int]) -> int:
@@ -83,15 +90,6 @@ def _spread(forms: Sequence[int], numbers: Sequence[int]) -> list[int]:
         order += [number for number in several if forms[number] > gap]
         order += single[gap * len(single) // gaps : (gap + 1) * len(single) // gaps]
     return order
-
-
-NOT_DRAWN = "passages with their answer that were not drawn"
-INCOMPLETE = "passages with their answer that lack a question of a system"
-NOT_FULL = "questions too few for one more task"
-NOT_MADE = {
-    protocol.DEGRADED: "degraded questions that could not be made",
-    protocol.REFERENCE: "human questions that a task lacks",
-}
 
 
 class Asked(NamedTuple):

@@ -47,6 +47,8 @@ and systems taken out). Together .52; within the tasks of the direct assessment 
 .53 in its three runs."""
 PASS_RATE = 0.45
 """Share of tasks by raters who pass the control in the crowd of the QAScore paper: 334 of 786 and 282 of 598."""
+LEAST_PAY = {"USD": 8.0, "GBP": 6.0}  # an hour (docs.prolific.com)
+MINUTES, DAYS = "{minutes}", "{retention_days}"  # in texts of a protocol
 
 
 def effort_of(hits: Sequence[Hit], protocol: Protocol, raters: int, pay_per_hour: float) -> dict[str, float]:
@@ -185,10 +187,6 @@ def _smallest(power: Callable[[float, float], float], level: float) -> float | N
         middle = (low + high) / 2
         low, high = (low, middle) if power(middle, level) >= POWER else (middle, high)
     return high
-
-
-LEAST_PAY = {"USD": 8.0, "GBP": 6.0}  # an hour (docs.prolific.com)
-MINUTES, DAYS = "{minutes}", "{retention_days}"  # in texts of a protocol
 
 
 def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:

@@ -35,6 +35,11 @@ DRAWS = 100  # before a question counts as one that cannot be degraded
 _OPENING = "¿¡ \t\r\n\u00a0\u3000"
 _CLOSING = QUESTION_MARKS + " \t\r\n\u00a0\u3000"
 _UP_TO = ((3, 1), (5, 2), (8, 3), (15, 4), (20, 5))  # words of the question, words replaced
+HUMAN = "human"
+EMPTY = "empty questions"
+FURTHER = "further questions of a system about the same answer"
+NOT_FOUND = "questions whose answer is not in the passage"
+YES_NO = ("yes", "no")  # answers of HotpotQA that are no part of the passage; nothing is marked
 
 
 def replaced_words(count: int, table: str) -> int:
@@ -111,13 +116,6 @@ def _joined(before: str, words: str, after: str) -> str:
     if words:
         return before + words + after
     return before.rstrip() + after if before[-1:].isspace() and (not after or after[0].isspace()) else before + after
-
-
-HUMAN = "human"
-EMPTY = "empty questions"
-FURTHER = "further questions of a system about the same answer"
-NOT_FOUND = "questions whose answer is not in the passage"
-YES_NO = ("yes", "no")  # answers of HotpotQA that are no part of the passage; nothing is marked
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,9 @@ OLDEST_SQLITE = (3, 35)  # RETURNING
 
 Row = tuple[Any, ...]
 _UNTIL = ContextVar[float]("until", default=float("inf"))
+_OTHERS = """SELECT virtualtransaction FROM pg_locks JOIN pg_stat_activity USING (pid)
+ WHERE locktype = 'virtualxid' AND granted AND datname = current_database() AND pid <> pg_backend_pid()"""
+"""Transactions under way: each holds a lock of its own number, which every user may see."""
 
 
 @contextmanager
@@ -358,11 +361,6 @@ class PostgreSQLDatabase(Database):
                     connection.execute(f"VACUUM FULL {table}")
             except self._errors.errors.LockNotAvailable:
                 raise self._kept("the database") from None
-
-
-_OTHERS = """SELECT virtualtransaction FROM pg_locks JOIN pg_stat_activity USING (pid)
- WHERE locktype = 'virtualxid' AND granted AND datname = current_database() AND pid <> pg_backend_pid()"""
-"""Transactions under way: each holds a lock of its own number, which every user may see."""
 
 
 def _make_file(path: Path) -> None:

@@ -24,6 +24,9 @@ from rl_qg.settings.web import RateExportSettings, RateForgetSettings, RateStatu
 # --- Who is to be paid: the one file that holds identities of raters, apart from every export ---
 
 PAYMENT_COLUMNS = ("rater", "panel", "identity", "state", "submitted", "surplus", "codes", "extra")
+RATINGS, TABLE, ITEMS = "ratings.jsonl", "ratings.csv", "items.jsonl"
+ASSIGNMENTS, FEEDBACK = "assignments.jsonl", "feedback.jsonl"
+log = logging.getLogger(__name__)
 
 
 def write_payments(store: Store, path: Path, export: Path) -> int:
@@ -42,11 +45,6 @@ def write_payments(store: Store, path: Path, export: Path) -> int:
             texts = {"codes": " ".join(one["codes"]), "extra": json.dumps(one["extra"], ensure_ascii=False)}
             writer.writerow([no_formula(str((one | texts)[name])) for name in PAYMENT_COLUMNS])
     return len(rows)
-
-
-RATINGS, TABLE, ITEMS = "ratings.jsonl", "ratings.csv", "items.jsonl"
-ASSIGNMENTS, FEEDBACK = "assignments.jsonl", "feedback.jsonl"
-log = logging.getLogger(__name__)
 
 
 def write_export(settings: RateExportSettings) -> None:

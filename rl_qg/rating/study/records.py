@@ -11,6 +11,7 @@ OPEN, SUBMITTED, SURPLUS, EXPIRED, RETURNED = "open", "submitted", "surplus", "e
 STATES = (OPEN, SUBMITTED, SURPLUS, EXPIRED, RETURNED)  # of an assignment
 COMPLETED, NO_CONSENT, SCREENED_OUT, FAILED, FULL = "completed", "no_consent", "screened_out", "failed", "full"
 CODE_KINDS = (COMPLETED, NO_CONSENT, SCREENED_OUT, FAILED, FULL)
+OTHER_BROWSER, CROWDED = "other_browser", "crowded"
 
 
 class NotYours(PermissionError):
@@ -19,9 +20,6 @@ class NotYours(PermissionError):
 
 class NotAllowed(PermissionError):
     """The rater has not agreed, has failed the practice, or has been forgotten, and may not rate."""
-
-
-OTHER_BROWSER, CROWDED = "other_browser", "crowded"
 
 
 class Suspicious(PermissionError):
