@@ -322,21 +322,15 @@ def mean_rows(rated: RatedQuestions, criteria: Sequence[str]) -> Rows:
 
 
 def replication_rows(first: RatedQuestions, second: RatedQuestions, criteria: Sequence[str]) -> Rows:
-    """For every criterion the correlation of the systems' mean ratings in two files, over the systems of both; draws
-    take the passages of each file apart (QAScore, section 4.3.4 and table 7). `only_first` and `only_second` count
-    systems without a counterpart.
+    """For every criterion the correlation of the systems' mean ratings in two files (`correlation.replicated`); draws
+    take the passages of each file apart.
     """
     rows = []
     units = min(first.draws.units_of(), second.draws.units_of())
     for criterion in criteria:
         parts = [(rated.systems[0], _means_of_systems(rated, rated.ratings(criterion))) for rated in (first, second)]
-        x, y, counts = correlation.shared_systems(*parts)
-        why = f"{x.shape[1]} systems in both files; a correlation needs {correlation.SYSTEMS}"
-        correlated = correlation.correlated_systems(x, y, units, why)
-        for coefficient in correlation.COEFFICIENTS:
-            rows.append(
-                {"criterion": criterion, "coefficient": coefficient, **correlated.cells(coefficient), **counts}
-            )
+        found = correlation.replicated(*parts, units=units, where="both files")
+        rows += [{"criterion": criterion, **row} for row in found]
     return rows
 
 

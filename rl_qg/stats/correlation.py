@@ -243,15 +243,18 @@ def correlated_systems(x: Floats, y: Floats, units: float, too_few: str, degrees
     return Correlated(values, n, units, why, x[0], y[0], degrees)
 
 
-def shared_systems(*parts: tuple[Sequence[str], Floats]) -> tuple[Floats, Floats, dict[str, int]]:
-    """Of two parts (names of systems, values (1 + resamples, systems)) what both have; how many are in one alone."""
+def replicated(*parts: tuple[Sequence[str], Floats], units: float, where: str) -> list[dict[str, Any]]:
+    """The coefficients between two parts (names of systems, values (1 + resamples, systems)) over the systems of both,
+    and how many are in one alone (QAScore, section 4.3.4 and table 7). `where` both are, for a reason.
+    """
     first, second = (
         {name: values[:, at] for at, name in enumerate(names) if np.isfinite(values[0, at])} for names, values in parts
     )
     shared, draws = [name for name in first if name in second], min(len(values) for _, values in parts)
     counts = {"only_first": len(first) - len(shared), "only_second": len(second) - len(shared)}
     x, y = (np.array([of[name][:draws] for name in shared]).reshape(len(shared), draws).T for of in (first, second))
-    return x, y, counts
+    correlated = correlated_systems(x, y, units, f"{len(shared)} systems in {where}; a correlation needs {SYSTEMS}")
+    return [{"coefficient": name, **correlated.cells(name), **counts} for name in COEFFICIENTS]
 
 
 @dataclass(frozen=True)

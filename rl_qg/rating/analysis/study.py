@@ -27,7 +27,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, read_json_lines
 from rl_qg.settings.web import RateAnalyseSettings
 from rl_qg.stats.agreement import fleiss_kappa, krippendorff_alpha
-from rl_qg.stats.correlation import COEFFICIENTS, SYSTEMS, correlated_systems, shared_systems
+from rl_qg.stats.correlation import replicated
 from rl_qg.stats.intervals import Floats, PassageDraws, holm, quotient
 from rl_qg.stats.mixed_model import fit_mixed_model
 from rl_qg.stats.rank_tests import rank_sum, signed_rank
@@ -140,15 +140,11 @@ def _questions(path: Path) -> dict[tuple[str, int], Question]:
     return questions
 
 
-# --- Two studies of the same systems (QAScore, section 4.3.4 and table 7) ---
-
-
 def replication_of_scores(first: SystemScores, second: SystemScores) -> Rows:
     """r, ρ and τ-b between the systems' scores in two studies, for each criterion of both and overall.
 
     Intervals are those of draws of each study's own raters and passages; `second` must have been drawn with another
-    seed. `only_first` and `only_second` count systems that the other study does not have. `overall` is compared only
-    where both have the same criteria.
+    seed. `overall` is compared only where both have the same criteria.
     """
     same = {*first.criteria} == {*second.criteria}
     criteria = [name for name in first.criteria if name in second.criteria] + ([OVERALL] if same else [])
@@ -159,11 +155,7 @@ def replication_of_scores(first: SystemScores, second: SystemScores) -> Rows:
         for one in (first, second):
             column = (*one.criteria, OVERALL).index(criterion)
             parts.append((one.systems, one.values.combined()[:, :, column]))
-        x, y, counts = shared_systems(*parts)
-        why = f"{x.shape[1]} systems in both; a correlation needs {SYSTEMS}"
-        correlated = correlated_systems(x, y, clusters, why)
-        for name in COEFFICIENTS:
-            rows.append({"criterion": criterion, "coefficient": name, **correlated.cells(name), **counts})
+        rows += [{"criterion": criterion, **row} for row in replicated(*parts, units=clusters, where="both")]
     return rows
 
 
