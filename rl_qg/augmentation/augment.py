@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from rewards.errors import MetricInputError
 from rewards.loading import check_allowed
+from rl_qg.augmentation import row_filters
 from rl_qg.augmentation.candidates import MEASURES, Candidates, Ranking, Record, grouped, passage_hash64, question_key
 from rl_qg.augmentation.data_card import card_path, check_dataset_name, publish, write_data_card
 from rl_qg.augmentation.funnel import (
@@ -48,34 +49,12 @@ from rl_qg.augmentation.funnel import (
     no_metric,
 )
 from rl_qg.augmentation.near_duplicates import NearDuplicates, TokenSets, shingles, similarity
-from rl_qg.augmentation.row_filters import (
-    AnswerInQuestion,
-    Duplicates,
-    Empty,
-    Faithful,
-    GoldDuplicates,
-    Length,
-    PassageScript,
-    RoundTrip,
-    StandsAlone,
-    WellFormed,
-)
 from rl_qg.augmentation.set_filters import Cap, RewardFilter, TypeBalance
 from rl_qg.data.examples import Answer, QAExample, examples_hash, seeded_rank, write_squad
 from rl_qg.data.parts import DataPart
 from rl_qg.data.streaming import Examples, ExampleStream
+from rl_qg.runtime import files
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import (
-    check_distinct_files,
-    check_own,
-    check_report,
-    check_unchanged,
-    file_hash,
-    report_path,
-    report_value,
-    write_json,
-    write_json_lines,
-)
 from rl_qg.runtime.ranks import from_main
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import AugmentSettings
@@ -94,16 +73,16 @@ SPARE = 1 << 16  # candidates that the uniform sampler holds besides
 #       answer_in_question: null                     off
 
 FILTERS: dict[str, type[Filter]] = {
-    "length": Length,
-    "answer_in_question": AnswerInQuestion,
-    "gold_duplicates": GoldDuplicates,
-    "duplicates": Duplicates,
+    "length": row_filters.Length,
+    "answer_in_question": row_filters.AnswerInQuestion,
+    "gold_duplicates": row_filters.GoldDuplicates,
+    "duplicates": row_filters.Duplicates,
     "near_duplicates": NearDuplicates,
-    "well_formed": WellFormed,
-    "faithful": Faithful,
-    "standalone": StandsAlone,
-    "language": PassageScript,
-    "round_trip": RoundTrip,
+    "well_formed": row_filters.WellFormed,
+    "faithful": row_filters.Faithful,
+    "standalone": row_filters.StandsAlone,
+    "language": row_filters.PassageScript,
+    "round_trip": row_filters.RoundTrip,
     "reward": RewardFilter,
     "cap": Cap,
     "question_types": TypeBalance,
@@ -404,7 +383,7 @@ def write_augmented(output: Path, rows: Iterable[AugmentedRow], measures: Sequen
         from rl_qg.data.parquet import write_table
 
         return write_table(output, flat, _schema(measures))
-    return write_json_lines(output, flat)
+    return files.write_json_lines(output, flat)
 
 
 def _schema(measures: Sequence[str]) -> Any:
@@ -442,7 +421,7 @@ def augment(
     measures = measures_of(filters, resources)
     from_main(state, partial(check_augmentation, questions, gold, output, settings, measures))
     # 2. Filter.
-    funnel = Funnel([Empty(), *filters], Candidates(questions), resources)
+    funnel = Funnel([row_filters.Empty(), *filters], Candidates(questions), resources)
     measured = filtered(funnel, funnel.filters, measures, questions, state)
     # 3. Sample, write, report.
     return from_main(state, partial(AugmentedOutput(questions, gold, output, settings, measured).write, funnel))
@@ -460,7 +439,7 @@ def filtered(
     that in the main process.
     """
     measured: dict[str, MeasuredValues] = {}
-    questions_hash = from_main(state, partial(file_hash, questions)) if measures else ""
+    questions_hash = from_main(state, partial(files.file_hash, questions)) if measures else ""
     for filter_ in filters:
         if filter_.name in measures:
             marks = from_main(state, funnel.marks)
@@ -474,15 +453,15 @@ def filtered(
 
 def check_questions(questions: Path, output: Path, *, accept_changed_data: bool) -> None:
     """Check that the questions file is still the one from which `output` was made, according to its report."""
-    recorded, name = report_value(output, "inputs", "questions", "sha256"), str(questions)
+    recorded, name = files.report_value(output, "inputs", "questions", "sha256"), str(questions)
     if not isinstance(recorded, str):
-        raise InputError(f"{report_path(output)}: does not say what {output.name} was made from; delete both")
-    check_unchanged({name: recorded}, {name: file_hash(questions)}, output, accept=accept_changed_data)
+        raise InputError(f"{files.report_path(output)}: does not say what {output.name} was made from; delete both")
+    files.check_unchanged({name: recorded}, {name: files.file_hash(questions)}, output, accept=accept_changed_data)
 
 
 def check_inputs(output: Path, read: Iterable[str | Path]) -> None:
     """Raise `InputError` if the output, its report or its card would overwrite a file that is read."""
-    check_distinct_files([output, report_path(output), card_path(output)], read)
+    files.check_distinct_files([output, files.report_path(output), card_path(output)], read)
 
 
 def funnel_table(report: dict[str, Any]) -> str:
@@ -503,8 +482,8 @@ def check_augmentation(
         raise InputError("; ".join(f"augment.{fault}" for fault in faults))
     check_output(output, measures)
     check_inputs(output, [questions])
-    check_report(output)
-    check_own(output)
+    files.check_report(output)
+    files.check_own(output)
     check_dataset_name(settings.hub_dataset)
     for example in gold:
         if example.id.startswith(SYNTHETIC):
@@ -538,15 +517,15 @@ class AugmentedOutput:
         funnel.candidates.keep_only(sampled)
         try:
             # First: a process killed between the writes must leave neither the report of an older output nor none.
-            write_json(report_path(self.output), {"output": {"path": str(self.output)}})
+            files.write_json(files.report_path(self.output), {"output": {"path": str(self.output)}})
             card_path(self.output).unlink(missing_ok=True)
             written = self._write(funnel.candidates, self.output)
             report = self._report(funnel, len(sampled), written)
             card = write_data_card(report, self.output)
-            write_json(report_path(self.output), report)  # last: it says that all is there
+            files.write_json(files.report_path(self.output), report)  # last: it says that all is there
         except OSError as error:
             if not self.output.exists():
-                report_path(self.output).unlink(missing_ok=True)
+                files.report_path(self.output).unlink(missing_ok=True)
             raise InputError(
                 f"output={self.output}: cannot be written ({error.strerror}); {self.questions} is unchanged: free "
                 "disk space or name another path, and run the command again"
@@ -592,6 +571,9 @@ class AugmentedOutput:
                 }
                 for name, result in self.measured.items()
             },
-            "inputs": {"questions": {"path": str(self.questions), "sha256": file_hash(self.questions)}, "gold": gold},
-            "output": {"path": str(self.output), "sha256": file_hash(self.output)},
+            "inputs": {
+                "questions": {"path": str(self.questions), "sha256": files.file_hash(self.questions)},
+                "gold": gold,
+            },
+            "output": {"path": str(self.output), "sha256": files.file_hash(self.output)},
         }

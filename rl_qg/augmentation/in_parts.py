@@ -17,14 +17,7 @@ from typing import Any
 
 from accelerate import PartialState
 
-from rl_qg.augmentation.augment import (
-    AugmentedOutput,
-    build_filters,
-    check_augmentation,
-    check_inputs,
-    filtered,
-    sampler_of,
-)
+from rl_qg.augmentation import augment
 from rl_qg.augmentation.candidates import Candidates, parse_candidate
 from rl_qg.augmentation.funnel import Filter, FilterResources, Funnel, MeasuredValues, measures_of, no_metric
 from rl_qg.augmentation.row_filters import Empty
@@ -54,7 +47,7 @@ def augment_part(
 ) -> dict[str, Any]:
     """Write a part of what `augment` does with these arguments, and return its note."""
     state = state or PartialState(cpu=True)
-    filters = build_filters(settings.filters)
+    filters = augment.build_filters(settings.filters)
     resources = FilterResources(gold, settings.seed, state.device, load_metric)
     measures = measures_of(filters, resources)
     own = _of_one_passage(filters)
@@ -67,8 +60,8 @@ def augment_part(
     lines = ResumableLines(path, note_path(path), content="candidates")
 
     def begin() -> dict[str, Any] | None:
-        check_augmentation(questions, gold, output, settings, measures)
-        check_inputs(lines.path, [questions])
+        augment.check_augmentation(questions, gold, output, settings, measures)
+        augment.check_inputs(lines.path, [questions])
         made_by = {
             "settings": {item.name: getattr(settings, item.name) for item in fields(settings)} | {"output": ""},
             "questions": {str(questions): file_hash(questions)},
@@ -84,7 +77,9 @@ def augment_part(
         return made_by
 
     def end(funnel: Funnel, measured: Mapping[str, MeasuredValues]) -> None:
-        sampler = sampler_of(settings) if len(own) == len(filters) and settings.sampling in OF_EACH_PART else None
+        sampler = (
+            augment.sampler_of(settings) if len(own) == len(filters) and settings.sampling in OF_EACH_PART else None
+        )
         funnel.read_through(sampler.observe if sampler else None)
         if sampler:
             funnel.candidates.keep_only(sampler.selected())
@@ -106,7 +101,7 @@ def augment_part(
 
     if from_main(state, begin) is not None:
         funnel = Funnel([Empty(), *filters], Candidates(questions, part), resources)
-        measured = filtered(funnel, [funnel.filters[0], *own], measures, questions, state, part)
+        measured = augment.filtered(funnel, [funnel.filters[0], *own], measures, questions, state, part)
         from_main(state, partial(end, funnel, measured))
     return from_main(state, lines.read_note)
 
@@ -123,9 +118,9 @@ def merge_augmented(parts: Parts, output: Path) -> dict[str, Any]:
     if settings.gold:
         gold = stream_examples(settings.gold, role="train", hotpotqa_context=note["hotpotqa_context"])
     _check_same(f"gold={settings.gold}", note["gold"], examples_hash(gold))
-    check_inputs(output, [questions])
-    check_augmentation(Path(questions), gold, output, settings, note["models"])
-    filters = build_filters(settings.filters)
+    augment.check_inputs(output, [questions])
+    augment.check_augmentation(Path(questions), gold, output, settings, note["models"])
+    filters = augment.build_filters(settings.filters)
     funnel = Funnel([Empty(), *filters], _KeptCandidates(parts), FilterResources(gold, settings.seed))
     own = _of_one_passage(filters)
     for whole in parts.wholes:
@@ -141,7 +136,7 @@ def merge_augmented(parts: Parts, output: Path) -> dict[str, Any]:
         about: dict[str, Any] = next((one["measure"] for one in of_parts if one["measure"]), {})
         count = sum(one["measured"] for one in of_parts)
         measured[name] = MeasuredValues(array("d"), count, None, {"measure": about})
-    return AugmentedOutput(Path(questions), gold, output, settings, measured).write(funnel)
+    return augment.AugmentedOutput(Path(questions), gold, output, settings, measured).write(funnel)
 
 
 def _check_same(name: str, noted: str, now: str) -> None:

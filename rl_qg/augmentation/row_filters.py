@@ -24,20 +24,7 @@ from rl_qg.augmentation.funnel import (
     model_identity,
 )
 from rl_qg.readers.reader import AnswerReader, f1
-from rl_qg.text.languages import (
-    AUTO,
-    LANGUAGES,
-    OTHER,
-    code_fault,
-    code_of,
-    contains_text,
-    known_code,
-    knows_question_words,
-    language_of,
-    length_in_words,
-    scripts,
-    share_in,
-)
+from rl_qg.text import languages
 from rl_qg.text.question_types import asks
 from rl_qg.text.words import counted, normalised_words
 
@@ -63,17 +50,19 @@ class LanguageFilter(RowFilter):
     else that which its passage is in (`rl_qg.text.languages.language_of`).
     """
 
-    language: str = AUTO
+    language: str = languages.AUTO
 
     def option_errors(self) -> list[tuple[bool, str]]:
-        fault = code_fault(self.language)
+        fault = languages.code_fault(self.language)
         return [(bool(fault), f"language={fault}")]
 
     def language_of(self, record: Record) -> str:
-        if self.language.casefold() != AUTO:
-            return known_code(self.language)
+        if self.language.casefold() != languages.AUTO:
+            return languages.known_code(self.language)
         given = record.get("language")
-        return code_of(given) if isinstance(given, str) and given else language_of(record["context"])
+        return (
+            languages.code_of(given) if isinstance(given, str) and given else languages.language_of(record["context"])
+        )
 
 
 @dataclass
@@ -87,7 +76,7 @@ class Length(LanguageFilter):
 
     min_words: int = 6
     max_words: int = 30
-    language: str = AUTO
+    language: str = languages.AUTO
 
     def option_errors(self) -> list[tuple[bool, str]]:
         wrong = (self.min_words > self.max_words, f"min_words={self.min_words} is above max_words={self.max_words}")
@@ -95,7 +84,7 @@ class Length(LanguageFilter):
 
     def rules(self) -> Rules:
         def length(record: Record) -> int:
-            return round(length_in_words(record["question"], self.language_of(record)))
+            return round(languages.length_in_words(record["question"], self.language_of(record)))
 
         return {
             "too short": lambda record: length(record) < self.min_words,
@@ -110,23 +99,25 @@ class AnswerInQuestion(LanguageFilter):
     In languages without spaces as a part of the text, of two characters at least; in Korean with a particle after it.
     """
 
-    language: str = AUTO
+    language: str = languages.AUTO
 
     def rules(self) -> Rules:
-        return {"answer in question": lambda r: contains_text(r["answer"], r["question"], self.language_of(r))}
+        return {
+            "answer in question": lambda r: languages.contains_text(r["answer"], r["question"], self.language_of(r))
+        }
 
 
 @dataclass
 class Faithful(LanguageFilter):
     """Drops questions with a name or a number that the passage does not support (`rewards.EntityFaithfulness`)."""
 
-    language: str = AUTO
+    language: str = languages.AUTO
     titles: bool = False  # whether the title counts as a part of the passage
 
     def rules(self) -> Rules:
         def has_unsupported(record: Record) -> bool:
             code = self.language_of(record)
-            metric = EntityFaithfulness(language=code if code.isalpha() else OTHER, titles=self.titles)
+            metric = EntityFaithfulness(language=code if code.isalpha() else languages.OTHER, titles=self.titles)
             texts = record["question"], record["context"], record.get("title") or ""
             return not all(entity.supported for entity in metric.entities(*texts))
 
@@ -139,7 +130,7 @@ class StandsAlone(LanguageFilter):
     language are known; others pass, and are counted (`notes`).
     """
 
-    language: str = AUTO
+    language: str = languages.AUTO
 
     def notes(self) -> list[str]:
         return [
@@ -152,7 +143,7 @@ class StandsAlone(LanguageFilter):
         def needs_passage(record: Record) -> bool:
             if (code := self.language_of(record)) in known_languages():
                 return not Standalone(code).score([record["question"]]).scores[0]
-            if code != OTHER:
+            if code != languages.OTHER:
                 self.noted[code] += 1
             return False
 
@@ -207,7 +198,7 @@ class WellFormed(LanguageFilter):
     balanced: bool = True
     repeated_ngram: int = 3
     special_tokens: bool = True
-    language: str = AUTO
+    language: str = languages.AUTO
 
     def option_errors(self) -> list[tuple[bool, str]]:
         wrong = (self.repeated_ngram < 0, f"repeated_ngram={self.repeated_ngram} must not be negative")
@@ -225,12 +216,12 @@ class WellFormed(LanguageFilter):
             return any(match.group() not in record["context"] for match in LEFTOVER.finditer(record["question"]))
 
         def lacks_mark(record: Record) -> bool:
-            known = LANGUAGES.get(self.language_of(record))
+            known = languages.LANGUAGES.get(self.language_of(record))
             return (known is None or known.marks_questions) and not ends_as_question(record["question"])
 
         def lacks_question_word(record: Record) -> bool:
             language = self.language_of(record)
-            if language != OTHER and not knows_question_words(language):
+            if language != languages.OTHER and not languages.knows_question_words(language):
                 self.noted[language] += 1
             return not asks(record["question"], language)
 
@@ -290,12 +281,14 @@ class PassageScript(RowFilter):
         return [(not 0 <= value <= 1, f"{name}={value} is not in [0, 1]") for name, value in fractions.items()]
 
     def rules(self) -> Rules:
-        scripts_of_passage = lru_cache(1)(scripts)  # neighbours are often about the same passage
+        scripts_of_passage = lru_cache(1)(languages.scripts)  # neighbours are often about the same passage
 
         def has_other_script(record: Record) -> bool:
             passage = scripts_of_passage(record["context"])
             allowed = {name for name, count in passage.items() if count >= self.passage_share * passage.total()}
-            return bool(passage) and share_in(record["question"], allowed, record["context"]) < self.min_share
+            return (
+                bool(passage) and languages.share_in(record["question"], allowed, record["context"]) < self.min_share
+            )
 
         return {"other script than the passage": has_other_script}
 

@@ -12,15 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rl_qg.augmentation import funnel
 from rl_qg.augmentation.candidates import RANDOM, Ranking, answer_hash64, grouped, passage_hash64
-from rl_qg.augmentation.funnel import (
-    CandidateMeasure,
-    FilterResources,
-    MeasureFunction,
-    Record,
-    SetFilter,
-    model_identity,
-)
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.reward_scorer import RewardScorer, signature_of
@@ -28,7 +21,7 @@ from rl_qg.text.question_types import TYPE_TABLES, TYPES, question_type
 
 
 @dataclass
-class Cap(SetFilter):
+class Cap(funnel.SetFilter):
     """Keeps at most `per_answer` candidates of an answer span and `per_context` of a passage, the best `by` first."""
 
     per_answer: int | None = None
@@ -45,11 +38,11 @@ class Cap(SetFilter):
         caps = (self.per_answer, self.per_context)
         return tuple(reason for cap, reason in zip(caps, self.reasons, strict=True) if cap is not None)
 
-    def prepare(self, resources: FilterResources) -> None:
+    def prepare(self, resources: funnel.FilterResources) -> None:
         self._ranking = Ranking(self.by, resources.seed)
         self._answers, self._passages = array("Q"), array("Q")
 
-    def observe(self, index: int, record: Record) -> None:
+    def observe(self, index: int, record: funnel.Record) -> None:
         self._ranking.add(index, record)
         self._answers.append(answer_hash64(record))
         self._passages.append(passage_hash64(record))
@@ -69,7 +62,7 @@ class Cap(SetFilter):
 
 
 @dataclass
-class TypeBalance(SetFilter):
+class TypeBalance(funnel.SetFilter):
     """Balances question types (`rl_qg.text.question_types`), and keeps as many candidates as that allows.
 
     Args:
@@ -102,11 +95,11 @@ class TypeBalance(SetFilter):
             (self.language not in TYPE_TABLES, f"language={self.language}: there are types for {languages}"),
         ]
 
-    def prepare(self, resources: FilterResources) -> None:
+    def prepare(self, resources: funnel.FilterResources) -> None:
         self._ranking = Ranking(self.by, resources.seed)
         self._types = array("B")
 
-    def observe(self, index: int, record: Record) -> None:
+    def observe(self, index: int, record: funnel.Record) -> None:
         self._ranking.add(index, record)
         self._types.append(TYPES.index(question_type(record["question"], self.language)))
 
@@ -159,7 +152,7 @@ def _exact_counts(shares: Mapping[str, float], counts: Mapping[str, int]) -> dic
 
 
 @dataclass
-class RewardFilter(SetFilter):
+class RewardFilter(funnel.SetFilter):
     """Keeps candidates with a high reward; without a threshold it measures, and drops only those without a reward.
 
     Args:
@@ -192,14 +185,14 @@ class RewardFilter(SetFilter):
         limits = (0, self.min, self.top_fraction)
         return tuple(reason for limit, reason in zip(limits, self.reasons, strict=True) if limit is not None)
 
-    def measure(self, resources: FilterResources) -> CandidateMeasure | None:
+    def measure(self, resources: funnel.FilterResources) -> funnel.CandidateMeasure | None:
         if self.field is not None:
             return None
         if not isinstance(self.metric, Mapping):
             raise InputError(f"augment.filters.{self.name}: metric={self.metric} has no options; use rl-qg augment")
         options = dict(self.metric)
 
-        def load() -> tuple[MeasureFunction, dict[str, Any]]:
+        def load() -> tuple[funnel.MeasureFunction, dict[str, Any]]:
             reward = resources.load_metric(options)
             if "references" in getattr(reward, "needs", ()):
                 raise InputError(
@@ -209,13 +202,13 @@ class RewardFilter(SetFilter):
             scorer = RewardScorer(reward, f"filter {self.name}")
             return lambda records: _scores(scorer, records), description
 
-        return CandidateMeasure("reward", {"metric": model_identity(options)}, load, self.batch_size)
+        return funnel.CandidateMeasure("reward", {"metric": funnel.model_identity(options)}, load, self.batch_size)
 
-    def prepare(self, resources: FilterResources) -> None:
+    def prepare(self, resources: funnel.FilterResources) -> None:
         self._ranking = Ranking(self.field or self.name, resources.seed)
         self._passages = array("Q")
 
-    def observe(self, index: int, record: Record) -> None:
+    def observe(self, index: int, record: funnel.Record) -> None:
         self._ranking.add(index, record)
         self._passages.append(passage_hash64(record))
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from accelerate import PartialState
 
-from rl_qg.augmentation.augment import augment, check_questions, report_path
+from rl_qg.augmentation.augment import augment, check_questions
 from rl_qg.augmentation.data_card import check_dataset_name
 from rl_qg.commands.generation import check_filters, check_numbers, with_metrics
 from rl_qg.commands.runs import OpenRun, check_unlabelled, open_run
@@ -34,7 +34,7 @@ from rl_qg.reports.report import write_report
 from rl_qg.reports.run_files import read_run
 from rl_qg.reports.views import outcome_text
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import read_record
+from rl_qg.runtime.files import read_record, report_path
 from rl_qg.runtime.processes import processes
 from rl_qg.runtime.ranks import from_main
 from rl_qg.scoring.metrics import load_reranker, load_reward, rerank_options

@@ -16,20 +16,9 @@ from rl_qg.data.reading import raw_records, source_names
 from rl_qg.data.splits import Splits, answer_spans, choosing_passages, load_splits, with_additional_spans
 from rl_qg.generation.propose_answers import method, propose_answers, report_line
 from rl_qg.miniatures.in_settings import answers_with_miniature, with_miniatures
+from rl_qg.runtime import run_folder
 from rl_qg.runtime.processes import processes
 from rl_qg.runtime.ranks import from_main
-from rl_qg.runtime.run_folder import (
-    CODE,
-    FILE,
-    TRAINED,
-    check_continuation,
-    check_run_folder,
-    claim_run_folder,
-    read_run_record,
-    run_record,
-    update_run_record,
-    write_run_record,
-)
 from rl_qg.scoring.metrics import load_reward
 from rl_qg.scoring.reward_scorer import Reward, code_files
 from rl_qg.settings import DataSettings, Settings
@@ -163,8 +152,8 @@ def open_run(settings: Settings, *, reader: bool = True) -> OpenRun:
     unused += OF_OTHER_COMMANDS
     relevant = asdict(settings)
     del relevant["training"]["stop_after"]  # the run that goes on is the same one
-    begun = (folder / FILE).exists()
-    stored = read_run_record(folder).get(CHOICE)  # before the record is written anew
+    begun = (folder / run_folder.FILE).exists()
+    stored = run_folder.read_run_record(folder).get(CHOICE)  # before the record is written anew
     code = code_files({"reward": settings.reward, "held_out": settings.held_out})
 
     def read(data: DataSettings) -> Splits:
@@ -174,7 +163,7 @@ def open_run(settings: Settings, *, reader: bool = True) -> OpenRun:
         settings,
         relevant,
         seed=settings.seed,
-        last_file=TRAINED,
+        last_file=run_folder.TRAINED,
         unused=unused,
         read=read,
         extra=_data_counts,
@@ -184,7 +173,7 @@ def open_run(settings: Settings, *, reader: bool = True) -> OpenRun:
     splits = with_unlabelled(settings, splits, state)
     settings = with_miniatures(settings, training or splits.unlabelled, state, reader=reader)
     if state.is_main_process:
-        update_run_record(folder, _data_counts(splits))
+        run_folder.update_run_record(folder, _data_counts(splits))
     return OpenRun(settings, splits, state)
 
 
@@ -206,24 +195,24 @@ def claim_run(
     `code`: `code_files` of rewards.
     """
     folder, state = Path(settings.output_dir), processes(settings.training.use_cpu)
-    begun = check_run_folder(folder, relevant, unused)
+    begun = run_folder.check_run_folder(folder, relevant, unused)
     splits = read(settings.data)
     if begun:
         trained = (folder / last_file).exists()
         hashes = {**splits.hashes, **code}
-        check_continuation(folder, hashes, accept=settings.accept_changed_data, trained=trained)
+        run_folder.check_continuation(folder, hashes, accept=settings.accept_changed_data, trained=trained)
     state.wait_for_everyone()
     if state.is_main_process:
-        claim_run_folder(folder, relevant)
-        record = run_record(
+        run_folder.claim_run_folder(folder, relevant)
+        record = run_folder.run_record(
             relevant,
             command=sys.argv,
             seed=seed,
             data=splits.hashes,
             leakage=splits.leakage,
-            extra={**extra(splits), **({CODE: dict(code)} if code else {})},
+            extra={**extra(splits), **({run_folder.CODE: dict(code)} if code else {})},
         )
-        write_run_record(folder, record)
+        run_folder.write_run_record(folder, record)
     return splits
 
 

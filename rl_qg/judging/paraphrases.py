@@ -16,20 +16,7 @@ from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import packaged_yaml
 from rl_qg.scoring.wrong_questions import WORD, Perturbation, cased, replaced
-from rl_qg.text.english import (
-    ASKING,
-    AUXILIARIES,
-    CLOSED,
-    DETERMINERS,
-    PREPOSITIONS,
-    PRONOUNS,
-    VERBS,
-    base_form,
-    in_the_form_of,
-    is_noun,
-    is_past,
-    subject_verb,
-)
+from rl_qg.text import english
 from rl_qg.text.words import normalised_words
 
 Antonyms = Callable[[str], Sequence[str]]  # of the base form of a verb
@@ -92,11 +79,11 @@ def _fronted(text: str, _: random.Random) -> str:
     tokens = match[1].split()
     low = [word.casefold().strip(",") for word in tokens]
     last, before = low[-1], low[-2] if len(low) > 1 else ""
-    participle = last.endswith("ed") or last in VERBS
+    participle = last.endswith("ed") or last in english.VERBS
     if (
-        low[0] not in CLOSED - PREPOSITIONS - _BE
+        low[0] not in english.CLOSED - english.PREPOSITIONS - _BE
         or (tokens[0].isupper() and len(tokens[0]) > 1)
-        or last in CLOSED | _ATTACHED
+        or last in english.CLOSED | _ATTACHED
         or last[-1:].isdigit()
         or tokens[-1].endswith(",")
         or (participle and before not in _BE)
@@ -109,8 +96,8 @@ def _fronted(text: str, _: random.Random) -> str:
 
 def _cleft(text: str, _: random.Random) -> str:
     tokens = text.split()
-    asks_subject = len(tokens) > 2 and tokens[0].casefold() in ("who", "what") and subject_verb(tokens) == 1
-    if not asks_subject or not (is_past(tokens[1]) or tokens[1].endswith("ed")):
+    asks_subject = len(tokens) > 2 and tokens[0].casefold() in ("who", "what") and english.subject_verb(tokens) == 1
+    if not asks_subject or not (english.is_past(tokens[1]) or tokens[1].endswith("ed")):
         return text
     return " ".join([tokens[0], "was it that", *tokens[1:]])
 
@@ -121,24 +108,24 @@ def _other_question_word(text: str, chance: random.Random) -> str:
         if match:
             return _put(text, match.span(1), chance.choice(others))
     match = re.match(r"(?:.*, )?(?:(?:in|on|at|for|by|from|to|with) )?(what) (\w+) (\w+)", text, re.IGNORECASE)
-    if match is None or not is_noun(match[2].casefold()) or match[2].casefold() in ("kind", "type", "sort"):
+    if match is None or not english.is_noun(match[2].casefold()) or match[2].casefold() in ("kind", "type", "sort"):
         return text
     third = match[3].casefold()
-    return _put(text, match.span(1), "which") if re.match(_AUXILIARY, third) or is_past(third) else text
+    return _put(text, match.span(1), "which") if re.match(_AUXILIARY, third) or english.is_past(third) else text
 
 
 def _contracted(text: str, _: random.Random) -> str:
     if match := re.match(r"(what|who|where) is(?= [^\W\d_])(?! it\b)", text, re.IGNORECASE):
         return _put(text, match.span(), f"{match[1].casefold()}'s")
     match = re.match(r"(what|who|where)['’]s(?= (\w+))", text, re.IGNORECASE)
-    if match and match[2].casefold() in DETERMINERS:
+    if match and match[2].casefold() in english.DETERMINERS:
         return _put(text, match.span(), f"{match[1].casefold()} is")
     for long, short in _CONTRACTED.items():
         if match := re.search(rf"\b{long} not\b", text, re.IGNORECASE):
             return _put(text, match.span(), short)
         match = re.search(rf"(?<!\w)(\w++) ({short})(?= (\w+))", text.replace("’", "'"), re.IGNORECASE)
-        if match and match[1].casefold() not in ASKING - {"who"}:
-            subject = match[3].casefold() in DETERMINERS | PRONOUNS or not match[3].islower()
+        if match and match[1].casefold() not in english.ASKING - {"who"}:
+            subject = match[3].casefold() in english.DETERMINERS | english.PRONOUNS or not match[3].islower()
             return text if subject else _put(text, match.span(2), f"{long} not")
     return text
 
@@ -228,11 +215,11 @@ def negate(question: str, chance: random.Random | None = None) -> Perturbation |
             )
     if changes := list(_changed_auxiliaries(question, matches)):
         return changes[0] if chance is None else chance.choice(changes)
-    verb = subject_verb([match.group() for match in matches])
+    verb = english.subject_verb([match.group() for match in matches])
     if verb is None:
         return None
     word = matches[verb].group()
-    base = base_form(word)
+    base = english.base_form(word)
     auxiliary = "don't" if word == base else "doesn't" if word.endswith("s") else "didn't"
     return replaced(question, matches[verb], f"{auxiliary} {base}", "negated verb")
 
@@ -248,7 +235,7 @@ def _changed_auxiliaries(question: str, matches: Sequence[re.Match[str]]) -> Ite
                 text = question[: match.end()] + question[match.end() + separate.end() :]
                 yield Perturbation(text, match.group() + separate.group(), match.group(), "affirmed")
             else:
-                new = _WORDS["main_have"].get(word) if _next(matches, index) in DETERMINERS else None
+                new = _WORDS["main_have"].get(word) if _next(matches, index) in english.DETERMINERS else None
                 yield replaced(question, match, cased(new or _NEGATED[word], match.group()), "negated")
 
 
@@ -259,7 +246,7 @@ def _is_auxiliary(matches: Sequence[re.Match[str]], index: int) -> bool:
     if not index:
         return True
     before = matches[index - 1].group().casefold()
-    return matches[index].group().islower() and before != "to" and before not in DETERMINERS
+    return matches[index].group().islower() and before != "to" and before not in english.DETERMINERS
 
 
 def _next(matches: Sequence[re.Match[str]], index: int) -> str:
@@ -268,13 +255,17 @@ def _next(matches: Sequence[re.Match[str]], index: int) -> str:
 
 def replace_by_antonym(question: str, antonyms: Antonyms, chance: random.Random) -> Perturbation | None:
     """Replace a verb by an antonym in the same form, both drawn; None where no verb has one."""
-    verbs = [match for match in WORD.finditer(question) if match.group().islower() and match.group() not in CLOSED]
-    found = [(match, others) for match in verbs if (others := antonyms(base_form(match.group())))]
+    verbs = [
+        match for match in WORD.finditer(question) if match.group().islower() and match.group() not in english.CLOSED
+    ]
+    found = [(match, others) for match in verbs if (others := antonyms(english.base_form(match.group())))]
     if not found:
         return None
     match, others = chance.choice(found)
     before = {word.casefold() for word in WORD.findall(question[: match.start()])}
-    new = in_the_form_of(chance.choice(list(others)), match.group(), participle=bool(before & AUXILIARIES))
+    new = english.in_the_form_of(
+        chance.choice(list(others)), match.group(), participle=bool(before & english.AUXILIARIES)
+    )
     return replaced(question, match, new, "antonym")
 
 

@@ -17,17 +17,7 @@ from rl_qg.generation.published import format_of
 from rl_qg.generation.tasks import PREFIXES
 from rl_qg.pages.plots import ReportedMean
 from rl_qg.pages.results import as_markdown, text_template
-from rl_qg.reports.run_files import (
-    BY_KEY,
-    MEASURES,
-    REWARD,
-    SCORES,
-    TABLES,
-    ReportedMeasure,
-    ReportedRun,
-    diverging,
-    read_run,
-)
+from rl_qg.reports import run_files
 from rl_qg.reports.views import equal_conditions, reader_label, sentence, unlabelled_use
 from rl_qg.runtime.files import read_record, write_text
 from rl_qg.scoring.held_out import SeriesChange, rises
@@ -36,8 +26,8 @@ from rl_qg.settings import SCSTSettings
 log = logging.getLogger(__name__)
 STAGES = ("ce", "scst")
 COLUMNS = {"ce": "cross-entropy", "scst": "by reward", "gold": "human questions"}
-ORACLE_MEASURES = [ReportedMeasure(key, *how) for key, how in TABLES["oracle"].items()]
-ALGORITHMS = TABLES["algorithms"]
+ORACLE_MEASURES = [run_files.ReportedMeasure(key, *how) for key, how in run_files.TABLES["oracle"].items()]
+ALGORITHMS = run_files.TABLES["algorithms"]
 BRIDGE = "The old bridge was built by Paula Klein in 1874."
 
 
@@ -45,7 +35,7 @@ def write_model_card(run_folder: Path) -> list[Path]:
     """Write a card beside every model of a run, and return their paths; a folder without `config.yaml` gets none."""
     if not (run_folder / "config.yaml").exists():
         return []
-    run = read_run(run_folder)
+    run = run_files.read_run(run_folder)
     paths = [model / "README.md" for model in _models(run_folder)]
     for path in paths:
         write_text(path, _card(run, path.parent.name))
@@ -60,7 +50,7 @@ def final_model(run_folder: Path) -> Path | None:
     return next(reversed(_models(run_folder)), None)
 
 
-def _card(run: ReportedRun, stage: str) -> str:
+def _card(run: run_files.ReportedRun, stage: str) -> str:
     config, folder = run.settings, run.folder / stage
     base, ask = str(config["model"]["path"]), config.get("ask", {})
     task = "sets" if ask.get("granularity") else str(config["model"].get("task", "questions"))
@@ -68,7 +58,7 @@ def _card(run: ReportedRun, stage: str) -> str:
     repository = config.get("training", {}).get("hub_model") if final_model(run.folder) == folder else None
     name = repository or f"{run.folder.resolve().name}/{stage}"
     signature = str(run.signature or run.trained.value.get("reward") or config["reward"].get("_target_"))
-    rewards, data = run.metrics.self_critical(f"eval_{REWARD}"), run.record.get("data") or {}
+    rewards, data = run.metrics.self_critical(f"eval_{run_files.REWARD}"), run.record.get("data") or {}
     return text_template("rl_qg.reports", "model_card_template.md").render(
         front_matter=_front_matter(run, stage, name, base, signature).to_yaml(),
         run=run,
@@ -90,14 +80,17 @@ def _card(run: ReportedRun, stage: str) -> str:
         readers=_readers(run),
         conditions=equal_conditions(run),
         sentence=sentence(run),
-        wrong=[f"{BY_KEY[key].label} {BY_KEY[key].moved(change)}" for key, change in diverging(run).items()],
+        wrong=[
+            f"{run_files.BY_KEY[key].label} {run_files.BY_KEY[key].moved(change)}"
+            for key, change in run_files.diverging(run).items()
+        ],
         too_few=SeriesChange.of(rewards) is None,
         rose=rises(rewards),
         **({} if task in ("sets", "answers", "pairs") else _code(run, folder, task)),
     )
 
 
-def _front_matter(run: ReportedRun, stage: str, name: str, base: str, signature: str) -> ModelCardData:
+def _front_matter(run: run_files.ReportedRun, stage: str, name: str, base: str, signature: str) -> ModelCardData:
     report = run.record.part("data_report")
     sources = report.part("train").get("sources") or []
     measures = {"bleu4": "BLEU-4", "rouge_l": "ROUGE-L", "reward": signature.partition("|")[0]}
@@ -127,7 +120,7 @@ def _front_matter(run: ReportedRun, stage: str, name: str, base: str, signature:
     )
 
 
-def _results(run: ReportedRun, columns: list[str]) -> str:
+def _results(run: run_files.ReportedRun, columns: list[str]) -> str:
     """The measures of the models of these stages, as a Markdown table.
 
     They come from `evaluation.json`, or where there is none from the last evaluations of training, up to that of the
@@ -136,17 +129,17 @@ def _results(run: ReportedRun, columns: list[str]) -> str:
     if run.evaluation.count("examples") is None:
         return _results_of_training(run, columns)
     columns = [name for name in (*columns, "gold") if run.evaluation.get("models", name) is not None]
-    fields = [["reward"] if measure.key == REWARD else [measure.key] for measure in MEASURES]
+    fields = [["reward"] if measure.key == run_files.REWARD else [measure.key] for measure in run_files.MEASURES]
     fields += [["oracle", measure.key] for measure in ORACLE_MEASURES]
     lines = []
-    for measure, field in zip((*MEASURES, *ORACLE_MEASURES), fields, strict=True):
+    for measure, field in zip((*run_files.MEASURES, *ORACLE_MEASURES), fields, strict=True):
         means = [run.measured(name, *field) for name in columns]
         if any(means):
             lines.append([measure.label, *(_cell(measure.text, mean) for mean in means)])
     return as_markdown(["", *(COLUMNS[name] for name in columns)], lines)
 
 
-def _results_of_training(run: ReportedRun, columns: Sequence[str]) -> str:
+def _results_of_training(run: run_files.ReportedRun, columns: Sequence[str]) -> str:
     kept_step = (run.trained.value.get("kept") or {}).get("step")
     last = {}
     for line in run.metrics.lines:
@@ -155,23 +148,23 @@ def _results_of_training(run: ReportedRun, columns: Sequence[str]) -> str:
             last[str(line.get("stage"))] = line
     columns = [name for name in columns if name in last]
     lines = []
-    for measure in MEASURES:
+    for measure in run_files.MEASURES:
         values = [last[name].number(measure.field) for name in columns]
         if any(value is not None for value in values):
             lines.append([measure.label, *("" if value is None else measure.text(value) for value in values)])
     return as_markdown(["", *(COLUMNS[name] for name in columns)], lines) if columns else ""
 
 
-def _readers(run: ReportedRun) -> str:
+def _readers(run: run_files.ReportedRun) -> str:
     rows = [
         [
             reader_label(run, name),
-            *(_cell("{:.1f}".format, run.reader_score(name, score)) for score in SCORES),
+            *(_cell("{:.1f}".format, run.reader_score(name, score)) for score in run_files.SCORES),
             run.qa[name].count("updates") or "",
         ]
         for name in run.readers
     ]
-    return as_markdown(["reader trained on", *SCORES.values(), "updates"], rows) if rows else ""
+    return as_markdown(["reader trained on", *run_files.SCORES.values(), "updates"], rows) if rows else ""
 
 
 def _cell(text: Callable[[float], str], mean: ReportedMean | None) -> str:
@@ -182,7 +175,7 @@ def _cell(text: Callable[[float], str], mean: ReportedMean | None) -> str:
     return f"{text(mean.mean)} ({text(mean.low)} to {text(mean.high)})"
 
 
-def _training_rows(run: ReportedRun, stage: str) -> list[list[Any]]:
+def _training_rows(run: run_files.ReportedRun, stage: str) -> list[list[Any]]:
     config, training, peft = run.settings, run.settings["training"], run.settings.get("peft", {})
     versions, commit = run.record.get("versions") or {}, run.record.get("code", "commit")
     adapted = peft.get("method", "none") != "none"
@@ -219,16 +212,16 @@ def _training_rows(run: ReportedRun, stage: str) -> list[list[Any]]:
 
 def marked_code(form: str) -> str:
     """Python lines that make `marked`, an input of this form (`rl_qg.generation.prompts`)."""
-    if form not in TABLES["marked"]:
+    if form not in run_files.TABLES["marked"]:
         return f'marked = "{BRIDGE}"'
-    whole, part, text, marked = TABLES["marked"][form]
+    whole, part, text, marked = run_files.TABLES["marked"][form]
     return f"""\
 {whole}, {part} = "{text}", "{marked}"
 start = {whole}.index({part})
 marked = {whole}[:start] + f"{HIGHLIGHT} {{{part}}} {HIGHLIGHT}" + {whole}[start + len({part}) :]"""
 
 
-def _code(run: ReportedRun, folder: Path, task: str) -> dict[str, str]:
+def _code(run: run_files.ReportedRun, folder: Path, task: str) -> dict[str, str]:
     """What differs between generators in the lines of Python that ask a question about a marked answer."""
     prompt, seq2seq = (
         read_record(folder / "prompt.json"),

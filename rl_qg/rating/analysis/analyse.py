@@ -13,22 +13,8 @@ from typing import Any
 
 from rl_qg.judging.raters import OVERALL
 from rl_qg.pages.results import Page, Plot, as_text, check_folder, write_results
+from rl_qg.rating.analysis import study as statistics
 from rl_qg.rating.analysis.quality import UNTESTED, counts_of
-from rl_qg.rating.analysis.study import (
-    DEGRADED_ROW,
-    RatedStudy,
-    StudyScores,
-    certain_pairs,
-    conclusion,
-    judgement_lines,
-    left_out,
-    read_study,
-    replication_of_scores,
-    scores_of_study,
-    shared_questions,
-    tables_of,
-    with_references,
-)
 from rl_qg.rating.analysis.tables import analysis_tables, systems_table
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash, write_json_lines, writing
@@ -48,12 +34,14 @@ _FOOTER = (
 
 def write_analysis(settings: RateAnalyseSettings) -> dict[str, Any]:
     """Analyse a study and write the results; return the record of `analysis.json`."""
-    study = read_study(settings.ratings, settings)
-    second = read_study(settings.replication, settings, key="replication") if settings.replication else None
+    study = statistics.read_study(settings.ratings, settings)
+    second = statistics.read_study(settings.replication, settings, key="replication") if settings.replication else None
     folder = check_folder(settings.output, "analysis", name=NAME, key="control")
-    scores = scores_of_study(study, settings, seed=settings.seed)
-    tables = tables_of(study, scores, settings)
-    tables["left_out"] = [{"reason": why, "ratings": count} for why, count in left_out(study, scores).items()]
+    scores = statistics.scores_of_study(study, settings, seed=settings.seed)
+    tables = statistics.tables_of(study, scores, settings)
+    tables["left_out"] = [
+        {"reason": why, "ratings": count} for why, count in statistics.left_out(study, scores).items()
+    ]
     said = _conclusion(scores, tables)
     if second is not None:
         tables["replication"], sentence = _replicated(scores, second, settings)
@@ -73,7 +61,7 @@ def write_analysis(settings: RateAnalyseSettings) -> dict[str, Any]:
             "ratings": study.rated.ratings,
             "ratings_that_count": scores.counted.ratings,
             "passages": len(scores.counted.passages),
-            "shared_questions": shared_questions(scores.questions),
+            "shared_questions": statistics.shared_questions(scores.questions),
             "without_z": len(scores.z.without_spread),
             "feedback": study.feedback,
             "assignments": dict(study.states),
@@ -83,14 +71,14 @@ def write_analysis(settings: RateAnalyseSettings) -> dict[str, Any]:
     page = Page("rate analyse", study.name, facts, analysis_tables(tables, study.control, _plots(tables)), {}, _FOOTER)
     write_results(folder, NAME, record, page, tables)
     _write_judgements(folder / JUDGEMENTS, judgements)
-    _write_judgements(folder / WITH_REFERENCES, with_references(judgements))
+    _write_judgements(folder / WITH_REFERENCES, statistics.with_references(judgements))
     of_systems = [systems_table(tables["systems"])] if tables["systems"] else []
     short = Page("rate analyse", study.name, facts, of_systems, {})
     log.info("%s\ndone: open %s", as_text(short), folder / f"{NAME}.html")
     return record
 
 
-def _conclusion(scores: StudyScores, tables: Tables) -> list[str]:
+def _conclusion(scores: statistics.StudyScores, tables: Tables) -> list[str]:
     if not len(scores.counted):
         counts = counts_of(scores.controls)
         return [
@@ -102,20 +90,22 @@ def _conclusion(scores: StudyScores, tables: Tables) -> list[str]:
     if not tables["pairs"]:
         name = tables["systems"][0]["system"]
         return [f"Nothing to compare: all ratings are of one system ({name})."]
-    said = conclusion(tables["pairs"])
+    said = statistics.conclusion(tables["pairs"])
     pairs = len(tables["pairs"])
     if pairs > 1:
-        said.append(f"Of {pairs} pairs of systems {certain_pairs(tables['pairs'])} differ with p (Holm) < 0.05.")
+        said.append(
+            f"Of {pairs} pairs of systems {statistics.certain_pairs(tables['pairs'])} differ with p (Holm) < 0.05."
+        )
     return [f"{one[0].upper()}{one[1:]}{'' if one.endswith('.') else '.'}" for one in said]
 
 
 def _replicated(
-    scores: StudyScores, second: RatedStudy, settings: RateAnalyseSettings
+    scores: statistics.StudyScores, second: statistics.RatedStudy, settings: RateAnalyseSettings
 ) -> tuple[list[dict[str, Any]], str]:
-    others = scores_of_study(second, settings, seed=(settings.seed + 1) % 2**32)
+    others = statistics.scores_of_study(second, settings, seed=(settings.seed + 1) % 2**32)
     if scores.systems is None or others.systems is None:
         return [], f"Not compared with {second.name}: one of the two has no scores."
-    rows = replication_of_scores(scores.systems, others.systems)
+    rows = statistics.replication_of_scores(scores.systems, others.systems)
     values = {row["coefficient"]: row["value"] for row in rows if row["criterion"] == OVERALL}
     if not rows or any(value is None for value in values.values()):
         why = rows[-1].get("why", "not defined") if rows else "no criterion in common"
@@ -126,7 +116,7 @@ def _replicated(
     return rows, f"Agreement with {second.name} on the systems: {text}."
 
 
-def _facts(study: RatedStudy, scores: StudyScores) -> list[str]:
+def _facts(study: statistics.RatedStudy, scores: statistics.StudyScores) -> list[str]:
     counts, rated, systems = counts_of(scores.controls), scores.counted, scores.systems
     if all(one.verdict == UNTESTED for one in scores.controls):
         who = f"{counted(counts['raters'], 'rater')}, {counted(counts['tasks'], 'task')}"
@@ -140,7 +130,7 @@ def _facts(study: RatedStudy, scores: StudyScores) -> list[str]:
         f"{rated.ratings:,} ratings of {counted(len(rated.raters), 'rater')} count, about "
         f"{counted(len(rated.passages), 'passage')}."
     )
-    if shared := shared_questions(scores.questions):
+    if shared := statistics.shared_questions(scores.questions):
         facts.append(f"{shared:,} rated questions were asked by several systems, and count for each.")
     if systems is not None and systems.note:
         facts.append(systems.note)
@@ -153,17 +143,19 @@ def _facts(study: RatedStudy, scores: StudyScores) -> list[str]:
 
 
 def _judgements(
-    study: RatedStudy, scores: StudyScores, settings: RateAnalyseSettings
+    study: statistics.RatedStudy, scores: statistics.StudyScores, settings: RateAnalyseSettings
 ) -> tuple[list[dict[str, Any]], str]:
     if not study.questions:
         return [], f"No {JUDGEMENTS}: a file of ratings alone has no texts of questions."
     try:
-        lines, lost = judgement_lines(scores.counted, scores.z.values, study.questions, raw=settings.human == "raw")
+        lines, lost = statistics.judgement_lines(
+            scores.counted, scores.z.values, study.questions, raw=settings.human == "raw"
+        )
     except KeyError as error:
         hit, position = error.args[0]
         raise InputError(f"{study.path}: {hit} has no item {position} in items.jsonl; export the study anew") from None
     note = f"{JUDGEMENTS} has {len(lines):,} questions for rl-qg correlate"
-    if referenced := len(with_references(lines)):
+    if referenced := len(statistics.with_references(lines)):
         note += f", {WITH_REFERENCES} {referenced:,} of systems with the human question as reference"
     return lines, note + (f"; {lost:,} without a score are left out." if lost else ".")
 
@@ -180,11 +172,11 @@ def _plots(tables: Tables) -> list[Plot]:
     from rl_qg.pages.plots import ReportedMean, interval_plot
 
     rows = [row for row in tables["systems"] if row["criterion"] == OVERALL and row["value"] is not None]
-    if not any(row["system"] != DEGRADED_ROW for row in rows):
+    if not any(row["system"] != statistics.DEGRADED_ROW for row in rows):
         return []
-    rows.sort(key=lambda row: (row["system"] == DEGRADED_ROW, -row["value"]))
+    rows.sort(key=lambda row: (row["system"] == statistics.DEGRADED_ROW, -row["value"]))
     drawn = [
-        (row["system"], "muted" if row["system"] == DEGRADED_ROW else "ce",
+        (row["system"], "muted" if row["system"] == statistics.DEGRADED_ROW else "ce",
          ReportedMean(row["value"], row["low"], row["high"]), ())
         for row in rows
     ]  # fmt: skip

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_qg.augmentation.augment import augment, check_inputs, check_questions, funnel_table, report_path
+from rl_qg.augmentation.augment import augment, check_inputs, check_questions, funnel_table
 from rl_qg.commands.cli import run_command
 from rl_qg.data.examples import Answer, QAExample, write_squad
 from rl_qg.data.reading import read_examples
 from rl_qg.data.streaming import stream_examples
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import report_path
 from rl_qg.settings import AugmentSettings
 from tests.full_disk import room_for
 
