@@ -16,9 +16,9 @@ from rl_qg.augmentation.row_filters import (
     WellFormed,
     is_balanced,
     repeats_itself,
-    scripts,
 )
 from rl_qg.data.examples import Answer, QAExample
+from rl_qg.text.languages import scripts
 from tests.questions import PASSAGE, record
 
 GOLD = [QAExample("g", "", PASSAGE, "Who met Charles Babbage?", (Answer("Ada", 0),))]
