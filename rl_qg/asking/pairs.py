@@ -45,7 +45,8 @@ class QAPair:
         question: the question.
         answer: its answer, as it stands in the text from character `answer_start` on.
         score: from 0 to 1, higher is better; what it is made of is in `scores`.
-        logprob: log-probability of the question (natural logarithm, end token included).
+        logprob: log-probability of the question (natural logarithm, end token included); None: not
+            known, as of a model behind an address.
         scores: the value of each criterion by its name, such as `probability` or `round_trip`.
         reason: why the pair was chosen, as one short sentence.
     """
@@ -54,7 +55,7 @@ class QAPair:
     answer: str
     answer_start: int
     score: float
-    logprob: float
+    logprob: float | None
     scores: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
 

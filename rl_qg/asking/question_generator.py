@@ -29,6 +29,7 @@ from rl_qg.asking.models import (
 )
 from rl_qg.asking.pairs import AnswerSpan, AskOptions, AskRequest, QAPair, QAPairs
 from rl_qg.asking.selection import WeighedSpan, matched_spans
+from rl_qg.generation.endpoint import EndpointGenerator
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.readers.reader import AnswerReader
 from rl_qg.runtime.errors import InputError
@@ -75,7 +76,7 @@ class QuestionGenerator:
     @classmethod
     def from_pretrained(
         cls,
-        path: str | Path,
+        path: str | Path | EndpointGenerator,
         *,
         device: str | torch.device | None = None,
         reader: str | Path | None = None,
@@ -88,7 +89,7 @@ class QuestionGenerator:
         `miniature:bart`: any encoder-decoder or causal model that this package trains.
 
         Args:
-            path: of the model.
+            path: of the model; or a model behind an address.
             device: None: the GPU if there is one.
             reader: folder or Hub name of an extractive reader that checks the answers; None: the one that comes with
                 a packaged generator, else none; "none": none.
@@ -103,9 +104,12 @@ class QuestionGenerator:
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size} must be at least 1")
         on_cpu = place.type == "cpu"
-        generator = CandidateGenerator(
-            generator_path(path), device=place, rows=batch_size, independent=on_cpu, format=format
-        )
+        generator: CandidateGenerator
+        if isinstance(path, EndpointGenerator):
+            generator, path = path, path.name
+        else:
+            folder = generator_path(path)
+            generator = CandidateGenerator(folder, device=place, rows=batch_size, independent=on_cpu, format=format)
         checking = chosen_reader(reader, path)
         answers = AnswerReader(reader_path(checking), device=place) if checking else None
         proposals = AnswerProposals(generator, extractor=extractor, device=place)

@@ -52,9 +52,9 @@ EMPTY, GIVES_ANSWER, REPEATS, NOT_GIVEN_BACK, LOW_SCORE, NEAR_DUPLICATE, NOT_NEE
 
 @dataclass(frozen=True)
 class ProposedPair:
-    """A question that was made for an answer, the `span` of a text; `logprob` and `tokens` as of a `Candidate`,
-    `round_trip` is the F1 of the reader's answer (None without a reader), and `support` of the function of this name
-    (None: not English).
+    """A question that was made for an answer, the `span` of a text; `logprob` (NaN: not known) and `tokens` as of a
+    `Candidate`, `round_trip` is the F1 of the reader's answer (None without a reader), and `support` of the function
+    of this name (None: not English).
 
     `reward` is the name and value of the reward that ranks the pairs (None without one, or where it failed), and
     `rank` what orders them, higher is better (None: the score).
@@ -71,7 +71,8 @@ class ProposedPair:
 
     @property
     def _parts(self) -> dict[str, float]:
-        probability = math.exp(min(0.0, self.logprob / max(1, self.tokens)))
+        known = math.isfinite(self.logprob)
+        probability = math.exp(min(0.0, self.logprob / max(1, self.tokens))) if known else None
         parts = {"probability": probability, "round_trip": self.round_trip, "support": self.support}
         return {name: round(value, DIGITS) for name, value in parts.items() if value is not None}
 
@@ -99,7 +100,7 @@ class ProposedPair:
         return replace(self, reward=(name, value), rank=sign * value)
 
     def pair(self, reason: str) -> QAPair:
-        span, logprob = self.span, round(self.logprob, DIGITS)
+        span, logprob = self.span, round(self.logprob, DIGITS) if math.isfinite(self.logprob) else None
         return QAPair(self.question, span.text, span.start, self.score, logprob, self.scores, reason)
 
 

@@ -85,11 +85,12 @@ def _ask(settings: Settings, output: Path) -> str:
 def load_generator(settings: Settings, key: str, model: str, state: "PartialState") -> "QuestionGenerator":
     """What asks pairs, as the section `key` of the settings says."""
     from rl_qg.asking.question_generator import QuestionGenerator
+    from rl_qg.commands.endpoints import asked_generator
     from rl_qg.scoring.metrics import load_pair_reward
 
     options = getattr(settings, key)
     return QuestionGenerator.from_pretrained(
-        model,
+        asked_generator(model, settings, state) or model,
         device=state.device,
         reader=options.reader or None,
         extractor=options.extractor or None,

@@ -26,6 +26,7 @@ from rl_qg.commands.catalogue import (
     suggestion,
 )
 from rl_qg.commands.compose import compose, resolved_yaml, unread_keys
+from rl_qg.commands.endpoints import check_endpoints
 from rl_qg.runtime.errors import InputError, LocalError, Terminated
 from rl_qg.runtime.files import is_disk_full, locked
 from rl_qg.settings import Settings, all_keys
@@ -164,6 +165,8 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     settings = arguments if name in RAW else compose(name, arguments)
     if name not in RAW and (unread := unread_keys(name, arguments)):
         log.warning("%s has no effect in rl-qg %s", ", ".join(unread), name)
+    if isinstance(settings, Settings):
+        check_endpoints(name, settings)
     if isinstance(settings, Settings) and settings.launcher:
         return import_module("rl_qg.commands.launcher").launch(name, arguments, settings)
     with locked(_outputs(name, settings)):
@@ -258,7 +261,8 @@ def _configure_logging() -> None:
         logging.basicConfig(format=f"process {rank}: %(message)s", level=logging.ERROR, force=True)
         for name in LOGGERS_OF_EACH_PROCESS:
             logging.getLogger(name).setLevel(logging.WARNING)
-    for library in ("httpx", "httpcore", "huggingface_hub", "datasets", "absl", "DeepSpeed"):
+    clients = ("httpx", "httpcore", "httpx2", "httpcore2", "openai", "huggingface_hub")
+    for library in (*clients, "datasets", "absl", "DeepSpeed"):
         logging.getLogger(library).setLevel(logging.ERROR)
     # DeepSpeed sets its level when it is imported, so a filter says it too.
     logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)

@@ -56,11 +56,14 @@ def answers(settings: Settings) -> None:
 
 
 def generate(settings: Settings) -> None:
+    from rl_qg.commands.endpoints import asked_generator, of_endpoint
     from rl_qg.generation.generate import generate as run_generation
 
     output = flat_rows(settings.generate.output, "questions.jsonl")
     rerank_options(settings.generate.rerank, settings, "generate.rerank")
     state = processes(settings.training.use_cpu)
+    generator = asked_generator(settings.model.path, settings, state)
+    options = of_endpoint(settings) if generator else settings.generate
     stream, limit = training_stream(settings.data, spans=True), settings.generate.max_answers
     examples: Examples = (
         stream
@@ -68,12 +71,12 @@ def generate(settings: Settings) -> None:
         else take(list(stream), limit, settings.seed, "generate.max_answers", "answers are asked about")
     )
     with state.main_process_first():
-        model_path = in_folders(settings.model.path, examples, settings)
+        model_path = generator.name if generator else in_folders(settings.model.path, examples, settings)
     lines = run_generation(
         model_path,
         examples,
         output,
-        settings=settings.generate,
+        settings=options,
         seed=settings.seed,
         state=state,
         sources=stream.hashes,
@@ -82,7 +85,10 @@ def generate(settings: Settings) -> None:
         language=settings.model.language,
         format=settings.model.format,
         part=(part := part_of(settings)),
+        generator=generator,
     )
+    if generator:
+        log.info("%s", generator.report)
     if part:
         log.info("done: part %s, %d questions, in %s", part, lines, part.path(output))
     else:

@@ -110,6 +110,7 @@ def generate(
     language: str | None = None,
     format: str | None = None,
     part: DataPart | None = None,
+    generator: CandidateGenerator | None = None,
 ) -> int:
     """Write `settings.num_beams` (or `num_samples`) candidates for each example, or the best `settings.keep` of them,
     to `output`, and return the number of its lines. Every process calls this.
@@ -117,7 +118,8 @@ def generate(
     `model_path` is a folder or Hub name, the `seed` that of samples. `sources` has the SHA-256 of the files that the
     examples come from; with `accept_changed_data` `output` is continued although one has changed. A `reranker` orders
     the candidates, each of which then has its `reward` in the file; None: their probability does. `language` and
-    `format` are as for `CandidateGenerator`. Of a `part` the file is `part.path(output)`.
+    `format` are as for `CandidateGenerator`. Of a `part` the file is `part.path(output)`. A `generator` of
+    this name is taken as it is; None: it is loaded when there is something to do.
     """
     for name in ("num_beams",) if settings.do_sample else ("num_samples", "top_p", "temperature"):
         if (value := getattr(settings, name)) != getattr(GenerateSettings, name) and state.is_main_process:
@@ -168,17 +170,12 @@ def generate(
     if position is None or position.rows == len(rows):
         log.info("generate: all %d %ss are in %s already", len(rows), rows.work.unit, output)
         return from_main(state, end)
-    dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
-    at_once = count * settings.batch_size
-    load = partial(CandidateGenerator, model_path, device=state.device, dtype=dtype, rows=at_once)
-    generator = load(engine=settings.engine, language=language, format=format)
-    if not settings.do_sample and count > (size := generator.model.get_output_embeddings().weight.shape[0]):
-        raise InputError(f"generate.num_beams={count} is above the {size} tokens that {model_path} knows: lower it")
+    asked = generator or _loaded(model_path, settings, state, language, format)
     remedy = "ask for fewer candidates (num_beams, num_samples) or shorter ones (max_new_tokens)"
     in_parts = OutOfMemoryRetry("generate", remedy)
 
     def decode(batch: Sequence[QAExample]) -> list[list[bytes]]:
-        groups = generator.candidates(
+        groups = asked.candidates(
             batch,
             count,
             max_new_tokens=settings.max_new_tokens,
@@ -201,6 +198,20 @@ def generate(
 
     rows.write(lines_of, position, state)
     return from_main(state, end)
+
+
+def _loaded(
+    path: str, settings: GenerateSettings, state: PartialState, language: str | None, format: str | None
+) -> CandidateGenerator:
+    dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
+    load = partial(CandidateGenerator, path, device=state.device, dtype=dtype, engine=settings.engine)
+    generator = load(rows=settings.candidates * settings.batch_size, language=language, format=format)
+    tokens = generator.model.get_output_embeddings().weight.shape[0]
+    if not settings.do_sample and settings.num_beams > tokens:
+        raise InputError(
+            f"generate.num_beams={settings.num_beams} is above the {tokens} tokens that {path} knows: lower it"
+        )
+    return generator
 
 
 def merge_questions(parts: Parts, output: Path) -> None:
@@ -230,7 +241,8 @@ class ByLength:
 
 
 def _candidate_fields(item: Candidate, has_reward: bool, keep: int | None) -> dict[str, Any]:
-    fields: dict[str, Any] = {"question": item.question, "logprob": round(item.logprob, 6)}
+    known = round(item.logprob, 6) if math.isfinite(item.logprob) else None
+    fields: dict[str, Any] = {"question": item.question, "logprob": known}
     if has_reward:
         fields["reward"] = item.reward
         if keep is not None:  # where candidates are left out of the file, the mean over all shows what was gained

@@ -34,6 +34,7 @@ from rl_qg.settings.generation import (
     AskModelSettings,
     AskSettings,
     AugmentSettings,
+    EndpointSettings,
     GenerateSettings,
     TrainSelectorSettings,
 )
@@ -105,6 +106,9 @@ class Settings(Section):
     accept_changed_data: bool = key(
         False, "continue although a data file has changed since the run or its output began"
     )
+    yes: bool = key(
+        False, "send documents to a language model on another machine without being asked (model.path or a judge)"
+    )
     part: str | None = key(
         None, "i/n, such as 3/7: make the i-th of n parts, which rl-qg merge makes one file; null: all", part_fault
     )
@@ -135,6 +139,7 @@ class Settings(Section):
     train_sentences: TrainSentencesSettings = key(
         TrainSentencesSettings(), "classifiers of sentences worth a question, and of the types of questions"
     )
+    endpoint: EndpointSettings = key(EndpointSettings(), "a language model behind the address in model.path")
     generate: GenerateSettings = key(GenerateSettings(), "candidate questions")
     ask: AskSettings = key(AskSettings(), "question-answer pairs of documents, or sets of questions")
     train_selector: TrainSelectorSettings = key(

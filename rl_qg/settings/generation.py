@@ -46,6 +46,21 @@ class AnswersSettings(Section):
 
 
 @dataclass
+class EndpointSettings(Section):
+    """A language model behind an OpenAI-compatible address, which `model.path` is (`rl_qg.generation.endpoint`)."""
+
+    name: str = key("", "of the model, as the server knows it")
+    prompt: str | None = key(None, "a text file with {passage} and {answer} in it; null: configs/prompt/question.txt")
+    key_variable: str = key(
+        "OPENAI_API_KEY", "the environment variable that holds the API key, where the server needs one"
+    )
+    concurrency: int = key(8, "requests at a time", COUNT)
+    max_new_tokens: int = key(256, "of an answer, with what the model thinks before it", COUNT)
+    budget: int | None = key(None, "tokens of prompts and answers after which a command stops; null: no limit", COUNT)
+    kept: str = key("~/.cache/rl-qg/endpoint", "folder of the answers: no request is sent twice")
+
+
+@dataclass
 class GenerateSettings(Section):
     """Candidate questions: the outputs of one beam search, or nucleus samples, best first."""
 

@@ -27,6 +27,7 @@ from rl_qg.data.examples import QAExample, write_squad
 from rl_qg.data.parts import DataPart
 from rl_qg.miniatures.cache import SHIPPED
 from tests.bad_input.workspace import candidate
+from tests.chat_server import chat_server
 from tests.docs.benchmark_files import write_benchmark_files
 from tests.docs.markdown import ROOT, blocks, commands
 from tests.docs.serving_commands import serve_study_until_ready, serve_until_ready
@@ -66,6 +67,8 @@ REPLACED = {
     "supervised=[experiments.robustness.classifiers.DecAtt,experiments.robustness.classifiers.Encoder]": "'supervised="
     "[{_target_: experiments.robustness.classifiers.DecAtt, folds: 2, epochs: 1}]'",
 }
+# Of language models, for which a stand-in answers.
+ADDRESSES = ("http://127.0.0.1:8000/v1", "https://api.openai.com/v1")
 # The sizes that the preset has for the embedded corpus, to be quick on files too.
 FEW = {
     "data.max_train": "32",
@@ -278,6 +281,9 @@ def test_python_compiles_and_its_imports_exist(page: Path) -> None:
 
 def run_line(line: str, number: int, written: set[Path]) -> None:
     """Run one command in this folder, and look whether it wrote what it names. `written` has the page's outputs."""
+    if address := next((one for one in ADDRESSES if one in line), ""):
+        with chat_server() as chat:
+            return run_line(line.replace(address, chat.url), number, written)
     words = shlex.split(replaced(line))
     if words[0] == "accelerate":
         words = without_launcher(words)

@@ -1,0 +1,72 @@
+"""A stand-in for a language model behind an OpenAI-compatible address, in a thread on 127.0.0.1."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from typing import Any
+
+Reply = Callable[[dict[str, Any]], Any]
+TOKENS = 100  # of every completion, as the server counts them
+PASSAGE = "Ada wrote the first program in London in 1843."
+
+
+def completion(text: str | None, *, finish: str = "stop", logprobs: Any = None, used: bool = True) -> dict[str, Any]:
+    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}
+    choice["logprobs"] = {"content": logprobs} if logprobs else None
+    usage = {"prompt_tokens": TOKENS - 10, "completion_tokens": 10, "total_tokens": TOKENS}
+    form = {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+    return {**form, "usage": usage} if used else form
+
+
+def asks_about_the_answer(body: dict[str, Any]) -> dict[str, Any]:
+    """A question that names the answer's length, as the schema says."""
+    answer = re.search(r"^Answer: (.*)$", body["messages"][0]["content"], re.MULTILINE)
+    return completion(json.dumps({"question": f"Which word has {len(answer[1]) if answer else 0} letters?"}))
+
+
+class ChatServer:
+    """`requests` has the bodies that were sent, `headers` what came with each. `reply` gives the answer to a body: a
+    completion, or a status, headers and a JSON value.
+    """
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply, self.requests, self.headers, self.lock = reply, list[Any](), list[Any](), Lock()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with outer.lock:
+                    outer.requests.append(body)
+                    outer.headers.append(self.headers)
+                    given = outer.reply(body)
+                status, headers, value = given if isinstance(given, tuple) else (200, {}, given)
+                text = json.dumps(value).encode()
+                self.send_response(status)
+                for name, content in {"Content-Type": "application/json", **headers}.items():
+                    self.send_header(name, content)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+
+
+@contextmanager
+def chat_server(reply: Reply = asks_about_the_answer) -> Iterator[ChatServer]:
+    chat = ChatServer(reply)
+    thread = Thread(target=chat.server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield chat
+    finally:
+        chat.server.shutdown()
+        chat.server.server_close()
+        thread.join()
