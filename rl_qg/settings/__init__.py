@@ -106,9 +106,7 @@ class Settings(Section):
     accept_changed_data: bool = key(
         False, "continue although a data file has changed since the run or its output began"
     )
-    yes: bool = key(
-        False, "send documents to a language model on another machine without being asked (model.path or a judge)"
-    )
+    yes: bool = key(False, "documents may be sent to a language model on another machine, without a question")
     part: str | None = key(
         None, "i/n, such as 3/7: make the i-th of n parts, which rl-qg merge makes one file; null: all", part_fault
     )

@@ -263,7 +263,7 @@ def test_every_command_runs(page: Path, made: Path, tmp_path: Path, monkeypatch:
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
     for block in blocks(page):
-        if block.title.endswith(".yaml"):
+        if block.title.endswith((".yaml", ".txt")):
             Path(block.title).write_text(replaced(block.code))
     written: set[Path] = set()
     for number, line in enumerate(lines_of(page)):
