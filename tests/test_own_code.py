@@ -15,7 +15,7 @@ from rewards.frozen import FrozenModel
 from rl_qg.generation.loading import load_causal, load_config_and_tokenizer, load_seq2seq
 from rl_qg.judging.paraphrases import seq2seq
 from rl_qg.readers import reader
-from rl_qg.readers.fine_tuning import load_tokenizer
+from rl_qg.readers.encoders import load_tokenizer
 from rl_qg.runtime.errors import InputError
 from tests.test_layers import modules, tree_of
 from tests.tiny_models import piece_tokenizer, save, tiny

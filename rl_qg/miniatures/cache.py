@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import PreTrainedModel, TrainingArguments
+from transformers import PreTrainedModel
 
 from rl_qg.generation.loading import load_seq2seq
 from rl_qg.generation.prompts import Prompt, add_highlight
@@ -26,7 +26,6 @@ from rl_qg.miniatures.recipes import FORMAT, RECIPES, PretrainingPassage
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
 from rl_qg.runtime.processes import available_cores, worker_pool
-from rl_qg.runtime.trainer_base import Resumable, show_progress
 from rl_qg.settings import MiniatureSettings
 
 PREFIX = "miniature:"
@@ -104,6 +103,10 @@ def pretrain(
     kind: str, passages: Sequence[PretrainingPassage], settings: MiniatureSettings, folder: Path, row: int = 0
 ) -> None:
     """Train tokenizer and model of one kind from random weights into `folder`; `row` is the progress bar's line."""
+    from transformers import TrainingArguments  # late: a second to load, and most miniatures are only read
+
+    from rl_qg.runtime.trainer_base import Resumable, show_progress
+
     recipe = RECIPES[kind]
     torch.manual_seed(0)
     texts = (text for passage in passages for text in (passage.context, *passage.questions))

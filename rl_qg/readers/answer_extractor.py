@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,21 +20,16 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from rewards.words import UNSPACED_LETTERS, normalise_answer
 from rl_qg.data.examples import QAExample
-from rl_qg.readers.fine_tuning import (
-    IGNORED,
-    FineTuning,
-    TokenLabelCollator,
-    load_model,
-    load_tokenizer,
-    longest_window,
-    token_label_trainer,
-)
+from rl_qg.readers.encoders import IGNORED, TokenLabelCollator, load_model, load_tokenizer, longest_window
 from rl_qg.readers.reader import f1
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
-from rl_qg.runtime.trainer_base import Resumable
 from rl_qg.settings import AnswersSettings
 from rl_qg.text.spans import Span, select_spans
+
+if TYPE_CHECKING:  # a trainer takes a second to load, and `rl-qg ask` trains nothing
+    from rl_qg.readers.fine_tuning import FineTuning
+    from rl_qg.runtime.trainer_base import Resumable
 
 KEY, TRAIN_KEY = "answers.extractor", "train_answers.model.path"
 LABELS = ("O", "B", "I")
@@ -196,14 +191,18 @@ def _is_apart(text: str, start: int, before: int) -> bool:
     return not joined or bool(re.search(f"[{UNSPACED_LETTERS}]", first + last))
 
 
-def train_extractor(train: Sequence[QAExample], validation: Sequence[QAExample], tuning: FineTuning) -> dict[str, Any]:
+def train_extractor(
+    train: Sequence[QAExample], validation: Sequence[QAExample], tuning: "FineTuning"
+) -> dict[str, Any]:
     """Train and evaluate the model (`FineTuning.result`), return the content of `answers_metrics.json`: the scores of
     `score_proposals` on `validation` for several numbers of proposals.
     """
     settings: Any = tuning.settings
     window = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
 
-    def make_trainer() -> Resumable:
+    def make_trainer() -> "Resumable":
+        from rl_qg.readers.fine_tuning import token_label_trainer
+
         for name, examples in (("train", train), ("validation", validation)):
             if not examples:
                 raise InputError(f"data.{name}: no examples for the extractor; check the source and its limits")
@@ -221,7 +220,7 @@ def train_extractor(train: Sequence[QAExample], validation: Sequence[QAExample],
         items = [{"input_ids": row.ids, "labels": labels_of(row, spans[contexts[row.passage]])} for row in rows]
         return token_label_trainer(tuning, model, tokenizer, items)
 
-    def evaluate(trainer: Resumable) -> dict[str, Any]:
+    def evaluate(trainer: "Resumable") -> dict[str, Any]:
         options, device = AnswersSettings(), trainer.args.device
         propose = ExtractorAnswers(
             str(tuning.output_dir), None, min_probability=options.min_probability, device=device

@@ -25,7 +25,8 @@ from transformers import PreTrainedTokenizerBase
 from rewards.embedding.kpqa import LABELS, READS_QUESTION, KeyphraseWeights, predictor_input
 from rewards.frozen import FrozenModel
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.readers.fine_tuning import IGNORED, FineTuning, load_model, load_tokenizer, token_label_trainer
+from rl_qg.readers.encoders import IGNORED, load_model, load_tokenizer
+from rl_qg.readers.fine_tuning import FineTuning, token_label_trainer
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
 from rl_qg.runtime.processes import load_unsharded

@@ -1,4 +1,4 @@
-"""The extractive reader: its scores, what it reads and what it answers, its trainer, and a trained one to ask."""
+"""The extractive reader: its scores, what it reads and what it answers, and a trained one to ask."""
 
 import inspect
 import logging
@@ -14,8 +14,6 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
-from torch.utils.data import Sampler, Subset
 from transformers import (
     MODEL_FOR_QUESTION_ANSWERING_MAPPING,
     AutoConfig,
@@ -23,20 +21,18 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from rewards.pretrained import check_weights
-from rewards.relevance.reading import SPAN_HEAD, span_scores
+from rewards.relevance.reading import span_scores
 from rewards.words import answer_exact_match, answer_f1
 from rl_qg.data.examples import QAExample
 from rl_qg.data.streaming import Examples
-from rl_qg.readers import fine_tuning
-from rl_qg.readers.fine_tuning import FLOAT32, longest_window, padded
+from rl_qg.readers import encoders
+from rl_qg.readers.encoders import FLOAT32, longest_window, padded
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import load_unsharded, loading
 from rl_qg.runtime.ranks import OutOfMemoryRetry
-from rl_qg.runtime.trainer_base import Resumable
 
 # --- exact match and F1 of SQuAD v1.1, as the official evaluation script computes them
 #
@@ -330,116 +326,17 @@ def _highest(logits: NDArray[np.floating], count: int) -> tuple[NDArray[np.int64
 
 log = logging.getLogger(__name__)
 MODEL_KEY = "qa.model.path"
-GROUP = 50  # batches
 HEADS = ("softmax", "sigmoid")  # the first is that of configurations that do not say
-
-
-class LengthGrouped(Sampler[int]):
-    """An order of windows in which batches hold windows of similar length: random groups of 50 batches, each from
-    the longest to the shortest. It depends on seed and epoch alone, so that a resumed run continues it.
-    """
-
-    def __init__(self, lengths: NDArray[np.int64], batch_size: int, seed: int) -> None:
-        self.lengths, self.batch_size, self.seed, self.epoch = lengths.tolist(), batch_size, seed, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __iter__(self) -> Iterator[int]:
-        generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        order: list[int] = get_length_grouped_indices(self.lengths, self.batch_size, GROUP, generator)
-        return iter(order)
-
-
-class QATrainer(Resumable):
-    """A transformers trainer for start and end logits; trains on `Windows`.
-
-    Loss: cross-entropy of the start and of the end position, averaged over both and over all windows of the update.
-    Where the model's configuration has the `sigmoid` head (`rewards.relevance.reading.SPAN_HEAD`), each position is a
-    decision of its own: binary cross-entropy, summed over the positions of a window, and averaged alike.
-    """
-
-    # The models average over their own batch, which the stock trainer takes for an average over the whole update: its
-    # loss and gradients grow with accumulation and processes.
-    loss_is_scaled_for_ga = True
-
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        args: Any,
-        *,
-        processing_class: PreTrainedTokenizerBase,
-        by_length: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        collator = WindowCollator(processing_class.pad_token_id)
-        self.by_length = by_length
-        super().__init__(model=model, args=args, data_collator=collator, processing_class=processing_class, **kwargs)
-        self._is_sigmoid = getattr(model.config, SPAN_HEAD, HEADS[0]) == "sigmoid"
-        self.model_accepts_loss_kwargs = True  # makes the trainer count the labels of the whole update
-
-    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        if not self.by_length:
-            return super()._get_train_sampler(train_dataset)
-        return LengthGrouped(self.train_dataset.lengths, self.args.train_batch_size, self.args.seed)
-
-    def compute_loss(
-        self,
-        model: torch.nn.Module,
-        inputs: dict[str, Tensor],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> Any:
-        """Summed cross-entropy over the number of labels (two a window) of the whole update, of all processes.
-
-        Padding takes no part: the loss of a window does not depend on what it is batched with.
-        """
-        labels = inputs["labels"]
-        outputs = model(**_without_labels(inputs))
-        padding = inputs["attention_mask"] == 0
-        loss = torch.zeros((), device=labels.device)
-        for logits, positions in zip((outputs.start_logits, outputs.end_logits), labels.unbind(dim=1), strict=True):
-            loss = loss + self._position_loss(logits.float(), positions, padding)
-        loss = loss / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
-        if num_items_in_batch is not None and self.args.average_tokens_across_devices:
-            loss = loss * self.accelerator.num_processes  # undone by the mean over processes
-        return (loss, outputs) if return_outputs else loss
-
-    def _position_loss(self, logits: Tensor, positions: Tensor, padding: Tensor) -> Tensor:
-        """The summed loss of one end of the spans: logits and padding (batch, longest), positions (batch,)."""
-        if self._is_sigmoid:
-            targets = functional.one_hot(positions, logits.shape[1]).to(logits.dtype)
-            weights = (~padding).to(logits.dtype)
-            return functional.binary_cross_entropy_with_logits(logits, targets, weights, reduction="sum")
-        return functional.cross_entropy(logits.masked_fill(padding, float("-inf")), positions, reduction="sum")
-
-    def prediction_step(self, model: torch.nn.Module, inputs: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
-        # without labels: only the logits are needed
-        return super().prediction_step(model, _without_labels(inputs), *args, **kwargs)
-
-    def predict_logits(self, windows: Windows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Start and end logits, each (W, longest), of all windows, on every process."""
-        order = np.argsort(-windows.lengths, kind="stable")  # neighbours of one length need little padding
-        logits: Any = self.predict(Subset(windows, order.tolist())).predictions  # type: ignore[arg-type]
-        back = np.argsort(order)
-        return logits[0][back], logits[1][back]
-
-
-def _without_labels(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: value for name, value in inputs.items() if name != "labels"}
 
 
 def load_tokenizer(
     path: str, *, max_length: int | None, key: str = MODEL_KEY, length_key: str = "qa.max_length"
 ) -> tuple[PreTrainedTokenizerBase, bool]:
-    """The tokenizer of a reader (`rl_qg.readers.fine_tuning.load_tokenizer`), and whether the model separates question
+    """The tokenizer of a reader (`rl_qg.readers.encoders.load_tokenizer`), and whether the model separates question
     and passage by token types.
     """
     models: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING
-    tokenizer = fine_tuning.load_tokenizer(path, key, max_length, kind="reader", models=models, length_key=length_key)
+    tokenizer = encoders.load_tokenizer(path, key, max_length, kind="reader", models=models, length_key=length_key)
     config = AutoConfig.from_pretrained(os.path.expanduser(path), trust_remote_code=False)
     arguments = inspect.signature(models[type(config)].forward).parameters
     types = "token_type_ids" in tokenizer.model_input_names and "token_type_ids" in arguments
@@ -545,7 +442,7 @@ class AnswerReader:
         return logits
 
     def _forward(self, windows: Windows, rows: Sequence[int]) -> Any:
-        batch = _without_labels(self.collate([windows[row] for row in rows]))
-        output = self.model(**{name: value.to(self.device) for name, value in batch.items()})
+        batch = self.collate([windows[row] for row in rows])
+        output = self.model(**{name: value.to(self.device) for name, value in batch.items() if name != "labels"})
         logits = (output.start_logits, output.end_logits)
         return tuple(span_scores(part.float(), self.model.config).cpu().numpy() for part in logits)

@@ -32,7 +32,8 @@ from rewards.retrievability import Search, bm25, ranks_of
 from rl_qg.data.examples import QAExample
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.data.splits import Splits, leakage
-from rl_qg.readers.fine_tuning import FLOAT32, FineTuning, load_tokenizer, padded
+from rl_qg.readers.encoders import FLOAT32, load_tokenizer, padded
+from rl_qg.readers.fine_tuning import FineTuning
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
 from rl_qg.runtime.processes import load_unsharded, loading

@@ -23,7 +23,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedToken
 
 from rewards.pretrained import ModelFault, check_weights
 from rl_qg.data.examples import QAExample, passage_hash, seeded_rank
-from rl_qg.readers.fine_tuning import FLOAT32, IGNORED, load_tokenizer
+from rl_qg.readers.encoders import FLOAT32, IGNORED, load_tokenizer
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import load_unsharded, loading
 from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, difference, difference_p, estimate

@@ -25,7 +25,11 @@ import torch
 import transformers
 from accelerate import PartialState
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.data import Sampler, Subset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from rewards.relevance.reading import SPAN_HEAD, span_scores
 from rewards.words import split_question_mark
@@ -35,7 +39,7 @@ from rl_qg.data.streaming import Examples
 from rl_qg.readers.fine_tuning import FineTuning, delete_checkpoints
 from rl_qg.readers.reader import (
     HEADS,
-    QATrainer,
+    WindowCollator,
     Windows,
     best_answers,
     encode,
@@ -48,7 +52,7 @@ from rl_qg.readers.stored_windows import stored_windows
 from rl_qg.runtime.errors import InputError, NothingLearned, Terminated
 from rl_qg.runtime.files import read_record, write_json
 from rl_qg.runtime.processes import available_cores, worker_pool
-from rl_qg.runtime.trainer_base import resume_training
+from rl_qg.runtime.trainer_base import Resumable, resume_training
 from rl_qg.settings import QASettings, ReaderTrials
 from rl_qg.stats.intervals import PERCENT, PassageDraws, mean_interval
 
@@ -139,7 +143,106 @@ log = logging.getLogger(__name__)
 
 SCORES = ("exact_match", "f1")
 PRECISIONS = ("no", "bf16", "fp16")
+GROUP = 50  # batches
 WINDOWS = "windows"  # the folder of a reader with its windows, until it is trained
+
+
+class LengthGrouped(Sampler[int]):
+    """An order of windows in which batches hold windows of similar length: random groups of 50 batches, each from
+    the longest to the shortest. It depends on seed and epoch alone, so that a resumed run continues it.
+    """
+
+    def __init__(self, lengths: NDArray[np.int64], batch_size: int, seed: int) -> None:
+        self.lengths, self.batch_size, self.seed, self.epoch = lengths.tolist(), batch_size, seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        order: list[int] = get_length_grouped_indices(self.lengths, self.batch_size, GROUP, generator)
+        return iter(order)
+
+
+class QATrainer(Resumable):
+    """A transformers trainer for start and end logits; trains on `Windows`.
+
+    Loss: cross-entropy of the start and of the end position, averaged over both and over all windows of the update.
+    Where the model's configuration has the `sigmoid` head (`rewards.relevance.reading.SPAN_HEAD`), each position is a
+    decision of its own: binary cross-entropy, summed over the positions of a window, and averaged alike.
+    """
+
+    # The models average over their own batch, which the stock trainer takes for an average over the whole update: its
+    # loss and gradients grow with accumulation and processes.
+    loss_is_scaled_for_ga = True
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        args: Any,
+        *,
+        processing_class: PreTrainedTokenizerBase,
+        by_length: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        collator = WindowCollator(processing_class.pad_token_id)
+        self.by_length = by_length
+        super().__init__(model=model, args=args, data_collator=collator, processing_class=processing_class, **kwargs)
+        self._is_sigmoid = getattr(model.config, SPAN_HEAD, HEADS[0]) == "sigmoid"
+        self.model_accepts_loss_kwargs = True  # makes the trainer count the labels of the whole update
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        if not self.by_length:
+            return super()._get_train_sampler(train_dataset)
+        return LengthGrouped(self.train_dataset.lengths, self.args.train_batch_size, self.args.seed)
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """Summed cross-entropy over the number of labels (two a window) of the whole update, of all processes.
+
+        Padding takes no part: the loss of a window does not depend on what it is batched with.
+        """
+        labels = inputs["labels"]
+        outputs = model(**_without_labels(inputs))
+        padding = inputs["attention_mask"] == 0
+        loss = torch.zeros((), device=labels.device)
+        for logits, positions in zip((outputs.start_logits, outputs.end_logits), labels.unbind(dim=1), strict=True):
+            loss = loss + self._position_loss(logits.float(), positions, padding)
+        loss = loss / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
+        if num_items_in_batch is not None and self.args.average_tokens_across_devices:
+            loss = loss * self.accelerator.num_processes  # undone by the mean over processes
+        return (loss, outputs) if return_outputs else loss
+
+    def _position_loss(self, logits: Tensor, positions: Tensor, padding: Tensor) -> Tensor:
+        """The summed loss of one end of the spans: logits and padding (batch, longest), positions (batch,)."""
+        if self._is_sigmoid:
+            targets = functional.one_hot(positions, logits.shape[1]).to(logits.dtype)
+            weights = (~padding).to(logits.dtype)
+            return functional.binary_cross_entropy_with_logits(logits, targets, weights, reduction="sum")
+        return functional.cross_entropy(logits.masked_fill(padding, float("-inf")), positions, reduction="sum")
+
+    def prediction_step(self, model: torch.nn.Module, inputs: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
+        # without labels: only the logits are needed
+        return super().prediction_step(model, _without_labels(inputs), *args, **kwargs)
+
+    def predict_logits(self, windows: Windows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Start and end logits, each (W, longest), of all windows, on every process."""
+        order = np.argsort(-windows.lengths, kind="stable")  # neighbours of one length need little padding
+        logits: Any = self.predict(Subset(windows, order.tolist())).predictions  # type: ignore[arg-type]
+        back = np.argsort(order)
+        return logits[0][back], logits[1][back]
+
+
+def _without_labels(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value for name, value in inputs.items() if name != "labels"}
 
 
 @dataclass(frozen=True)

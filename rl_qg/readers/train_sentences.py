@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from transformers import TrainerState
 
 from rl_qg.data.examples import QAExample
-from rl_qg.readers.fine_tuning import FineTuning, keeping_best, load_tokenizer
+from rl_qg.readers.encoders import load_tokenizer
+from rl_qg.readers.fine_tuning import FineTuning, keeping_best
 from rl_qg.readers.sentences import (
     LABELS,
     OPTIONS,

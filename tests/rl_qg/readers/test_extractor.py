@@ -26,7 +26,8 @@ from rl_qg.readers.answer_extractor import (
     train_extractor,
     windows,
 )
-from rl_qg.readers.fine_tuning import IGNORED, FineTuning
+from rl_qg.readers.encoders import IGNORED
+from rl_qg.readers.fine_tuning import FineTuning
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.trainer_base import Preemption
 from rl_qg.settings import QAModelSettings, TrainAnswersSettings

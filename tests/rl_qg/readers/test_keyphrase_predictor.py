@@ -13,7 +13,8 @@ from transformers import AutoTokenizer, BertModel, DistilBertModel
 from rewards import KPQA, MetricInputError
 from rl_qg.commands.cli import run_command
 from rl_qg.data.examples import Answer, QAExample, write_squad
-from rl_qg.readers.fine_tuning import IGNORED, FineTuning
+from rl_qg.readers.encoders import IGNORED
+from rl_qg.readers.fine_tuning import FineTuning
 from rl_qg.readers.kpqa import KEYPHRASE, OTHER, KeyphraseItems, answered_sentence, train_predictor
 from rl_qg.runtime.errors import InputError, Terminated
 from rl_qg.runtime.trainer_base import Preemption

@@ -19,7 +19,8 @@ from rl_qg.commands.compose import compose
 from rl_qg.data.examples import QAExample, passage_hash, write_squad
 from rl_qg.data.splits import load_splits
 from rl_qg.readers import kpqa
-from rl_qg.readers.fine_tuning import IGNORED, FineTuning
+from rl_qg.readers.encoders import IGNORED
+from rl_qg.readers.fine_tuning import FineTuning
 from rl_qg.readers.kpqa import KEYPHRASE, OTHER, KeyphraseItems, answered_sentence, train_predictor
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import DataSettings, QAModelSettings, TrainKPQASettings

@@ -16,8 +16,8 @@ from transformers import (
 )
 
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.readers.reader import QATrainer, Windows, best_answers, encode, load_model, load_tokenizer
-from rl_qg.readers.train_reader import train_reader
+from rl_qg.readers.reader import Windows, best_answers, encode, load_model, load_tokenizer
+from rl_qg.readers.train_reader import QATrainer, train_reader
 from rl_qg.runtime.files import read_json, write_json
 from rl_qg.settings import QAModelSettings, QASettings
 from tests.processes import together

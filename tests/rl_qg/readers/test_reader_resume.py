@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rl_qg.readers.reader import QATrainer, load_model
+from rl_qg.readers.reader import load_model
+from rl_qg.readers.train_reader import QATrainer
 from rl_qg.runtime.errors import InputError
 from tests.toy_reader import contents, run, toy_examples, toy_settings
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import take_passages
-from rl_qg.readers.fine_tuning import IGNORED
+from rl_qg.readers.encoders import IGNORED
 from rl_qg.readers.sentences import (
     LabelledSentences,
     SentenceCollator,

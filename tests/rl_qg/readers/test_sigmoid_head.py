@@ -11,7 +11,8 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer, TrainingA
 
 from rewards import ReaderScore
 from rewards.relevance.reading import SPAN_HEAD, span_scores
-from rl_qg.readers.reader import QATrainer, encode, load_model, load_tokenizer
+from rl_qg.readers.reader import encode, load_model, load_tokenizer
+from rl_qg.readers.train_reader import QATrainer
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 from tests.toy_reader import run, save_distilbert, toy_examples, toy_settings
