@@ -390,8 +390,7 @@ def samples_view(run: ReportedRun) -> dict[str, Any]:
     verdicts = [_verdicts(sample) for sample in samples]
     by_oracle = any(verdict is not None for row in verdicts for verdict in row.values())
     marks = [
-        _mark_by_oracle(row) if by_oracle else _mark_by_overlap(sample)
-        for sample, row in zip(samples, verdicts, strict=True)
+        _mark(row if by_oracle else sample.value, by_oracle) for sample, row in zip(samples, verdicts, strict=True)
     ]
     judged = [mark for mark in marks if mark is not None]
     rows = list(zip(samples, rewards, marks, verdicts, strict=True))
@@ -411,9 +410,7 @@ def samples_view(run: ReportedRun) -> dict[str, Any]:
 
 def _rewards(sample: JsonObject) -> dict[str, float | None]:
     rewards = {model: sample.number(f"reward_{model}") for model in MODELS}
-    return {
-        model: None if reward is None or not math.isfinite(reward) else reward for model, reward in rewards.items()
-    }
+    return {model: reward if math.isfinite(reward or 0) else None for model, reward in rewards.items()}
 
 
 def _best(rewards: Mapping[str, float | None]) -> list[str]:
@@ -431,21 +428,17 @@ def _verdicts(sample: JsonObject) -> dict[str, str | None]:
     return {model: given.get(model) for model in MODELS}
 
 
-def _mark_by_oracle(verdicts: Mapping[str, str | None]) -> str | None:
-    """`better` where the final question alone is right, `worse` where the CE question alone is; None: not judged."""
-    ce, scst = verdicts["ce"], verdicts["scst"]
-    return None if ce is None or scst is None else _mark(float(ce == "right"), float(scst == "right"))
-
-
-def _mark_by_overlap(sample: JsonObject) -> str | None:
-    gold, ce, scst = (sample.get(model) for model in MODELS)
-    if not all(isinstance(text, str) for text in (gold, ce, scst)):
+def _mark(given: Mapping[str, Any], by_oracle: bool) -> str | None:
+    """`better` where the final question alone is right, or nearer to the human one, and `worse` where the CE question
+    is; None: not judged. `given`: verdicts, or questions.
+    """
+    gold, ce, scst = (given.get(model) for model in MODELS)
+    if not all(isinstance(one, str) for one in ((ce, scst) if by_oracle else (gold, ce, scst))):
         return None
-    return _mark(*rouge_l().score([ce, scst], references=[[gold], [gold]]).scores)
-
-
-def _mark(ce: float, scst: float) -> str:
-    return "" if math.isclose(ce, scst) else "better" if scst > ce else "worse"
+    first, second = float(ce == "right"), float(scst == "right")
+    if not by_oracle:
+        first, second = rouge_l().score([ce, scst], references=[[gold], [gold]]).scores
+    return "" if math.isclose(first, second) else "better" if second > first else "worse"
 
 
 def _context(sample: JsonObject) -> dict[str, str]:

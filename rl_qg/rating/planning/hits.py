@@ -1,13 +1,9 @@
-"""Tasks for raters (HITs) from the questions of several systems, by the recipe of a protocol.
+"""Tasks for raters (HITs) from the questions of several systems, by the recipe of a protocol (`TaskRecipe`).
 
-`one_passage`: all questions about one passage and answer. With the eleven systems of the QAScore paper a task has 11
-ordinary questions, 3 repeats and 6 degraded ones: the human question again and degraded, of the ten other systems two
-again, five others degraded and three neither. With another number of systems as large a part of it, rounded by the
-largest remainders. Which systems are repeated and degraded changes from task to task, so that each of them is as often
-as any other, give or take two. Where no system is the human one, all take turns, and are as often give or take one.
-`items`: questions in the order of their passages, those of one task shuffled. `blocks`: see `_blocks`.
-
-All draws depend on the seed and the questions alone, not on the order of the files' rows.
+With the eleven systems of the QAScore paper a task of `one_passage` has 11 ordinary questions, 3 repeats and 6
+degraded ones: the human question again and degraded, of the ten other systems two again, five others degraded and
+three neither. Which systems these are changes from task to task, so that each is as often as any other, give or take
+two. All draws depend on the seed and the questions alone, not on the order of the files' rows.
 """
 
 import random
@@ -22,11 +18,8 @@ from rl_qg.rating.plan_files import Hit, Item
 from rl_qg.rating.planning.questions import HUMAN, Degrader, StudyQuestions, Subject
 from rl_qg.runtime.errors import InputError
 
-# --- The order of the items of a task: drawn at random, with a least distance between the forms of one question ---
-#
-# A question has one form (it is asked once) or more (again, or degraded). An order is a list of numbers of questions,
-# each of them as often as it has forms.
-
+# The order of the items of a task is drawn at random, with a least distance between the forms of one question: it has
+# one (it is asked once) or more (again, or degraded). An order is a list of numbers of questions.
 
 SHUFFLES = 200  # tried before an order is made otherwise
 SWAPS = 20  # for each item of such an order

@@ -27,13 +27,9 @@ from rl_qg.stats.rank_tests import rank_sum, signed_rank
 from rl_qg.text.languages import code_of
 from rl_qg.text.words import counted
 
-# --- Minutes and pay, and the smallest difference between systems that a plan finds ---
-#
-# A rating is taken in units of its rater's spread (z), and is the mean over the criteria. It is the sum of the
-# system's score, what the passage adds for every system, what the question adds, and what the rater adds. The passage
-# falls out, since two systems are compared on the same passages.
-
-
+# The smallest difference between systems that a plan finds: a rating is taken in units of its rater's spread (z), and
+# is the mean over the criteria. It is the sum of the system's score, what the passage adds for every system, what the
+# question adds, and what the rater adds. The passage falls out: two systems are compared on the same passages.
 POWER, LEVEL = 0.8, 0.05
 ENOUGH_RATINGS = 385  # of a system, Graham et al., as the QAScore paper quotes
 MOST_TASKS = 1000  # of one rater, that are tried
@@ -198,13 +194,13 @@ def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:
     study = read_questions(settings.questions, settings.gold)
     tasks = make_tasks(study, protocol.recipe, language=language, seed=settings.seed, items=settings.items)
     effort = effort_of(tasks.hits, protocol, raters, settings.pay_per_hour)
-    are_tested = any(item.kind == DEGRADED for hit in tasks.hits for item in hit.items)
-    pass_rate = settings.pass_rate or (PASS_RATE if are_tested else 1.0)
+    items = [item for hit in tasks.hits for item in hit.items]
+    pass_rate = settings.pass_rate or (PASS_RATE if any(item.kind == DEGRADED for item in items) else 1.0)
     noise = Noise(settings.question_sd, settings.rating_sd, pass_rate)
     found = detectable_difference(tasks.hits, study.systems, raters, noise, settings.seed)
+    found = found or {"one": None, "holm": None}
     protocol = with_numbers(replace(protocol, raters_per_hit=raters), effort["minutes"], settings.retention_days)
-    items = [item for hit in tasks.hits for item in hit.items]
-    smallest = {"one": None, "holm": None} if found is None else {key: round(found[key], 3) for key in ("one", "holm")}
+    found = {key: round(value, 3) if isinstance(value, float) else value for key, value in found.items()}
     record = {
         "study": settings.study or folder.resolve().name,
         "seed": settings.seed,
@@ -232,8 +228,7 @@ def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:
             "power": POWER,
             "level": LEVEL,
             **asdict(noise),
-            **(found or {}),
-            **smallest,
+            **found,
         },
     }
     needed = tasks_for_control(tasks.hits, protocol.control, sum(one.control for one in protocol.criteria))
