@@ -17,6 +17,7 @@ from rl_qg.data.splits import Splits, answer_spans, choosing_passages, load_spli
 from rl_qg.generation.propose_answers import method, propose_answers, report_line
 from rl_qg.miniatures.in_settings import answers_with_miniature, with_miniatures
 from rl_qg.runtime import run_folder
+from rl_qg.runtime.files import write_json
 from rl_qg.runtime.processes import processes
 from rl_qg.runtime.ranks import from_main
 from rl_qg.scoring.metrics import load_reward
@@ -173,7 +174,7 @@ def open_run(settings: Settings, *, reader: bool = True) -> OpenRun:
     splits = with_unlabelled(settings, splits, state)
     settings = with_miniatures(settings, training or splits.unlabelled, state, reader=reader)
     if state.is_main_process:
-        run_folder.update_run_record(folder, _data_counts(splits))
+        write_json(folder / run_folder.FILE, {**run_folder.read_run_record(folder), **_data_counts(splits)})
     return OpenRun(settings, splits, state)
 
 

@@ -83,8 +83,10 @@ def analyse(rated: RatedQuestions, criteria: Sequence[str]) -> dict[str, Rows]:
     tables["metric_pairs"] = [*_pairs(rated.scores, "metric")]
     tables |= {"means": mean_rows(rated, criteria), "scores_by_rating": [], "ratings_by_system": []}
     systems, member = rated.systems
+    # Types that the rules know come first; none where no question has one, as under `language=other`.
+    types = [] if (rated.types == OTHER).all() else dict.fromkeys((*TYPES, *rated.types.tolist()))
     groups = {
-        "by_type": _types(rated),
+        "by_type": {kind: rated.types == kind for kind in types},
         "by_system": {name: member[:, at] > 0 for at, name in enumerate(systems)} if len(systems) > 1 else {},
         "by_subset": subsets_of(rated.judgements, rated.settings.sentences_of),
     }
@@ -168,13 +170,6 @@ def _systems(
     means = np.where((sums[:, :1] > 0).all(axis=2, keepdims=True), quotient(sums[:, 1:], sums[:, :1]), np.nan)
     why = f"{sums.shape[2]} systems with ratings; a correlation needs {correlation.SYSTEMS}"
     return correlation.correlated_systems(means[:, 0], means[:, 1], rated.draws.units_of(rows), why)
-
-
-def _types(rated: RatedQuestions) -> dict[str, Mask]:
-    """Nothing where no question has a type, as under `language=other`; the types that the rules know come first."""
-    if (rated.types == OTHER).all():
-        return {}
-    return {kind: rated.types == kind for kind in dict.fromkeys((*TYPES, *rated.types.tolist()))}
 
 
 def subsets_of(judgements: Sequence[Judgement], sentences_of: str = "none") -> dict[str, Mask]:
@@ -294,9 +289,7 @@ def _pairs(columns: Mapping[str, Floats], kind: str) -> Iterator[Row]:
 
 
 def _means_of_systems(rated: RatedQuestions, values: Floats) -> Floats:
-    """The mean of `values` (questions,), NaN where there is none, by system: float64 (1 + resamples, systems), in the
-    order of `rated.systems`; NaN for a system without a value.
-    """
+    """The mean of `values` (questions,) by system: float64 (1 + resamples, systems); NaN where there is none."""
     _, member = rated.systems
     known = np.isfinite(values)
     member = member * known[:, None]
@@ -322,9 +315,7 @@ def mean_rows(rated: RatedQuestions, criteria: Sequence[str]) -> Rows:
 
 
 def replication_rows(first: RatedQuestions, second: RatedQuestions, criteria: Sequence[str]) -> Rows:
-    """For every criterion the correlation of the systems' mean ratings in two files (`correlation.replicated`); draws
-    take the passages of each file apart.
-    """
+    """The correlation of the systems' mean ratings in two files by criterion, with draws of each one's passages."""
     rows = []
     units = min(first.draws.units_of(), second.draws.units_of())
     for criterion in criteria:

@@ -1,7 +1,4 @@
-"""The files of a plan: `plan.json` and `hits.jsonl`, written by `rl-qg rate plan` and read by the application.
-
-Both hold no time, so that the same command gives the same bytes.
-"""
+"""The files of a plan, `plan.json` and `hits.jsonl`. They hold no time: the same command gives the same bytes."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -7,8 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rl_qg.pages.plots import ReportedMean
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import packaged_yaml, read_json_lines, read_record, read_yaml
@@ -137,7 +135,9 @@ class ReportedRun:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.record = _json_object(folder / "run.json")
-        self.config = _config(folder / "config.yaml")
+        config = folder / "config.yaml"
+        self.settings: Mapping[str, Any] = read_yaml(config) if config.exists() else {}
+        self.config = config.read_text(encoding="utf-8") if config.exists() else ""
         self.metrics = read_metrics(folder / "metrics.jsonl")
         self.evaluation = _json_object(folder / "evaluation.json")
         self.augmentation = _json_object(folder / "augmented.report.json")
@@ -160,10 +160,6 @@ class ReportedRun:
     def signature(self) -> str | None:
         signature = self.evaluation.get("reward_signature") or self.record.get("reward_signature")
         return None if signature is None else str(signature)
-
-    @cached_property
-    def settings(self) -> Mapping[str, Any]:
-        return yaml.safe_load(self.config) if self.config else {}
 
     @property
     def words(self) -> dict[str, str]:
@@ -228,13 +224,6 @@ def _json_object(path: Path) -> JsonObject:
     return JsonObject(path, read_record(path) if path.exists() else {})
 
 
-def _config(path: Path) -> str:
-    if not path.exists():
-        return ""
-    read_yaml(path)
-    return path.read_text(encoding="utf-8")
-
-
 @dataclass(frozen=True)
 class ReportedMeasure:
     """A measure, `eval_<key>` in `metrics.jsonl`; with `percent` a fraction is shown in percent, with `digits`."""
@@ -292,13 +281,11 @@ def _clearly_fell(key: str, change: _Change, reward: list[float]) -> bool:
 
 
 def fallen_measures(run: ReportedRun) -> list[tuple[str, float, float, int]]:
-    """Every held-out measure before and after, where the reward rose and all of them fell; else an empty list.
+    """Every held-out measure of the run before and after, where the reward rose and all of them fell; else nothing.
 
     The reward must have risen by more than chance, and one of the measures fallen by more: the interval of its paired
     difference lies on that side of 0. Where there is none, it is a change that counts in the line at the end of
-    training (`rl_qg.scoring.held_out`). Each is (label, value of the CE generator, of the final one, decimals). The
-    values are means on held-out passages: the second reward, BLEU-4, ROUGE-L, the share of questions that are right by
-    the oracle of the embedded corpus, and the F1 of the readers; those that the run has.
+    training (`rl_qg.scoring.held_out`). Each is (label, value of the CE generator, of the final one, decimals).
     """
 
     def change(*field: str) -> _Change:

@@ -378,7 +378,7 @@ def _seed_scores(record: JsonObject) -> list[tuple[Any, ...]]:
 def samples_view(run: ReportedRun) -> dict[str, Any]:
     """The samples to show, which generator's are better in how many of all samples, and what decides that."""
     samples = [JsonObject(run.evaluation.path, sample) for sample in run.evaluation.list("samples")]
-    rewards = [_rewards(sample) for sample in samples]
+    rewards = [{model: _finite(sample.number(f"reward_{model}")) for model in MODELS} for sample in samples]
     known = [reward for row in rewards for reward in row.values() if reward is not None]
     span = (min(known), max(known)) if known else (0.0, 1.0)
     pairs = [(row["ce"], row["scst"]) for row in rewards if row["ce"] is not None and row["scst"] is not None]
@@ -408,9 +408,8 @@ def samples_view(run: ReportedRun) -> dict[str, Any]:
     }
 
 
-def _rewards(sample: JsonObject) -> dict[str, float | None]:
-    rewards = {model: sample.number(f"reward_{model}") for model in MODELS}
-    return {model: reward if math.isfinite(reward or 0) else None for model, reward in rewards.items()}
+def _finite(reward: float | None) -> float | None:
+    return reward if reward is not None and math.isfinite(reward) else None
 
 
 def _best(rewards: Mapping[str, float | None]) -> list[str]:

@@ -117,10 +117,6 @@ def write_run_record(folder: Path, record: Mapping[str, Any]) -> Path:
     return path
 
 
-def update_run_record(folder: Path, fields: Mapping[str, Any]) -> None:
-    write_json(folder / FILE, {**read_run_record(folder), **fields})
-
-
 def check_continuation(folder: Path, hashes: Mapping[str, str], *, accept: bool, trained: bool) -> None:
     """Raise `InputError` where the data or the rewards' code of a continued run have changed since its start, unless
     `accept`, or, until it is `trained`, the number of processes, with which updates and schedules would differ.

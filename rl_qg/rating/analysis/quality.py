@@ -230,9 +230,7 @@ def _control(name: str, tasks: int, good: Floats, bad: Floats, control: Control)
 
 
 def summary_rows(rated: RatedItems, controls: Sequence[RaterControl], minutes: Mapping[str, float]) -> Rows:
-    """Raters, tasks, ratings and minutes of those who passed, of those who did not, and of all. `minutes` of a task
-    are means, as in the paper, and medians; tasks whose time is not known are left out of both.
-    """
+    """Of those who passed, who did not, and of all. `minutes` of a task are means, as in the paper, and medians."""
     groups = {
         "passed": {one.rater for one in controls if one.counts},
         **{name: {one.rater for one in controls if one.verdict == name} for name in (FAILED, UNDECIDED)},

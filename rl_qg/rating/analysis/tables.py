@@ -17,10 +17,13 @@ _TABLES: Mapping[str, Any] = packaged_yaml(__file__, "tables.yaml")
 
 
 def analysis_tables(tables: Mapping[str, Rows], control: Control, plots: Sequence[Plot]) -> list[Table]:
+    summary = tables["summary"]
+    if all(row["minutes"] is None for row in summary):
+        summary = [{name: row[name] for name in row if "minutes" not in name} for row in summary]
     shown = [
         systems_table(tables["systems"], plots),
         _pairs(tables["pairs"]),
-        _summary(tables["summary"]),
+        _table("summary", summary),
         _mixed(tables["mixed_model"]),
         _replication(tables.get("replication", ())),
         _agreement(tables["agreement"]),
@@ -86,12 +89,6 @@ def _pairs(rows: Rows) -> Table:
             for row in rows
         ],
     )
-
-
-def _summary(rows: Rows) -> Table:
-    if all(row["minutes"] is None for row in rows):
-        rows = [{name: row[name] for name in row if "minutes" not in name} for row in rows]
-    return _table("summary", rows)
 
 
 def _mixed(rows: Rows) -> Table:

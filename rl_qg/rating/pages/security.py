@@ -32,9 +32,7 @@ UNLIMITED = ("/files/", "/healthz")  # of the rates; a page takes four files to 
 
 
 class RequestGate:
-    """Refuses what comes too often, is too long or was meant for another host; hands on the rest with whole bodies.
-    `refusal` makes the page that says why, of the scope, the name of its text, the status, and places in the text.
-    """
+    """Refuses what comes too often, is too long or was meant for another host; `refusal` makes the page for it."""
 
     def __init__(self, app: ASGIApp, settings: RateServeSettings, refusal: Callable[..., Response]) -> None:
         self._app, self._refusal = app, refusal

@@ -72,9 +72,7 @@ def nearest(order: Sequence[int]) -> int:
 
 
 def _spread(forms: Sequence[int], numbers: Sequence[int]) -> list[int]:
-    """The order with the greatest distance: first forms, second forms and so on, always in the same order, with the
-    questions that have one form divided among the gaps between them.
-    """
+    """The order with the greatest distance: first forms, second forms and so on; between them those with one form."""
     several = sorted((number for number in numbers if forms[number] > 1), key=lambda number: -forms[number])
     single = [number for number in numbers if forms[number] == 1]
     gaps = max(1, max(forms) - 1)

@@ -48,9 +48,7 @@ MINUTES, DAYS = "{minutes}", "{retention_days}"  # in texts of a protocol
 
 
 def effort_of(hits: Sequence[Hit], protocol: Protocol, raters: int, pay_per_hour: float) -> dict[str, float]:
-    """What raters give and get; a task takes as much longer than the protocol's as it has more items. `assignments`:
-    tasks times raters of each; `minutes`: of a task, on average. Fees of a panel are not in it.
-    """
+    """What raters give and get, without fees of a panel. A task takes as much longer as it has more items."""
     minutes = protocol.minutes_per_hit * sum(len(hit.items) for hit in hits) / protocol.recipe.items / len(hits)
     assignments = raters * len(hits)
     hours = assignments * minutes / 60

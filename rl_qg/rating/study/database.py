@@ -215,8 +215,14 @@ class SQLiteDatabase(Database):
         self.place = str(path)
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             raise InputError(f"study={path}: SQLite {sqlite3.sqlite_version} is too old; 3.35 or newer is needed")
-        if create:
-            _make_file(path)
+        if create:  # an empty file that its owner alone can read, since it gets identities of raters
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if not path.exists():
+                    os.close(os.open(path, os.O_CREAT, 0o600))
+            except OSError as error:
+                why = f"cannot be made ({error.strerror}); name a file in another folder"
+                raise InputError(f"study={path}: {why}") from None
         elif not path.is_file():
             what = "is a folder" if path.is_dir() else "there is no such file"
             raise InputError(f"study={path}: {what}; name the database of `rl-qg rate serve`")
@@ -361,16 +367,6 @@ class PostgreSQLDatabase(Database):
                     connection.execute(f"VACUUM FULL {table}")
             except self._errors.errors.LockNotAvailable:
                 raise self._kept("the database") from None
-
-
-def _make_file(path: Path) -> None:
-    """An empty file that its owner alone can read, since it gets identities of raters, unless there is one."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            os.close(os.open(path, os.O_CREAT, 0o600))
-    except OSError as error:
-        raise InputError(f"study={path}: cannot be made ({error.strerror}); name a file in another folder") from None
 
 
 def _close_to_others(path: Path) -> None:

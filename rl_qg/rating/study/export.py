@@ -5,7 +5,7 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from rl_qg.pages.results import no_formula, text_template
 from rl_qg.rating.analysis.quality import pass_rates
-from rl_qg.rating.plan_files import PLAN, StudyPlan
+from rl_qg.rating.plan_files import PLAN
 from rl_qg.rating.protocol import KINDS
 from rl_qg.rating.study.records import NotAllowed
 from rl_qg.rating.study.store import Store, opened_store
@@ -79,17 +79,22 @@ def export_study(store: Store, folder: Path) -> tuple[int, Counter[str]]:
             return files.enter_context(atomic_writer(folder / name, private=name == FEEDBACK))
 
         json.dump(dict(store.plan.settings), file(PLAN), ensure_ascii=False, indent=2)
-        _write_lines(file(ITEMS), items_of(store.plan))
-        assignments, lines, table = file(ASSIGNMENTS), file(RATINGS), file(TABLE)
+        items, assignments, feedback, lines, table = map(file, (ITEMS, ASSIGNMENTS, FEEDBACK, RATINGS, TABLE))
+        for hit in store.plan.hits:
+            for item in hit.items:
+                texts = {"question": item.question, "context": hit.passages[item.passage].context}
+                answer = {"answer": item.answer, "answer_start": item.answer_start}
+                _write_line(items, {"hit": hit.hit, **hit.fields_of(item), **texts, **answer})
         for record in snapshot.assignments():
             states[record["state"]] += 1
-            _write_lines(assignments, [record | {name: utc(record[name]) for name in ("started", "submitted")}])
-        _write_lines(file(FEEDBACK), snapshot.feedback())
+            _write_line(assignments, record | {name: utc(record[name]) for name in ("started", "submitted")})
+        for record in snapshot.feedback():
+            _write_line(feedback, record)
         writer = csv.writer(table, lineterminator="\n")
         for record in snapshot.ratings():
             if not ratings:
                 writer.writerow(record)
-            _write_lines(lines, [record])
+            _write_line(lines, record)
             writer.writerow(map(no_formula, {**record, "systems": "|".join(record["systems"])}.values()))
             ratings += 1
         if not ratings:
@@ -97,18 +102,8 @@ def export_study(store: Store, folder: Path) -> tuple[int, Counter[str]]:
     return ratings, states
 
 
-def items_of(plan: StudyPlan) -> Iterator[dict[str, Any]]:
-    """Every item of every task, as a line of `items.jsonl`."""
-    for hit in plan.hits:
-        for item in hit.items:
-            texts = {"question": item.question, "context": hit.passages[item.passage].context}
-            answer = {"answer": item.answer, "answer_start": item.answer_start}
-            yield {"hit": hit.hit, **hit.fields_of(item), **texts, **answer}
-
-
-def _write_lines(stream: TextIO, records: Iterable[Mapping[str, Any]]) -> None:
-    for record in records:
-        stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+def _write_line(stream: TextIO, record: Mapping[str, Any]) -> None:
+    stream.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def utc(seconds: float | None) -> str | None:

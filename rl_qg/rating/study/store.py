@@ -1,6 +1,4 @@
-"""The store of a study: everything that raters do, in one database (SQLite, or PostgreSQL for several hosts), how far
-it is, and its rows for an export. SQL is in this room alone.
-"""
+"""The store of a study: everything that raters do, how far it is, and its rows for an export."""
 
 import json
 import secrets

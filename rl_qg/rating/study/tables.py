@@ -123,12 +123,10 @@ def record_of_rater(row: Sequence[Any]) -> Rater:
 
 
 def rater_name(number: int) -> str:
-    """The pseudonym of a rater: r0001."""
     return f"r{number:04d}"
 
 
 def assignment_name(number: int) -> str:
-    """The name of an assignment: a00001."""
     return f"a{number:05d}"
 
 
