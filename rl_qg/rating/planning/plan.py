@@ -10,12 +10,14 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import t as students_t
 
+from rl_qg.pages.results import text_template
 from rl_qg.rating.plan_files import PLAN, Hit, write_plan_files
 from rl_qg.rating.planning.hits import counts_of, make_tasks
 from rl_qg.rating.planning.questions import read_questions
@@ -232,7 +234,7 @@ def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:
     needed = tasks_for_control(tasks.hits, protocol.control, sum(one.control for one in protocol.criteria))
     with writing(folder, "output", "folder"):
         write_plan_files(folder, record, protocol, tasks.hits)
-    print("\n".join(summary(record, protocol, needed)))
+    print(summary(record, protocol, needed), end="")
     print(f"done: {folder / PLAN}; next: rl-qg rate serve plan={folder}")
 
 
@@ -251,61 +253,20 @@ def with_numbers(protocol: Protocol, minutes: float, days: int) -> Protocol:
     )
 
 
-def summary(record: Mapping[str, Any], protocol: Protocol, needed: int | None = None) -> list[str]:
+def summary(record: Mapping[str, Any], protocol: Protocol, needed: int | None = None) -> str:
     """The plan in a few lines; `needed`: tasks that a rater must have before the control can pass anybody."""
-    raters, cost, systems = record["raters_per_hit"], record["cost"], record["systems"]
-    currency, compared = cost["currency"], sum(counts[ORDINARY] > 0 for counts in systems.values())
-    lines = [
-        f"{record['study']} by the protocol {protocol.name}: {counted(record['hits'], 'task')}, "
-        f"{counted(record['items'], 'item')}, {counted(raters, 'rater')} each: {counted(record['ratings'], 'rating')} "
-        f"of {', '.join(criterion.name for criterion in protocol.criteria)}",
-        f"raters: from {raters:,}, who rate every task, to {cost['assignments']:,} with one task each",
-        f"time and pay: {record['minutes']:g} minutes a task, {cost['hours']:,g} hours in all; at "
-        f"{cost['pay_per_hour']:g} {currency} an hour {cost['pay_per_hit']:,.2f} a task and {cost['total']:,.0f} "
-        f"{currency} in all, without fees of a panel",
-    ]
-    kinds = [kind for kind in KINDS if any(counts[kind] for counts in systems.values())]
-    width = max(map(len, ["system", *systems]))
-    lines.append(f"{'system':<{width}}" + "".join(f"  {kind:>9}" for kind in kinds))
-    for system, counts in systems.items():
-        lines.append(f"{system:<{width}}" + "".join(f"  {counts[kind]:>9,}" for kind in kinds))
-    if record["shared_questions"]:
-        lines.append(f"questions that several systems asked alike, shown once: {record['shared_questions']:,}")
-    if nearer := record["nearer_hits"]:
-        lines.append(
-            f"forms of a question are {protocol.recipe.distance} places apart or more, in "
-            f"{counted(sum(nearer.values()), 'short task')} {min(nearer, key=int)} or more"
-        )
-    lines += [f"left out: {reason}: {count:,}" for reason, count in record["left_out"].items()]
-    if needed is not None:
-        advice = f"let raters have as many: rl-qg rate serve tasks_per_rater={needed}"
-        advice = "there are fewer" if needed > record["hits"] else advice
-        lines.append(f"note: the control can pass nobody with fewer than {needed:,} of these tasks; {advice}")
-    lines.append(_detectable_line(record["detectable"], compared))
-    if DEGRADED not in kinds:
-        lines.append("note: no degraded questions, so raters cannot be tested")
-    ratings = {system: counts[ORDINARY] * raters for system, counts in systems.items()}
-    few = {system: count for system, count in ratings.items() if 0 < count < ENOUGH_RATINGS}
-    if few:
-        system = min(few, key=lambda name: few[name])
-        lines.append(
-            f"note: {system} gets {few[system]:,} ratings of each criterion; {ENOUGH_RATINGS} are recommended (Graham "
-            "et al. 2020)"
-        )
-    if 0 < cost["pay_per_hour"] < (least := LEAST_PAY.get(currency, 0)):
-        lines.append(f"note: Prolific asks for {least:g} {currency} an hour or more")
-    if record["language"] != protocol.language and protocol.practice:
-        lines.append(f"note: the practice questions of the protocol are in {protocol.language}")
-    return lines
-
-
-def _detectable_line(found: Mapping[str, Any], compared: int) -> str:
-    if found["one"] is None:
-        why = "the systems share too few passages" if compared > 1 else "there are no two systems"
-        return f"smallest difference that is found: none; {why} for a comparison"
-    share = "" if found["pass_rate"] == 1 else f", with {found['pass_rate']:.0%} of the tasks counted"
-    holm = f"; {found['holm']:.2f} with Holm's correction over {found['pairs']} pairs" if found["pairs"] > 1 else ""
-    return (
-        f"smallest difference that is found with probability {POWER:g} (simulated{share}): {found['one']:.2f} z "
-        f"between two systems{holm}"
+    systems: Mapping[str, Mapping[str, int]] = record["systems"]
+    ratings = {system: counts[ORDINARY] * record["raters_per_hit"] for system, counts in systems.items()}
+    few = [(system, count) for system, count in ratings.items() if 0 < count < ENOUGH_RATINGS]
+    return text_template("rl_qg.rating.planning", "summary.txt").render(
+        **record,
+        protocol=protocol,
+        needed=needed,
+        kinds=[kind for kind in KINDS if any(counts[kind] for counts in systems.values())],
+        width=max(map(len, ["system", *systems])),
+        compared=sum(count > 0 for count in ratings.values()),
+        few=min(few, key=itemgetter(1), default=None),
+        enough=ENOUGH_RATINGS,
+        least_pay=LEAST_PAY.get(record["cost"]["currency"], 0),
+        counted=counted,
     )

@@ -88,7 +88,7 @@ class AssignmentTables(StudyTables):
                 open_now = sql.rows("SELECT rater FROM assignment WHERE state = 'open'")
                 if sum(rater_name(one) in beside for (one,) in open_now) >= most:
                     raise records.Suspicious(records.CROWDED, rater)
-            return self._reopened(sql, number, now) or self._given(sql, number, now)
+            return self._next(sql, number, now)
 
     def is_paused(self) -> bool:
         with self._database.read() as sql:
@@ -98,20 +98,17 @@ class AssignmentTables(StudyTables):
         row = sql.row(f"SELECT {COLUMNS} FROM assignment WHERE rater = ? AND state = 'open'", rater)
         return self._record(sql, row) if row else None
 
-    def _reopened(self, sql: Transaction, rater: int, now: float) -> records.Assignment | None:
-        """The last expired assignment of the rater whose task still lacks somebody, open again."""
-        row = sql.row(
+    def _next(self, sql: Transaction, rater: int, now: float) -> records.Assignment | None:
+        """The last expired assignment of the rater whose task still lacks somebody, open again, else a new one."""
+        expired = sql.row(
             "SELECT assignment.id FROM assignment JOIN hit ON hit.id = assignment.hit "
             f"WHERE rater = ? AND state = 'expired' AND {LIVE} < need ORDER BY assignment.id DESC LIMIT 1",
             rater,
         )
-        if row is None:
-            return None
-        sql.run("UPDATE assignment SET state = 'open', lease_until = ? WHERE id = ?", now + self.lease_s, row[0])
-        self._note(sql, "reopened", rater, row[0])
-        return self._open(sql, rater)
-
-    def _given(self, sql: Transaction, rater: int, now: float) -> records.Assignment | None:
+        if expired:
+            sql.run("UPDATE assignment SET state = 'open', lease_until = ? WHERE id = ?", now + self.lease_s, *expired)
+            self._note(sql, "reopened", rater, *expired)
+            return self._open(sql, rater)
         hit = sql.row(
             "SELECT hit.id FROM hit LEFT JOIN (SELECT hit, count(*) AS live FROM assignment "
             "WHERE state IN ('open', 'submitted') GROUP BY hit) AS counted ON counted.hit = hit.id "
@@ -122,14 +119,10 @@ class AssignmentTables(StudyTables):
         )
         if hit is None:
             return None
-        sql.run(
-            "INSERT INTO assignment (hit, rater, state, lease_until, started) VALUES (?, ?, 'open', ?, ?)",
-            *(hit[0], rater, now + self.lease_s, now),
-        )
-        given = self._open(sql, rater)
-        assert given is not None
-        self._note(sql, "given", rater, assignment_number(given.id), detail=hit[0])
-        return given
+        insert = "INSERT INTO assignment (hit, rater, state, lease_until, started) VALUES (?, ?, 'open', ?, ?)"
+        given = sql.rows(f"{insert} RETURNING id", hit[0], rater, now + self.lease_s, now)
+        self._note(sql, "given", rater, given[0][0], detail=hit[0])
+        return self._open(sql, rater)
 
     def shown(self, assignment_id: str, rater: str, position: int) -> None:
         """An item was shown; the first time counts."""
