@@ -20,9 +20,9 @@ import numpy as np
 from rewards.contract import Result, check_row_by_row, scored
 from rl_qg.judging import analysis
 from rl_qg.judging.judgements import AUTHORS, Judgement, criteria_of, read_judgements
-from rl_qg.judging.raters import ABOVE, NONE, OVERALL, WITH_CONTROLS, filter_rows, filtered, standardised, with_overall
+from rl_qg.judging.raters import NONE, OVERALL, WITH_CONTROLS, filter_rows, filtered, standardised, with_overall
 from rl_qg.judging.tables import NOTES, Plots, page_tables
-from rl_qg.pages.results import Page, as_text, write_page, write_results
+from rl_qg.pages.results import Page, as_text, template_lines, write_page, write_results
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
 from rl_qg.scoring.kept_scores import check_rows, scores_of
@@ -170,7 +170,8 @@ def correlate(
     rated = analysis.RatedQuestions(judgements, scores, _draws(judgements, settings, settings.seed), settings)
     tables, cases = _tables(rated, ratings, second)
     record = _record(path, rated, ratings, signatures, tables)
-    facts = _facts(record)
+    few = few_passages(record["counts"]["passages"])
+    facts = template_lines("rl_qg.judging", "correlate_facts.txt", few=few, **record)
     if second and (left_out := [name for name in criteria if name not in second.criteria]):
         facts.append(f"Not in {Path(settings.replication).name}, and so not compared with it: {', '.join(left_out)}.")
     shown = page_tables(tables, criteria, draw(tables) if draw else {})
@@ -261,28 +262,3 @@ def _record(
         **{key: rows for key, rows in tables.items() if key not in IN_FILES},
         **{key: {"file": f"tables/{key}.csv", "rows": len(tables[key])} for key in IN_FILES},
     }
-
-
-def _facts(record: Mapping[str, Any]) -> list[str]:
-    counts, settings = record["counts"], record["settings"]
-    facts = [
-        f"{counts['questions']:,} questions on {counts['passages']:,} passages and {counts['items']:,} items by "
-        f"{counts['systems']} systems; {settings['resamples']:,} draws of passages, seed {settings['seed']}."
-    ]
-    for key, what in (("without_rating", "without a rating"), ("without_score", "without a score")):
-        if counts[key]:
-            facts.append(f"Questions {what}: " + ", ".join(f"{name} {count:,}" for name, count in counts[key].items()))
-    if settings["rater_filter"] != NONE:
-        facts.append(
-            f"Ratings with z {'above' if settings['rater_filter'] == ABOVE else 'beyond'} "
-            f"{settings['filter_above']:g} among those of a question are left out, at most {settings['filter_most']} "
-            "of a question."
-        )
-    if counts.get("controls"):
-        facts.append(f"{counts['controls']:,} controls are left out.")
-    if settings["standardise"] != NONE:
-        facts.append(
-            f"Ratings are z-scores of {counts['raters']:,} raters. Left out are the {counts['ratings_left_out']:,} "
-            f"ratings of {counts['raters_without_spread']:,} raters without two different ratings."
-        )
-    return [*facts, *filter(None, [few_passages(counts["passages"])])]

@@ -29,7 +29,7 @@ from rl_qg.judging.alterations import (
     read_questions,
     write_questions,
 )
-from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, write_results
+from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, template_lines, write_results
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import packaged_yaml
 from rl_qg.scoring.kept_scores import check_rows, scores_of
@@ -129,7 +129,9 @@ def robustness(
         "supervised": supervised,
     }
     title = ", ".join(path.name for path in source.paths)
-    page = Page("robustness", title, _facts(record), _tables(record, questions), signatures)
+    options = {"kinds": [*settings.kinds, PARAPHRASE], "few": few_passages(draws.passages)}
+    facts = template_lines("rl_qg.judging", "robustness_facts.txt", **record, **options)
+    page = Page("robustness", title, facts, _tables(record, questions), signatures)
     write_results(folder, "robustness", record, page, {"results": results})
     log.info("%s\ndone: open %s", as_text(page), folder / "robustness.html")
     return record
@@ -182,24 +184,6 @@ def _own_pairs(
     fractions, units = quotient(sums[:, 1], sums[:, 0]), draws.units_of(counts[:, 0] > 0)
     statistic = estimate(fractions, int(sums[0, 0]), passages=units, why="no question has both", bounds=SHARE)
     return {**statistic.to_dict(), "ties": int(sums[0, 2])}
-
-
-def _facts(record: Mapping[str, Any]) -> list[str]:
-    counts = record["counts"]
-    parts = [
-        f"{kind} {counts[kind]['made']:,} ({counts[kind]['no_rule_applies']:,} without)"
-        for kind in (*record["settings"]["kinds"], PARAPHRASE)
-    ]
-    of = f" of {counts['in_file']:,} in the file" if counts["questions"] < counts["in_file"] else ""
-    facts = [
-        f"{counts['questions']:,} human questions{of}; made: {', '.join(parts)}.",
-        f"Compared: {counts['positives']:,} paraphrases and {counts['negatives']:,} wrong questions.",
-        f"Rules: {counts['rules']}. Entities: {counts['entities']}. Negations: {counts['negations']}. Paraphrases: "
-        f"{counts['paraphrases']}. References: {record['references']}.",
-    ]
-    if missing := counts["without_score"]:
-        facts.append("Questions without a score: " + ", ".join(f"{name} {count:,}" for name, count in missing.items()))
-    return [*facts, *filter(None, [few_passages(counts["passages"])])]
 
 
 def _tables(record: Mapping[str, Any], questions: Sequence[AlteredQuestion]) -> list[Table]:

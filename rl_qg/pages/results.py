@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json, write_text, writing
+from rl_qg.text.words import counted
 
 # Rows as tables: CSV for other programs, Markdown for people.
 
@@ -117,6 +118,11 @@ def text_template(package: str, name: str) -> Template:
     """A packaged template of plain text or Markdown."""
     text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     return Template(text, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+
+
+def template_lines(package: str, name: str, **values: Any) -> list[str]:
+    """The lines that a packaged template of plain text makes, such as the facts of a page."""
+    return text_template(package, name).render(counted=counted, **values).splitlines()
 
 
 @dataclass(frozen=True)

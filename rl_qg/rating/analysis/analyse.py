@@ -8,11 +8,12 @@ Writes `analysis.json`, `.txt` and `.html`, every table as CSV (`tables/`), and 
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from rl_qg.judging.raters import OVERALL
-from rl_qg.pages.results import Page, Plot, as_text, check_folder, write_results
+from rl_qg.pages.results import Page, Plot, as_text, check_folder, template_lines, write_results
 from rl_qg.rating.analysis import study as statistics
 from rl_qg.rating.analysis.quality import UNTESTED, counts_of
 from rl_qg.rating.analysis.tables import analysis_tables, systems_table
@@ -20,7 +21,6 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash, write_json_lines, writing
 from rl_qg.settings.web import RateAnalyseSettings
 from rl_qg.stats.crossed import FEWEST_RATERS
-from rl_qg.text.words import counted
 
 log = logging.getLogger(__name__)
 Tables = dict[str, list[dict[str, Any]]]
@@ -117,29 +117,20 @@ def _replicated(
 
 
 def _facts(study: statistics.RatedStudy, scores: statistics.StudyScores) -> list[str]:
-    counts, rated, systems = counts_of(scores.controls), scores.counted, scores.systems
-    if all(one.verdict == UNTESTED for one in scores.controls):
-        who = f"{counted(counts['raters'], 'rater')}, {counted(counts['tasks'], 'task')}"
-        facts = [f"{who}; without degraded questions there is no control."]
-    elif counts["undecided"] == counts["raters"]:
-        facts = [f"The control could decide on nobody ({scores.controls[0].why}), so all raters count."]
-    else:
-        text = "{passed} of {raters} raters passed the control ({undecided} had too few pairs for it)"
-        facts = [(text + ", with {tasks_passed} of {tasks} tasks.").format(**counts)]
-    facts.append(
-        f"{rated.ratings:,} ratings of {counted(len(rated.raters), 'rater')} count, about "
-        f"{counted(len(rated.passages), 'passage')}."
+    systems = scores.systems
+    is_rough = systems is not None and 1 < systems.values.clusters < 2 * FEWEST_RATERS
+    return template_lines(
+        "rl_qg.rating.analysis",
+        "facts.txt",
+        **counts_of(scores.controls),
+        controls=scores.controls,
+        untested=all(one.verdict == UNTESTED for one in scores.controls),
+        rated=scores.counted,
+        shared=statistics.shared_questions(scores.questions),
+        note=systems.note if systems else "",
+        fewest=min(systems.values.sizes.items(), key=itemgetter(1)) if systems and is_rough else None,
+        states=study.states,
     )
-    if shared := statistics.shared_questions(scores.questions):
-        facts.append(f"{shared:,} rated questions were asked by several systems, and count for each.")
-    if systems is not None and systems.note:
-        facts.append(systems.note)
-    if systems is not None and 1 < systems.values.clusters < 2 * FEWEST_RATERS:
-        what, number = min(systems.values.sizes.items(), key=lambda item: item[1])
-        facts.append(f"Only {number} {what}: take intervals and p-values as rough.")
-    if study.states:
-        facts.append("Assignments: " + ", ".join(f"{count} {state}" for state, count in study.states.items()) + ".")
-    return facts
 
 
 def _judgements(
