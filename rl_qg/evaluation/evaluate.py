@@ -26,7 +26,7 @@ from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.evaluation import predictions
 from rl_qg.evaluation.references import GoldQuestions, as_published, grouped_rows, stated_sentence
 from rl_qg.evaluation.sets import gap_files, is_set, passage_sets, rows_of_set, set_record, write_set_pairs
-from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, write_results
+from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, template_lines, write_results
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.kept_scores import FILE, MetricRow, check_rows, scores_of, write_draws
@@ -239,38 +239,10 @@ def _has_corpus_form(metric: Reward) -> bool:
 
 
 def _facts(record: Mapping[str, Any]) -> list[str]:
-    settings = record["settings"]
-    facts = []
-    for name, count in record["counts"].items():
-        joined = ", ".join(f"{number:,} by {how}" for how, number in count.get("references_by", {}).items())
-        how = f"; references joined: {joined}" if joined else ""
-        how += (
-            f"; {count['references_unused']:,} human questions without any here"
-            if "references_unused" in count
-            else ""
-        )
-        facts.append(f"{name}: {count['questions']:,} questions on {count['passages']:,} passages{how}.")
-    facts.append(predictions.NOTES["brackets"].format(**settings))
-    if settings["language"] not in (OTHER, *TYPE_TABLES):
-        facts.append(predictions.NOTES["no_types"].format(known=", ".join(TYPE_TABLES), language=settings["language"]))
-    if settings["language"] == OTHER:
-        facts.append(predictions.NOTES["unknown_language"])
-    if settings["compat"] == "lmqg":
-        level = settings["level"]
-        of = f"; the {settings['aggregation']} question of each {level}, against all human ones"
-        level += "" if level == "answer" else of
-        facts.append(predictions.NOTES["lmqg"].format(level=level))
-    if record["not_paired"]:
-        facts.append(f"Not compared question by question: {record['not_paired']}.")
-    facts += filter(None, [few_passages(min(count["passages"] for count in record["counts"].values()))])
-    missing = {
-        f"{row['metric']} ({row['predictions']})": row["without_score"]
-        for row in record["scores"]
-        if row["by"] == predictions.ALL and "without_score" in row
-    }
-    if missing:
-        facts.append("Questions without a score: " + ", ".join(f"{key} {count:,}" for key, count in missing.items()))
-    return facts
+    options = {"notes": predictions.NOTES, "other": OTHER, "with_types": [*TYPE_TABLES]}
+    missing = [row for row in record["scores"] if row["by"] == predictions.ALL and "without_score" in row]
+    few = few_passages(min(count["passages"] for count in record["counts"].values()))
+    return template_lines("rl_qg.evaluation", "facts.txt", **record, **options, missing=missing, few=few)
 
 
 def _tables(record: Mapping[str, Any]) -> list[Table]:

@@ -28,7 +28,7 @@ from rl_qg.evaluation.evaluate import sources_of
 from rl_qg.evaluation.predictions import NOTES, Rows, file_table, test_of, test_table, with_better
 from rl_qg.evaluation.references import HumanSources
 from rl_qg.evaluation.sets import PassageJudge, judged_passages
-from rl_qg.pages.results import Page, Table, as_text, write_results
+from rl_qg.pages.results import Page, Table, as_text, template_lines, write_results
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.reward_scorer import Reward
@@ -288,24 +288,8 @@ def evaluate_pairs(metrics: Mapping[str, Reward], settings: EvaluateSettings, fo
 
 
 def _facts(record: Mapping[str, Any]) -> list[str]:
-    settings, human = record["settings"], record["human"]
-    facts = []
-    for name, count in record["counts"].items():
-        asked = count["passages"] - count["without_pairs"]
-        line = NOTES["pairs_of_file"].format(name=name, asked=asked, **count)
-        if count["passages_without_human_pairs"]:
-            line += NOTES["elsewhere"].format(**count)
-        facts.append(f"{line}{_dropped(count['dropped'])}.")
-    facts.append(f"Human: {human['pairs']:,} pairs on {human['passages']:,} passages{_dropped(human['dropped'])}.")
-    if human["not_asked"]:
-        fate = "count as 0" if settings["passages"] == "all" else "are left out (passages=all counts them as 0)"
-        facts.append(f"{human['not_asked']:,} of these passages are in no file: they {fate}.")
-    passages = min(count["passages"] for count in record["counts"].values())
-    return [*facts, NOTES["brackets"].format(**settings), *filter(None, [few_passages(passages)])]
-
-
-def _dropped(counts: Mapping[str, int]) -> str:
-    return "".join(f"; {number:,} left out ({reason})" for reason, number in counts.items() if number)
+    few = few_passages(min(count["passages"] for count in record["counts"].values()))
+    return template_lines("rl_qg.evaluation", "facts_of_pairs.txt", **record, notes=NOTES, few=few)
 
 
 def _tables(record: Mapping[str, Any]) -> list[Table]:

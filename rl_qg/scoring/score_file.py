@@ -29,6 +29,7 @@ from rl_qg.data.examples import passage_hash
 from rl_qg.data.parts import DataPart, Parts, StageRows
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.data.reading import REPORTED_IDS
+from rl_qg.pages.results import text_template
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.ranks import OutOfMemoryRetry, Ranks, from_main
@@ -155,19 +156,7 @@ def normal_interval(table: Floats, *, level: float = 0.95) -> Interval:
 
 
 def summary_text(summary: Mapping[str, Any]) -> str:
-    score, without = summary["score"], summary["without_score"]
-    lines = [
-        f"signature  {summary['signature']}",
-        f"rows       {summary['rows']:,}, {without:,} of them without a score",
-    ]
-    if score is not None:
-        ends = "[{low:.4g}, {high:.4g}]  ({interval})" if score["low"] is not None else "(one passage: no interval)"
-        lines.append(f"mean       {{mean:.4g}}  {ends}".format(**score))
-        lines.append("spread     std {std:.4g}, min {min:.4g}, median {median:.4g}, max {max:.4g}".format(**score))
-    if summary["parts"]:
-        means = [f"{name} {part['mean']:.4g}" for name, part in summary["parts"].items()]
-        lines.append(f"parts      {', '.join(means)}")
-    return "\n".join(lines)
+    return text_template("rl_qg.scoring", "score_summary.txt").render(summary).rstrip("\n")
 
 
 def score_file(
