@@ -25,6 +25,7 @@ from rl_qg.settings import SCSTSettings
 
 log = logging.getLogger(__name__)
 STAGES = ("ce", "scst")
+LIBRARIES = ("rl-qg", "torch", "transformers", "trl", "peft")
 COLUMNS = {"ce": "cross-entropy", "scst": "by reward", "gold": "human questions"}
 ORACLE_MEASURES = [run_files.ReportedMeasure(key, *how) for key, how in run_files.TABLES["oracle"].items()]
 ALGORITHMS = run_files.TABLES["algorithms"]
@@ -75,7 +76,7 @@ def _card(run: run_files.ReportedRun, stage: str) -> str:
             ["source", "SHA-256"], [[f"`{shown(key)}`", f"`{digest}`"] for key, digest in data.items()]
         ),
         signature=signature,
-        training=as_markdown(["setting", "value"], _training_rows(run, stage)),
+        **_training(run),
         results=_results(run, ["ce", "scst"] if stage == "scst" else ["ce"]),
         readers=_readers(run),
         conditions=equal_conditions(run),
@@ -175,7 +176,8 @@ def _cell(text: Callable[[float], str], mean: ReportedMean | None) -> str:
     return f"{text(mean.mean)} ({text(mean.low)} to {text(mean.high)})"
 
 
-def _training_rows(run: run_files.ReportedRun, stage: str) -> list[list[Any]]:
+def _training(run: run_files.ReportedRun) -> dict[str, Any]:
+    """What the table of the training says."""
     config, training, peft = run.settings, run.settings["training"], run.settings.get("peft", {})
     versions, commit = run.record.get("versions") or {}, run.record.get("code", "commit")
     adapted = peft.get("method", "none") != "none"
@@ -186,28 +188,18 @@ def _training_rows(run: run_files.ReportedRun, stage: str) -> list[list[Any]]:
         return f"{epochs:g} epoch{'' if epochs == 1 else 's'}, learning rate {rate:g}"
 
     processes = run.record.count("hardware", "world_size") or 1
-    rows = [
-        ["base model", f"`{shown(str(config['model']['path']))}`"],
-        ["contexts per update", training["batch_size"] * training["gradient_accumulation_steps"] * processes],
-        ["precision", {"no": "float32"}.get(training["precision"], training["precision"])],
-        ["seed", config["seed"]],
-    ]
-    if adapted:
-        rows.append(["adapters (merged)", f"{peft['method']}, r={peft['r']}, alpha={peft['alpha']}"])
-    if config["stages"] != "scst":
-        rows.append(["cross-entropy", schedule("ce")])
-    if stage == "scst":
-        rows.append([ALGORITHMS[config.get("algorithm", "scst")], schedule("scst")])
-        rows += [["passages without questions", text]] if (text := unlabelled_use(run)) else []
-        scst, scheduled = config["scst"], ("epochs", "learning_rate")
-        defaults = {field.name: field.default for field in fields_of(SCSTSettings) if field.name not in scheduled}
-        changed = {key: value for key, value in scst.items() if key in defaults and value != defaults[key]}
-        rows += [[f"`scst.{key}`", f"`{value}`"] for key, value in changed.items()]
-        if kept := run.trained.value.get("kept"):
-            rows.append(["model kept", f"step {kept['step']}, the best by {kept['measure']}"])
-    libraries = ("rl-qg", "torch", "transformers", "trl", "peft")
-    made_with = [f"{name} {versions[name]}" for name in libraries if name in versions]
-    return [*rows, ["made with", ", ".join([*made_with, *([f"commit {commit[:12]}"] if commit else [])])]]
+    scheduled = ("epochs", "learning_rate")
+    defaults = {field.name: field.default for field in fields_of(SCSTSettings) if field.name not in scheduled}
+    made_with = [f"{name} {versions[name]}" for name in LIBRARIES if name in versions]
+    return {
+        "contexts": training["batch_size"] * training["gradient_accumulation_steps"] * processes,
+        "adapted": adapted,
+        "schedule": schedule,
+        "unlabelled": unlabelled_use(run),
+        "changed": {key: value for key, value in config.get("scst", {}).items() if value != defaults.get(key, value)},
+        "kept": run.trained.value.get("kept"),
+        "made_with": [*made_with, *([f"commit {commit[:12]}"] if commit else [])],
+    }
 
 
 def marked_code(form: str) -> str:
