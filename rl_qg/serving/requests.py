@@ -9,7 +9,7 @@ from fastapi import Request
 from rl_qg.asking.pairs import AnswerSpan, AskRequest
 from rl_qg.data.layouts import first_place
 from rl_qg.serving.long_texts import located
-from rl_qg.serving.messages import GivenAnswer, PairsRequest, QuestionsRequest
+from rl_qg.serving.messages import GivenAnswer, PairsRequest
 from rl_qg.serving.problems import ProblemError, wrong_field
 from rl_qg.serving.service import AskingService
 from rl_qg.settings.web import ServeSettings
@@ -22,15 +22,9 @@ def ask_request(body: PairsRequest, service: AskingService, settings: ServeSetti
     spans = given_answers(body.text, body.answers, settings) if body.answers else None
     number = len(spans) if spans else body.number
     check_number(number, "number", settings)
-    check_way(body.way, service)
+    if body.way is not None and service.ways and body.way not in service.ways:
+        raise wrong_field("way", f"this model cannot {body.way}; it can {', '.join(service.ways)}")
     return AskRequest(body.text, spans, number, body.language, body.seed, body.way, body.min_score)
-
-
-def questions_request(body: QuestionsRequest, service: AskingService, settings: ServeSettings) -> AskRequest:
-    check_text(body.text, settings)
-    spans = given_answers(body.text, body.answers, settings)
-    check_way(body.way, service)
-    return AskRequest(body.text, spans, len(spans), body.language, body.seed, body.way)
 
 
 def check_text(text: str, settings: ServeSettings) -> None:
@@ -44,11 +38,6 @@ def check_text(text: str, settings: ServeSettings) -> None:
 def check_number(number: int, name: str, settings: ServeSettings) -> None:
     if number > settings.max_questions:
         raise wrong_field(name, f"is {number}; this server gives at most {settings.max_questions} at a time")
-
-
-def check_way(way: str | None, service: AskingService) -> None:
-    if way is not None and service.ways and way not in service.ways:
-        raise wrong_field("way", f"this model cannot {way}; it can {', '.join(service.ways)}")
 
 
 def given_answers(

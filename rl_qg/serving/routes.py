@@ -53,7 +53,7 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
 
     @router.post("/questions", summary="Questions about given answers, in their order")
     async def questions(body: messages.QuestionsRequest, request: Request) -> messages.PairsResponse:
-        asked = requests.questions_request(body, service, settings)
+        asked = requests.ask_request(messages.PairsRequest.model_construct(**dict(body)), service, settings)
         found = await requests.until_client_leaves(request, service.pairs(asked), service)
         places = {
             (span.start, span.text): place for place, span in enumerate(located(asked.text, asked.answers or ()))
