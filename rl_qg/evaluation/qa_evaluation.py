@@ -26,7 +26,7 @@ from rl_qg.data.reading import QAData, read_examples, source_names
 from rl_qg.data.splits import take
 from rl_qg.evaluation.predictions import NOTES, Rows, test_table, with_better
 from rl_qg.miniatures.in_settings import with_encoder
-from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, p_text, write_page
+from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, p_text, template_lines, write_page
 from rl_qg.readers.train_reader import TrainedReader, train_on_synthetic
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json, writing
@@ -176,14 +176,8 @@ def few_systems(count: int) -> str:
 
 
 def qa_page(record: Mapping[str, Any]) -> Page:
-    gold = record["gold"]
-    facts = [f"Scored on {gold['questions']:,} human questions about {gold['passages']:,} passages."]
-    for name, system in record["systems"].items():
-        counts = " + ".join(f"{file['questions']:,}" for file in system["files"].values())
-        several = ", a reader for each file" if len(system["files"]) > 1 else ""
-        facts.append(f"{name}: {counts} questions{several}.")
-    facts.append(NOTES["brackets_of_readers"].format(**record["settings"]))
-    facts += filter(None, [few_passages(gold["passages"])])
+    few = few_passages(record["gold"]["passages"])
+    facts = template_lines("rl_qg.evaluation", "facts_of_readers.txt", **record, notes=NOTES, few=few)
     lines = joined_rows(
         record["scores"],
         {"generator": "predictions"},

@@ -81,7 +81,7 @@ def held_out_measures(
         "length_words": _mean(word_count(text) for text in questions),
         "copy_rate": _mean(_copied(*pair) for pair in zip(question_words, map(words, contexts), strict=True)),
         "no_question_mark": _mean(not ends_as_question(text) for text in questions),
-        "repeated_3grams": _mean(_repeats(question) for question in question_words),
+        "repeated_3grams": _mean(len({*some}) < len(some) for some in (_ngrams(each, 3) for each in question_words)),
         "unsupported": _mean(score < 1 for score in faithfulness().score(questions, contexts).scores),
     }
 
@@ -108,11 +108,6 @@ def _distinct(texts: Sequence[Sequence[str]], n: int) -> float:
 def _copied(question: Sequence[str], passage: Sequence[str]) -> float:
     available = set(_ngrams(passage, 2))
     return _mean(ngram in available for ngram in _ngrams(question, 2))
-
-
-def _repeats(question: Sequence[str]) -> bool:
-    ngrams = _ngrams(question, 3)
-    return len(set(ngrams)) < len(ngrams)
 
 
 def improves(name: str, value: float, best: float | None) -> bool:

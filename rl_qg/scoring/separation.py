@@ -24,7 +24,7 @@ from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.data.oracle import BESIDE, VERDICTS, judgements
 from rl_qg.data.splits import take
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.pages.results import NONE, Page, Table, as_text, estimate_text, write_results
+from rl_qg.pages.results import NONE, Page, Table, as_text, estimate_text, template_lines, write_results
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import packaged_yaml, read_record, write_json
@@ -405,7 +405,9 @@ def check_reward(
 
 
 def write_separation(folder: Path, record: Mapping[str, Any]) -> None:
-    page = Page("separate", "Right and wrong questions", _facts(record), _tables(record), {"reward": record["reward"]})
+    known = {"doubts": doubts(record), "few": few_passages(record["passages"])}
+    facts = template_lines("rl_qg.scoring", "separation_facts.txt", **record, **known)
+    page = Page("separate", "Right and wrong questions", facts, _tables(record), {"reward": record["reward"]})
     pairs = {**record["pairs"], "all": record["auc"]}
     sampled = record.get("sampled", {"kinds": {}, "beside": {}, "wrong": None})
     kinds = [*sampled["kinds"].items(), *sampled["beside"].items(), ("wrong", sampled["wrong"])]
@@ -415,16 +417,6 @@ def write_separation(folder: Path, record: Mapping[str, Any]) -> None:
     }
     write_results(folder, "separation", record, page, rows)
     log.info("%s\ndone: open %s", as_text(page), folder / "separation.html")
-
-
-def _facts(record: Mapping[str, Any]) -> list[str]:
-    facts = [f"{record['examples']:,} human questions about {record['passages']:,} passages, seed {record['seed']}"]
-    if record["failed"]:
-        facts.append(f"{record['failed']:,} questions have no reward and are left out")
-    if warning := few_passages(record["passages"]):
-        return [*facts, warning]
-    line = doubts(record)
-    return [*facts, f"In doubt: {line}." if line else "Right questions are above each kind that concerns the answer."]
 
 
 def _tables(record: Mapping[str, Any]) -> list[Table]:

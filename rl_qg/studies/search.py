@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.data.formats import existing_file, is_hub_name
-from rl_qg.pages.results import NONE, Page, Table, as_csv, estimate_text, write_page
+from rl_qg.pages.results import NONE, Page, Table, as_csv, estimate_text, template_lines, write_page
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash, read_json, read_record, write_json, write_text
 from rl_qg.runtime.run_folder import MEASURES, git_state, hardware, package_versions, stop_folder
@@ -431,15 +431,9 @@ def _csv_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _page(search: SearchFile, record: Mapping[str, Any]) -> Page:
-    plan, measure, winner, rows = (record[key] for key in ("plan", "measure", "winner", "configurations"))
-    rungs = ", ".join(f"after epoch {epochs} the best {keep} are kept" for epochs, keep in plan["rungs"])
-    facts = [
-        f"{len(rows)} configurations ({search.method}), {len(record['failed'])} failed; seeds "
-        f"{', '.join(map(str, plan['seeds']))}; {rungs}; {plan['planned_epochs']} planned",
-        f"Ranked by {measure['name']} on {search.data.validation} ({measure['better']} is better)",
-    ]
-    if winner is not None:
-        facts.append(f"Best: configuration {winner['configuration']} after epoch {winner['epochs']}, in {BEST}/")
+    plan, measure, rows = (record[key] for key in ("plan", "measure", "configurations"))
+    options = {"method": search.method, "validation": search.data.validation, "best": BEST}
+    facts = template_lines("rl_qg.studies", "search_facts.txt", **record, **options)
     note = (
         "Value: the best of the measured epochs, mean over seeds with Student's 95 % interval. Configurations that "
         "left at a lower rung were trained less and stand below those of a higher one."
