@@ -75,9 +75,12 @@ def train_generator(run: OpenRun) -> Path:
     if reward is not None and not from_main(run.state, (run.folder / TRAINED).exists):
         check_task_reward(run.settings, reward, held_out)
         scorer = SetScorer if run.settings.task == "sets" else RewardScorer
+        # A few human questions; where there are none, any question about a few passages.
+        asked = [one for one in (*run.splits.gold[:4], *run.splits.validation[:4]) if one.question][:4]
+        asked = asked or [replace(one, question="What is it?") for one in run.splits.unlabelled[:4]]
         for name, metric in (("reward", reward), ("held_out", held_out)):
             if metric is not None:
-                try_reward(metric, _questions_to_try(run.splits), name, scorer)
+                try_reward(metric, asked, name, scorer)
         if run.state.is_main_process and scorer is RewardScorer:  # the test is one of single questions
             _check_reward(run, reward)
     run.state.wait_for_everyone()
@@ -96,12 +99,6 @@ def _check_reward(run: OpenRun, reward: Reward) -> None:
     again = is_checked_at_boundary(settings, processes)
     count, seed = settings.evaluation.check_reward, settings.data.seed
     check_reward(reward, validation, run.folder, count=count, seed=seed, again=again)
-
-
-def _questions_to_try(splits: Splits) -> list[QAExample]:
-    """A few human questions; where there are none, any question about a few passages."""
-    asked = [example for example in (*splits.gold[:4], *splits.validation[:4]) if example.question][:4]
-    return asked or [replace(example, question="What is it?") for example in splits.unlabelled[:4]]
 
 
 def best_of_n(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:

@@ -125,7 +125,6 @@ class Gate:
 
 
 def _too_often(what: str, wait: float) -> ProblemError:
-    """The problem 429; `wait` in seconds."""
     seconds = math.ceil(wait)
     return ProblemError(429, f"{what}; ask again in {seconds} s", headers={"Retry-After": str(seconds)})
 

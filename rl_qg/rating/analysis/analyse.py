@@ -33,7 +33,6 @@ _FOOTER = (
 
 
 def write_analysis(settings: RateAnalyseSettings) -> dict[str, Any]:
-    """Analyse a study and write the results; return the record of `analysis.json`."""
     study = statistics.read_study(settings.ratings, settings)
     second = statistics.read_study(settings.replication, settings, key="replication") if settings.replication else None
     folder = check_folder(settings.output, "analysis", name=NAME, key="control")
@@ -90,12 +89,10 @@ def _conclusion(scores: statistics.StudyScores, tables: Tables) -> list[str]:
     if not tables["pairs"]:
         name = tables["systems"][0]["system"]
         return [f"Nothing to compare: all ratings are of one system ({name})."]
-    said = statistics.conclusion(tables["pairs"])
-    pairs = len(tables["pairs"])
+    said, pairs = statistics.conclusion(tables["pairs"]), len(tables["pairs"])
     if pairs > 1:
-        said.append(
-            f"Of {pairs} pairs of systems {statistics.certain_pairs(tables['pairs'])} differ with p (Holm) < 0.05."
-        )
+        certain = statistics.certain_pairs(tables["pairs"])
+        said.append(f"Of {pairs} pairs of systems {certain} differ with p (Holm) < 0.05.")
     return [f"{one[0].upper()}{one[1:]}{'' if one.endswith('.') else '.'}" for one in said]
 
 

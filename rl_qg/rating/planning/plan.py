@@ -186,7 +186,6 @@ def _smallest(power: Callable[[float, float], float], level: float) -> float | N
 
 
 def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:
-    """Write the plan to `settings.output` and print what it takes."""
     if not settings.output:
         raise InputError("output has no value; name a folder, such as output=plan")
     folder = Path(settings.output)

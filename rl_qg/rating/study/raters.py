@@ -52,7 +52,6 @@ class RaterTables(StudyTables):
         return rater_name(number)
 
     def add_invites(self, count: int) -> list[str]:
-        """New tokens, each for one rater."""
         tokens = [secrets.token_urlsafe(32) for _ in range(count)]
         with self._database.write() as sql:
             for token in tokens:

@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rl_qg.rating.plan_files import Hit
+from rl_qg.rating.plan_files import Hit
 
 OPEN, SUBMITTED, SURPLUS, EXPIRED, RETURNED = "open", "submitted", "surplus", "expired", "returned"
 STATES = (OPEN, SUBMITTED, SURPLUS, EXPIRED, RETURNED)  # of an assignment
@@ -70,7 +68,7 @@ class Assignment:
     """One task that one rater has; times in seconds since 1970."""
 
     id: str  # a00001
-    hit: "Hit"
+    hit: Hit
     rater: str
     state: str
     lease_until: float

@@ -67,7 +67,6 @@ class StudyTables:
             self._note(sql, "paused" if paused else "resumed", detail=by)
 
     def note(self, kind: str, detail: str) -> None:
-        """Write to the owner's log."""
         with self._database.write() as sql:
             self._note(sql, kind, detail=detail)
 
