@@ -1,7 +1,5 @@
-"""Human questions with what is made of them: each made wrong by one change, and paraphrased.
-
-The changes are those of `rl_qg.scoring.wrong_questions`, the paraphrases those of
-`rl_qg.judging.paraphrases`. The seed and a question's number decide what becomes of it.
+"""Human questions, made wrong by one change (`rl_qg.scoring.wrong_questions`) and paraphrased
+(`rl_qg.judging.paraphrases`). The seed and a question's number decide what becomes of it.
 """
 
 import json

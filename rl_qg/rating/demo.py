@@ -1,6 +1,4 @@
-"""A study to try (`rl-qg rate demo`): the questions of the quickstart's two generators and of people about held-out
-passages, with some made worse, on a page of this machine.
-"""
+"""A study to try (`rl-qg rate demo`): questions of the quickstart's two generators and of people, on this machine."""
 
 import json
 from dataclasses import replace

@@ -405,9 +405,7 @@ def check_reward(
 
 
 def write_separation(folder: Path, record: Mapping[str, Any]) -> None:
-    known = {"doubts": doubts(record), "few": few_passages(record["passages"])}
-    facts = template_lines("rl_qg.scoring", "separation_facts.txt", **record, **known)
-    page = Page("separate", "Right and wrong questions", facts, _tables(record), {"reward": record["reward"]})
+    page = Page("separate", "Right and wrong questions", _facts(record), _tables(record), {"reward": record["reward"]})
     pairs = {**record["pairs"], "all": record["auc"]}
     sampled = record.get("sampled", {"kinds": {}, "beside": {}, "wrong": None})
     kinds = [*sampled["kinds"].items(), *sampled["beside"].items(), ("wrong", sampled["wrong"])]
@@ -417,6 +415,11 @@ def write_separation(folder: Path, record: Mapping[str, Any]) -> None:
     }
     write_results(folder, "separation", record, page, rows)
     log.info("%s\ndone: open %s", as_text(page), folder / "separation.html")
+
+
+def _facts(record: Mapping[str, Any]) -> list[str]:
+    known = {"doubts": doubts(record), "few": few_passages(record["passages"])}
+    return template_lines("rl_qg.scoring", "separation_facts.txt", **record, **known)
 
 
 def _tables(record: Mapping[str, Any]) -> list[Table]:
