@@ -71,10 +71,8 @@ class RaterTables(StudyTables):
             return rater_name(number)
 
     def _insert_rater(self, sql: Transaction, panel: str, hashed: str | None) -> int:
-        values = panel, hashed, self._clock()
-        row = sql.row("INSERT INTO rater (panel, external_hash, created) VALUES (?, ?, ?) RETURNING id", *values)
-        assert row is not None
-        return int(row[0])
+        insert = "INSERT INTO rater (panel, external_hash, created) VALUES (?, ?, ?) RETURNING id"
+        return int(sql.rows(insert, panel, hashed, self._clock())[0][0])
 
     def new_session(self, rater: str, *, only: bool = False) -> str:
         """A token for a browser, valid for `SESSION_S`. With `only`, raises `Suspicious` where the rater has one."""
@@ -210,8 +208,9 @@ def _forget(sql: Transaction, number: int, ratings: bool) -> Counter[str]:
         codes=sql.run(f"DELETE FROM code WHERE {mine}", number),  # a panel knows who sent one
     )
     sql.run("DELETE FROM invite WHERE rater = ?", number)
-    counted = sql.row(f"SELECT count(*) FROM rating WHERE {mine}", number)
-    done["ratings" if ratings else "kept_ratings"] = int(counted[0]) if counted else 0
+    done["ratings" if ratings else "kept_ratings"] = sql.rows(f"SELECT count(*) FROM rating WHERE {mine}", number)[0][
+        0
+    ]
     if ratings:
         for table in ("rating", "shown"):
             sql.run(f"DELETE FROM {table} WHERE {mine}", number)
