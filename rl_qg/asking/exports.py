@@ -122,7 +122,7 @@ def _as_gift(rows: Sequence[Row]) -> str:
 
 def _as_ragas(rows: Sequence[Row]) -> str:
     """Samples of ragas' `EvaluationDataset`, one a line, for a system that is still to answer."""
-    return _json_lines(
+    return json_lines(
         {"user_input": row["question"], "reference": row["answer"], "reference_contexts": [row["context"]]}
         for row in rows
     )
@@ -145,12 +145,12 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
 
 
-def _json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
-    "jsonl": _json_lines,
+    "jsonl": json_lines,
     "json": lambda rows: _json(list(rows)),
     "csv": _as_csv,
     "squad": _as_squad,
@@ -158,7 +158,7 @@ FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
     "anki": _as_anki,
     "gift": _as_gift,
     # Pairs of sentence-transformers: the loss takes the columns in their order.
-    "retrieval": lambda rows: _json_lines({"anchor": row["question"], "positive": row["context"]} for row in rows),
+    "retrieval": lambda rows: json_lines({"anchor": row["question"], "positive": row["context"]} for row in rows),
     "ragas": _as_ragas,
     "deepeval": _as_deepeval,
 }
@@ -187,9 +187,9 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings, *,
     if options.format == BEIR:
         files, unit = _as_beir(rows), "question"
     elif options.format in (PREFERENCES, PROMPTS):
-        make, unit = (_preferences, "preference") if options.format == PREFERENCES else (_prompts, "answer")
+        make, unit = (preferences, "preference") if options.format == PREFERENCES else (_prompts, "answer")
         kept = make(rows, options.prompt)
-        files = {"": _json_lines(kept)}
+        files = {"": json_lines(kept)}
     elif options.unanswerable and kept:
         from rl_qg.asking.unanswerable import unanswerable_questions  # PyTorch
 
@@ -243,8 +243,8 @@ def _as_beir(rows: Sequence[Row]) -> dict[str, str]:
     queries = [{"_id": f"q{at}", "text": row["question"]} for at, row in enumerate(rows)]
     judged = [f"q{at}\t{number[row['context']]}\t1\n" for at, row in enumerate(rows)]
     return {
-        "corpus.jsonl": _json_lines(passages),
-        "queries.jsonl": _json_lines(queries),
+        "corpus.jsonl": json_lines(passages),
+        "queries.jsonl": json_lines(queries),
         "qrels/test.tsv": "query-id\tcorpus-id\tscore\n" + "".join(judged),
     }
 
@@ -259,7 +259,7 @@ def _prompts(rows: Sequence[Row], template: str) -> list[Row]:
     ]
 
 
-def _preferences(rows: Sequence[Row], template: str) -> list[Row]:
+def preferences(rows: Sequence[Row], template: str) -> list[Row]:
     """The best and the worst question of each answer, and the difference of their scores, for TRL's `DPOTrainer` and
     `RewardTrainer`; answers all of whose questions have the same score are left out.
     """

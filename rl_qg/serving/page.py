@@ -15,7 +15,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
 from rl_qg.asking.documents import line_feeds
-from rl_qg.asking.exports import ENDINGS, Row, export, row_of
+from rl_qg.asking.exports import ENDINGS, PREFERENCES, Row, export, json_lines, preferences, row_of
 from rl_qg.asking.pairs import AskRequest, QAPair, QAPairs
 from rl_qg.pages.results import page_environment
 from rl_qg.runtime.errors import InputError
@@ -25,6 +25,7 @@ from rl_qg.serving.messages import PairOut, PairsRequest
 from rl_qg.serving.problems import ProblemError
 from rl_qg.serving.requests import ClientLeftError, ask_request, check_text, until_client_leaves
 from rl_qg.serving.service import AskingService
+from rl_qg.settings import ExportSettings
 from rl_qg.settings.web import ServeSettings
 from rl_qg.web.requests import described, form_of, is_of_own_page, page_files
 
@@ -174,10 +175,15 @@ class _Page:
         title = text.strip().partition("\n")[0][:60]
 
         def exported() -> str:
-            return export([_row(text, title, wire, number) for number, wire in enumerate(sent, 1)], file_format)
+            rows = [_row(text, title, wire, number) for number, wire in enumerate(sent, 1)]
+            if file_format != PREFERENCES:
+                return export(rows, file_format)
+            if found := preferences([row | {"score": row["score"] or 0.0} for row in rows], ExportSettings().prompt):
+                return json_lines(found)
+            raise ProblemError(422, "no answer has a better and a worse question: edit one, or reject one of several")
 
-        ending = next(ending for ending, named in ENDINGS.items() if named == file_format)
-        attachment = {"Content-Disposition": f'attachment; filename="questions{ending}"'}
+        endings = (f"questions{ending}" for ending, named in ENDINGS.items() if named == file_format)
+        attachment = {"Content-Disposition": f'attachment; filename="{next(endings, "preferences.jsonl")}"'}
         return PlainTextResponse(await run_in_threadpool(exported), headers=HEADERS | attachment)
 
     def _check_key(self, request: Request) -> None:

@@ -190,7 +190,8 @@ function edit(id, { question, answer }) {
   if (start < 0) return { field: "answer", line: `“${given}” does not stand in the text like this.` };
   const values = { question: asked, answer: given, start, end: start + given.length, state: "accepted" };
   const edited = asked !== pair.question || given !== pair.answer;
-  if (edited) Object.assign(values, { edited, scores: {}, reason: "edited by hand" });
+  const proposed = pair.proposed ?? { question: pair.question, answer: pair.answer, start: pair.start };
+  if (edited) Object.assign(values, { edited, proposed, scores: {}, reason: "edited by hand" });
   work.change(id, values, "an edit");
   say(`Accepted: ${shortened(asked)}`);
   return undefined;
@@ -249,12 +250,13 @@ function clear() {
 }
 
 async function exportAccepted() {
-  const pairs = work.accepted;
+  const format = $("format").value;
+  const pairs = format === "preferences" ? work.judged : work.accepted.map(pair => work.onWire(pair));
   const tell = line => { $("export-fault").textContent = line; };
   if (!pairs.length) return tell("Accept a question first.");
   const form = new FormData();
-  for (const [name, value] of Object.entries({ text: work.text, language: work.language, format: $("format").value })) form.append(name, value);
-  for (const pair of pairs) form.append("pair", JSON.stringify(work.onWire(pair)));
+  for (const [name, value] of Object.entries({ text: work.text, language: work.language, format })) form.append(name, value);
+  for (const pair of pairs) form.append("pair", JSON.stringify(pair));
   try {
     const { name, blob } = await exported(form, { key: $("api_key").value });
     const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: name });

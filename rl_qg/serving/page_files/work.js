@@ -56,6 +56,16 @@ export class Work {
     return { question, answer, answer_start: this.offsets.toPoints(start), score, scores, reason };
   }
 
+  // What a person prefers: accepted questions with the score 1, rejected ones and those before an edit with 0.
+  get judged() {
+    const scored = (pair, score) => ({ ...this.onWire(pair), score, scores: {} });
+    return this.pairs.filter(pair => pair.state !== "open").flatMap(pair => {
+      const kept = pair.state === "accepted";
+      const before = kept && pair.proposed?.start === pair.start && pair.proposed.answer === pair.answer;
+      return [scored(pair, Number(kept)), ...(before ? [scored({ ...pair, ...pair.proposed }, 0)] : [])];
+    });
+  }
+
   change(id, values, what) {
     const before = this.pairs.find(pair => pair.id === id);
     this.steps.push({ undo: () => this.replace(before), what, id });

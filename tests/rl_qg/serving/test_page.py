@@ -206,6 +206,17 @@ def test_pairs_come_back_as_a_file(client: Any, name_of_format: str) -> None:
     assert all(words in answer.text for words in ("When did it burn?", "1204", "Who built it again?", "Anna Weaver"))
 
 
+def test_the_better_and_the_worse_question_of_an_answer_come_back_as_a_preference(client: Any) -> None:
+    sent = {"text": TEXT, "format": "preferences", "pair": [json.dumps(PAIR | {"score": 1})]}
+    assert client.post("/page/export", data=sent).status_code == 422
+    sent["pair"].append(json.dumps(PAIR | {"question": "When, when did it burn?", "score": 0}))
+    answer = client.post("/page/export", data=sent)
+    assert answer.headers["content-disposition"] == 'attachment; filename="preferences.jsonl"'
+    row = json.loads(answer.text)
+    assert (row["chosen"], row["rejected"], row["margin"]) == (" When did it burn?", " When, when did it burn?", 1)
+    assert row["prompt"] == f"Passage: {TEXT}\nAnswer: 1204\nQuestion:"
+
+
 def test_exported_offsets_are_those_of_the_text(client: Any) -> None:
     sent = {"text": TEXT.replace(". ", ".\r\n"), "format": "jsonl", "pair": json.dumps(PAIR)}
     (row,) = map(json.loads, client.post("/page/export", data=sent).text.splitlines())

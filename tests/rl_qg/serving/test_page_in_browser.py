@@ -10,9 +10,11 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
+from rl_qg.data.splits import read_role
 from rl_qg.serving.page import page_routes
 from rl_qg.serving.problems import ProblemError
 from rl_qg.serving.routes import asking_routes
+from rl_qg.settings import DataSettings
 from rl_qg.settings.web import ServeSettings
 from tests.rl_qg.serving.conftest import Visit, select
 from tests.rl_qg.serving.page_server import ANSWERS, TEXT, KnownService, page_application
@@ -184,7 +186,7 @@ def exported(shown: Visit, kind: str) -> str:
     shown.page.select_option("#format", kind)
     with shown.page.expect_download() as download:
         shown.page.click("#export")
-    assert download.value.suggested_filename.startswith("questions.")
+    assert download.value.suggested_filename.startswith("preferences." if kind == "preferences" else "questions.")
     return Path(download.value.path()).read_text(encoding="utf-8")
 
 
@@ -196,11 +198,36 @@ def test_accepted_questions_are_exported_in_every_format(visit: Opened) -> None:
     page.click("#question-3 .accept")
     page.click("#question-4 .accept")
     kinds = page.locator("#format option").evaluate_all("options => options.map(option => option.value)")
-    assert {"jsonl", "csv", "json", "anki", "gift"} <= set(kinds)
-    for kind in kinds:
+    assert {"jsonl", "csv", "json", "anki", "gift", "preferences"} <= set(kinds)
+    for kind in (kind for kind in kinds if kind != "preferences"):
         content = exported(shown, kind)
         assert "about 1340?" in content and "about Thomas Miller?" in content and "about 1204?" not in content
         assert page.inner_text("#export-fault") == ""
+
+
+def test_what_a_person_decides_is_exported_as_preferences_and_as_training_data(visit: Opened, tmp_path: Path) -> None:
+    page = (shown := visit()).page
+    shown.ask(TEXT)
+    page.click("#question-1 .accept")  # nothing to compare it with
+    page.select_option("#format", "preferences")
+    page.click("#export")
+    page.wait_for_selector("#export-fault:has-text('no answer has a better and a worse question')")
+    for question in ("Who held it?", "Who built it?"):
+        page.click("#question-2 .edit")
+        page.fill("#question-2 [name=question]", question)
+        page.click("#question-2 .editor .first")
+    (preference,) = map(json.loads, exported(shown, "preferences").splitlines())
+    assert preference.pop("prompt").startswith(f"Passage: {TEXT}\nAnswer: Anna Weaver\n")
+    assert preference == {"chosen": " Who built it?", "rejected": " What about Anna Weaver?", "margin": 1.0}
+    page.click("#question-2 .reject")
+    page.click("#export")
+    page.wait_for_selector("#export-fault:has-text('no answer has a better and a worse question')")
+    page.click("#question-2 .accept")
+    kept = tmp_path / "kept.jsonl"
+    kept.write_text(exported(shown, "jsonl"), encoding="utf-8")
+    examples = read_role(DataSettings(train=str(kept)), "train").examples
+    assert [one.question for one in examples] == ["What about 1204?", "Who built it?"]
+    assert all(TEXT.startswith(answer.text, answer.start) for one in examples for answer in one.answers)
 
 
 def test_the_words_that_speak_for_a_question_are_shown_on_demand(visit: Opened, service: KnownService) -> None:
