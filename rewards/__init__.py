@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rewards.embedding.moverscore import MoverScore as MoverScore
     from rewards.faithfulness import EntityFaithfulness as EntityFaithfulness
     from rewards.form import QuestionForm as QuestionForm
+    from rewards.judge import Judge as Judge
     from rewards.learned import BLEURT as BLEURT
     from rewards.learned import COMET as COMET
     from rewards.learned import CTC as CTC
@@ -72,6 +73,7 @@ __all__ = [
     "CoverageSetReward",
     "EntityFaithfulness",
     "Gleu",
+    "Judge",
     "Meteor",
     "Meteor15",
     "Metric",

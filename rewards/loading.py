@@ -23,6 +23,7 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "form": "rewards.form:QuestionForm",
     "faithfulness": "rewards.faithfulness:EntityFaithfulness",
     "standalone": "rewards.standalone:Standalone",
+    "judge": "rewards.judge:Judge",
     "retrievability": "rewards.retrievability:Retrievability",
     **{f"bleu{order}": (_BLEU, {"order": order}) for order in ORDERS},
     **{f"coco_bleu{order}": (_BLEU, {"order": order, "variant": "coco"}) for order in ORDERS},
@@ -141,8 +142,9 @@ def option_fault(error: Exception) -> str:
 
 
 def has_models(name: str, /) -> bool:
-    """Whether a metric may load models: all but those that compare words and names."""
-    return not _place(name)[0].startswith(("rewards.overlap.", "rewards.faithfulness", "rewards.standalone"))
+    """Whether a metric may load models: all but those that compare words and names, or ask a server."""
+    without = ("rewards.overlap.", "rewards.faithfulness", "rewards.standalone", "rewards.judge")
+    return not _place(name)[0].startswith(without)
 
 
 def _place(name: str) -> tuple[str, str, Mapping[str, Any]]:

@@ -22,7 +22,9 @@ def completion(text: str | None, *, finish: str = "stop", logprobs: Any = None, 
 
 
 def asks_about_the_answer(body: dict[str, Any]) -> dict[str, Any]:
-    """A question that names the answer's length, as the schema says."""
+    """A question that names the answer's length, as the schema says; a judge gets a rating."""
+    if "response_format" not in body:
+        return completion("4")
     answer = re.search(r"^Answer: (.*)$", body["messages"][0]["content"], re.MULTILINE)
     return completion(json.dumps({"question": f"Which word has {len(answer[1]) if answer else 0} letters?"}))
 

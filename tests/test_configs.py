@@ -35,6 +35,7 @@ def test_every_choice_composes(group: str, choice: str) -> None:
         "strict": ["augment.filters.round_trip.reader=a"],
         "kpqa": ["reward.model=a"],
         "retrievability": ["reward.passages=a"],
+        "judge": ["reward.model=a"],
     }
     settings = compose("pipeline", [f"{group}={choice}", *open_ends.get(choice, [])])
     assert isinstance(settings, Settings)

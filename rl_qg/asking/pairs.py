@@ -45,8 +45,7 @@ class QAPair:
         question: the question.
         answer: its answer, as it stands in the text from character `answer_start` on.
         score: from 0 to 1, higher is better; what it is made of is in `scores`.
-        logprob: log-probability of the question (natural logarithm, end token included); None: not
-            known, as of a model behind an address.
+        logprob: log-probability of the question (natural logarithm, end token included), None: not known.
         scores: the value of each criterion by its name, such as `probability` or `round_trip`.
         reason: why the pair was chosen, as one short sentence.
     """

@@ -103,19 +103,14 @@ class QuestionGenerator:
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size} must be at least 1")
-        on_cpu = place.type == "cpu"
-        generator: CandidateGenerator
-        if isinstance(path, EndpointGenerator):
-            generator, path = path, path.name
-        else:
-            folder = generator_path(path)
-            generator = CandidateGenerator(folder, device=place, rows=batch_size, independent=on_cpu, format=format)
-        checking = chosen_reader(reader, path)
+        own: Any = {"device": place, "rows": batch_size, "independent": place.type == "cpu", "format": format}
+        asked = path if isinstance(path, EndpointGenerator) else None
+        name = asked.name if asked else str(path)
+        generator = asked or CandidateGenerator(generator_path(name), **own)
+        checking = chosen_reader(reader, name)
         answers = AnswerReader(reader_path(checking), device=place) if checking else None
         proposals = AnswerProposals(generator, extractor=extractor, device=place)
-        return cls(
-            generator, name=str(path), reader=answers, proposals=proposals, reward=reward, batch_size=batch_size
-        )
+        return cls(generator, name=name, reader=answers, proposals=proposals, reward=reward, batch_size=batch_size)
 
     @property
     def explains(self) -> str | None:

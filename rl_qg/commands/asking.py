@@ -96,7 +96,7 @@ def load_generator(settings: Settings, key: str, model: str, state: "PartialStat
 
     options = getattr(settings, key)
     return QuestionGenerator.from_pretrained(
-        asked_generator(model, settings, state) or model,
+        asked_generator(model, settings) or model,
         device=state.device,
         reader=options.reader or None,
         extractor=options.extractor or None,

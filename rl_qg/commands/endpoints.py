@@ -4,25 +4,23 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from rewards.endpoint import checked_url, is_local, is_url
+from rewards.endpoint import Endpoint, checked_url, is_local
 from rl_qg.commands.catalogue import COMMANDS
 from rl_qg.runtime.errors import InputError
-from rl_qg.settings import GenerateSettings, Settings
+from rl_qg.settings import Settings
 
 if TYPE_CHECKING:
-    from accelerate import PartialState
-
     from rl_qg.generation.endpoint import EndpointGenerator
 
-GENERATORS = {
-    "generate": "model.path",
-    "ask": "ask.model.path",
-}  # where it is named
-log = logging.getLogger(__name__)
+SCHEMES = ("http://", "https://")
+GENERATORS = {"generate": "model.path", "ask": "ask.model.path"}  # where it is named
+# What a server does not follow, and the values that are let pass: one question of an answer is asked for.
+UNUSED: dict[str, Any] = {"model.language": None, "model.format": None, "generate.engine": "own"}
+UNUSED |= {"generate.precision": "no", "generate.num_beams": 8}
 
 
 def check_endpoints(command: str, settings: Settings) -> None:
@@ -30,71 +28,50 @@ def check_endpoints(command: str, settings: Settings) -> None:
 
     Raises `InputError` without that, and for a command that cannot use such a model.
     """
-    hosts = dict[str, None]()
-    for key, url in _addresses(command, asdict(settings)):
+    hosts, read = dict[str, None](), tuple(f"{name}." for name in COMMANDS[command].sections)
+    for key, url in _addresses(asdict(settings)):
+        if not f"{key}.".startswith(read):
+            continue
         if key.endswith("path") and GENERATORS.get(command) != key:
             raise InputError(
                 f"{key.removeprefix(f'{command}.')}={checked_url(url)}: is the address of a language model, which "
                 "rl-qg generate and rl-qg ask can use, as rewards can (reward=judge); give a folder or a Hub name"
             )
         if not is_local(checked_url(url)):
-            hosts[f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"] = None
+            hosts["/".join(url.split("/")[:3])] = None
     if not hosts or os.environ.get("RANK", "0") != "0":
         return
-    log.warning("passages, answers and questions are sent to %s", ", ".join(hosts))
-    if settings.yes:
-        return
-    alone = os.environ.get("WORLD_SIZE", "1") == "1" and not settings.launcher
-    if not (alone and sys.stdin.isatty() and sys.stderr.isatty()):
+    logging.getLogger(__name__).warning("passages, answers and questions are sent to %s", ", ".join(hosts))
+    is_alone = os.environ.get("WORLD_SIZE", "1") == "1" and not settings.launcher
+    if not settings.yes and not (is_alone and sys.stdin.isatty() and sys.stderr.isatty()):
         raise InputError("documents would leave this machine, and nobody can be asked here; add yes=true to allow it")
-    print("send them? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise InputError("nothing was sent; add yes=true to agree without being asked")
+    if not settings.yes:
+        print("send them? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise InputError("nothing was sent; add yes=true to agree without being asked")
 
 
-def _addresses(command: str, value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """The addresses of models in the keys that a command reads, with their keys."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _addresses(command, inner, f"{key}.{name}".lstrip("."))
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _addresses(command, inner, key)
-    elif is_url(value) and key.rpartition(".")[2] in ("path", "url") and _is_read(command, key):
-        yield key, value
+def _addresses(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """The addresses of models in settings, with their keys."""
+    for name, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+        if isinstance(inner, Mapping | list):
+            yield from _addresses(inner, f"{key}{name}.")
+        elif name in ("path", "url") and str(inner).startswith(SCHEMES):
+            yield f"{key}{name}", inner
 
 
-def _is_read(command: str, key: str) -> bool:
-    return any(key == name or key.startswith(f"{name}.") for name in COMMANDS[command].sections)
-
-
-def asked_generator(path: str, settings: Settings, state: "PartialState") -> "EndpointGenerator | None":
-    """The model behind the address `path`; None for a folder or a name."""
-    if not is_url(path):
+def asked_generator(path: str, settings: Settings) -> "EndpointGenerator | None":
+    """The model behind the address `path`; None for a folder or a name. `InputError` for what it cannot do."""
+    if not path.startswith(SCHEMES):
         return None
     from rl_qg.generation.endpoint import EndpointGenerator
 
-    if state.num_processes > 1:
-        raise InputError(
-            f"model.path={path}: is asked by one process; run the command alone, with endpoint.concurrency=16 or more"
-        )
-    return EndpointGenerator.of(path, settings.endpoint)
-
-
-def of_endpoint(settings: Settings) -> GenerateSettings:
-    """The settings of `generate` where the model is behind an address; `InputError` for keys that it cannot follow."""
-    options = settings.generate
-    usual = GenerateSettings()
-    given = {"model.language": settings.model.language, "model.format": settings.model.format}
-    given |= {name: getattr(options, name) for name in ("engine", "precision")}
-    faults = [f"{name}={value}" for name, value in given.items() if value != getattr(usual, name, None)]
-    if not options.do_sample and options.num_beams not in (1, usual.num_beams):
-        faults.append(f"num_beams={options.num_beams}")
-    if faults:
-        raise InputError(
-            f"{', '.join(faults)}: a model behind an address has no such choice; leave it out (do_sample=true "
-            "num_samples=n gives several questions of an answer)"
-        )
-    options = options if options.do_sample else replace(options, num_beams=1)
-    options.check()
-    return options
+    given = {name: attrgetter(name)(settings) for name in UNUSED}
+    if faults := [f"{name}={value}" for name, value in given.items() if value not in (UNUSED[name], 1)]:
+        instead = "leave it out (do_sample=true num_samples=n gives several questions of an answer)"
+        raise InputError(f"{', '.join(faults)}: a model behind an address has no such choice; {instead}")
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise InputError(f"model.path={path}: one process asks; run the command alone, with endpoint.concurrency=16")
+    options = asdict(settings.endpoint)
+    more = {name: options.pop(name) for name in ("prompt", "max_new_tokens")}
+    return EndpointGenerator(Endpoint(path, options.pop("name"), **options), **more)

@@ -56,14 +56,15 @@ def answers(settings: Settings) -> None:
 
 
 def generate(settings: Settings) -> None:
-    from rl_qg.commands.endpoints import asked_generator, of_endpoint
+    from rl_qg.commands.endpoints import asked_generator
     from rl_qg.generation.generate import generate as run_generation
 
     output = flat_rows(settings.generate.output, "questions.jsonl")
     rerank_options(settings.generate.rerank, settings, "generate.rerank")
     state = processes(settings.training.use_cpu)
-    generator = asked_generator(settings.model.path, settings, state)
-    options = of_endpoint(settings) if generator else settings.generate
+    generator = asked_generator(settings.model.path, settings)
+    options = replace(settings.generate, num_beams=1) if generator else settings.generate
+    options.check()
     stream, limit = training_stream(settings.data, spans=True), settings.generate.max_answers
     examples: Examples = (
         stream
@@ -88,7 +89,8 @@ def generate(settings: Settings) -> None:
         generator=generator,
     )
     if generator:
-        log.info("%s", generator.report)
+        counts = generator.endpoint.asked, generator.endpoint.spent, generator.unread
+        log.info("%d requests, %d tokens; %d answers without a question", *counts)
     if part:
         log.info("done: part %s, %d questions, in %s", part, lines, part.path(output))
     else:

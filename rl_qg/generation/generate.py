@@ -170,12 +170,21 @@ def generate(
     if position is None or position.rows == len(rows):
         log.info("generate: all %d %ss are in %s already", len(rows), rows.work.unit, output)
         return from_main(state, end)
-    asked = generator or _loaded(model_path, settings, state, language, format)
+    if generator is None:
+        dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
+        at_once = count * settings.batch_size
+        load = partial(CandidateGenerator, model_path, device=state.device, dtype=dtype, rows=at_once)
+        generator = load(engine=settings.engine, language=language, format=format)
+        if not settings.do_sample and count > (size := generator.model.get_output_embeddings().weight.shape[0]):
+            raise InputError(
+                f"generate.num_beams={count} is above the {size} tokens that {model_path} knows: lower it"
+            )
+    candidates = generator.candidates
     remedy = "ask for fewer candidates (num_beams, num_samples) or shorter ones (max_new_tokens)"
     in_parts = OutOfMemoryRetry("generate", remedy)
 
     def decode(batch: Sequence[QAExample]) -> list[list[bytes]]:
-        groups = asked.candidates(
+        groups = candidates(
             batch,
             count,
             max_new_tokens=settings.max_new_tokens,
@@ -198,20 +207,6 @@ def generate(
 
     rows.write(lines_of, position, state)
     return from_main(state, end)
-
-
-def _loaded(
-    path: str, settings: GenerateSettings, state: PartialState, language: str | None, format: str | None
-) -> CandidateGenerator:
-    dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
-    load = partial(CandidateGenerator, path, device=state.device, dtype=dtype, engine=settings.engine)
-    generator = load(rows=settings.candidates * settings.batch_size, language=language, format=format)
-    tokens = generator.model.get_output_embeddings().weight.shape[0]
-    if not settings.do_sample and settings.num_beams > tokens:
-        raise InputError(
-            f"generate.num_beams={settings.num_beams} is above the {tokens} tokens that {path} knows: lower it"
-        )
-    return generator
 
 
 def merge_questions(parts: Parts, output: Path) -> None:

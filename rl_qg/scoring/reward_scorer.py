@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, SupportsFloat
 
 from rewards.contract import LARGEST, Result, WrongReward, check_row_by_row, failure, scored
+from rewards.endpoint import EndpointError
 from rewards.errors import MetricInputError
 from rl_qg.data.examples import QAExample
 from rl_qg.runtime.errors import InputError, LocalError
@@ -162,7 +163,7 @@ class RewardScorer:
         """Score a batch, and where that fails each question alone, which shows the one that made it fail."""
         try:
             return self._score(pairs)
-        except WrongReward as error:
+        except (WrongReward, EndpointError) as error:
             raise LocalError(str(error)) from None
         except Exception as error:
             if is_out_of_memory(error):
