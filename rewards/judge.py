@@ -27,7 +27,8 @@ class Judge(Metric):
     Evaluation for Question Generation", EMNLP 2024. Where a rating cannot be read, there is no score (NaN).
 
     Args:
-        model, url, endpoint: as of `rewards.endpoint.Endpoint`.
+        model: its name at the server; further options are fields of `rewards.endpoint.Endpoint`.
+        url: the address of the server.
         criteria: some of `CRITERIA`, each a part of the result; None: all.
         order: in which the scale is shown, ``ascending`` (1 first) or ``descending``. Judges prefer places: the
             difference of the two says how much.

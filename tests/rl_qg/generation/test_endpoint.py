@@ -209,6 +209,6 @@ def test_several_processes_are_refused(monkeypatch):
 
 
 def test_the_server_says_what_the_schema_asks_for():
-    body = {"messages": [{"content": "Answer: Ada"}]}
+    body = {"messages": [{"content": "Answer: Ada"}], "response_format": {}}
     text = asks_about_the_answer(body)["choices"][0]["message"]["content"]
     assert read_question(Completion(text)) == "Which word has 3 letters?"
