@@ -1,11 +1,13 @@
 """Results for people: tables as text and as one HTML page, with the same numbers as JSON and CSV."""
 
+import base64
 import csv
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from rl_qg.text.words import counted
 
 Rows = Sequence[Mapping[str, Any]]
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # with which a formula begins, also in the full-width forms of East Asia
-_SIGNED_NUMBER = re.compile(r"[-+][\d.,]+(e[-+]?\d+)?( \[[-+\d., ]*\])?[ *%]*")
+_SIGNED_NUMBER = re.compile(r"[-+][\d.,]+(e[-+]?\d+)?( \[[-−+\d., ]*\])?[ *%]*")
 _NUMBERS = re.compile(r"(?:of|[\d.,;]|[-+−±–<>≥%×*\[\]()]|\s)*")  # "0.31 [0.30, 0.32] *", "19 of 20", "–"
 SHARED = ("page_style.css", "page_tables.html")
 MINUS = "\N{MINUS SIGN}"
@@ -82,6 +84,32 @@ def as_markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
+class _Cells(HTMLParser):
+    """The texts of a table's cells, row by row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.rows and self.rows[-1] and (text := " ".join(data.split())):
+            self.rows[-1][-1] = f"{self.rows[-1][-1]} {text}".strip()
+
+
+def csv_address(table: str) -> str:
+    """A table of a page as CSV, as a `data:` address, so that the page has it without another file or a script."""
+    cells, stream = _Cells(), io.StringIO()
+    cells.feed(table)
+    csv.writer(stream, lineterminator="\n").writerows(map(no_formula, row) for row in cells.rows)
+    return f"data:text/csv;charset=utf-8;base64,{base64.b64encode(stream.getvalue().encode()).decode()}"
+
+
 # HTML pages from packaged templates, all in one style; a page is one file that loads nothing.
 
 
@@ -111,6 +139,7 @@ def page_environment(package: str, *templates: str) -> Environment:
     options: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined, "finalize": encodable}
     environment = Environment(loader=DictLoader(texts), trim_blocks=True, lstrip_blocks=True, **options)
     environment.filters["column_kinds"] = column_kinds
+    environment.filters["csv_address"] = csv_address
     return environment
 
 

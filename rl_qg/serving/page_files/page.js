@@ -9,7 +9,7 @@ import { Work } from "./work.js";
 
 const $ = id => document.getElementById(id);
 const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
-const shortened = words => (words.length > 60 ? `${words.slice(0, 60)}…` : words);
+const shortened = words => (words.length > 60 ? `${words.slice(0, 60).replace(/\s+\S*$/, "")} …` : words);
 const FIELDS = ["text", "number", "way", "language", "min_score", "about"];
 
 const NOTHING = "Try another part of the text, or a lower minimum score.";

@@ -10,11 +10,14 @@ VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 
 class Page(HTMLParser):
-    """What a browser would see: ids, addresses, tags, visible text, and tags that were never closed."""
+    """What a browser would see: ids, addresses, tags, visible text, and tags that were never closed; `downloads` are
+    the files that the page holds.
+    """
 
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
         self.source, self.ids, self.addresses, self.tags, self.words, self.open = text, [], [], [], [], []
+        self.downloads = []
         self.feed(text)
         self.text = " ".join(" ".join(self.words).split())
 
@@ -39,7 +42,7 @@ class Page(HTMLParser):
             if name == "id":
                 self.ids.append(value)
             if name in ("src", "href", "xlink:href", "action", "data", "srcset"):
-                self.addresses.append(value)
+                (self.downloads if any(key == "download" for key, _ in attrs) else self.addresses).append(value)
 
 
 def interval(mean, half, n=50):

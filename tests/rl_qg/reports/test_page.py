@@ -1,3 +1,6 @@
+import base64
+import csv
+import io
 import json
 import re
 
@@ -5,12 +8,14 @@ import numpy as np
 import pytest
 
 from rl_qg.pages.plots import ReportedMean, interval_plot, reader_plot
+from rl_qg.pages.results import csv_address
 from rl_qg.reports.report import run_summary, write_report
 from rl_qg.reports.run_files import JsonObject, Metrics, read_run
 from rl_qg.reports.training_plots import moving_mean
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.reports.run_folders import FILES, NASTY, evaluation, interval, metrics, page_of, write
 
+CSV = "data:text/csv;charset=utf-8;base64,"
 SECTIONS = ("headline", "separation", "curves", "samples", "funnel", "qa", "data", "record")
 
 
@@ -24,6 +29,7 @@ def test_the_page_loads_nothing_and_runs_nothing(whole):
     _, page = whole
     assert page.addresses
     assert [address for address in page.addresses if not address.startswith("#")] == []
+    assert all(address.startswith(CSV) for address in page.downloads)
     assert re.search(r"https?:|url\((?!#)|@import", page.source) is None
     assert not {"script", "iframe", "object", "link", "img"} & set(page.tags)
 
@@ -33,6 +39,23 @@ def test_the_page_is_well_formed(whole):
     assert page.open == []
     assert len(set(page.ids)) == len(page.ids)
     assert {address[1:] for address in page.addresses} <= set(page.ids)
+
+
+def test_every_wide_table_has_its_cells_as_csv(whole):
+    _, page = whole
+    files = [base64.b64decode(address.removeprefix(CSV)).decode() for address in page.downloads]
+    tables = [csv.reader(io.StringIO(file)) for file in files]
+    assert len(tables) == page.source.count('class="csv"') == len(re.findall(r' scroll" role="region"', page.source))
+    rows = [row for table in tables for row in table]
+    assert ["BLEU-4 (0–1)", "0.174 [0.159, 0.189]", "0.180", "+0.006", "–"] in rows
+    assert ["gold + SCST − gold alone", "+3.5 [−0.5, +7.5]", "+3.4 [+1.8, +5.0]"] in [row[:3] for row in rows]
+    assert any("seed 2: 52.5 / 62.8" in row[-1] for row in rows)
+
+
+def test_cells_that_a_spreadsheet_would_run_are_texts():
+    table = "<tr><th>=1+1</th></tr><tr><td>a,<b>b</b>\n c</td></tr><tr><td>−1.5</td></tr>"
+    content = base64.b64decode(csv_address(table).removeprefix(CSV)).decode()
+    assert list(csv.reader(io.StringIO(content))) == [["'=1+1"], ["a, b c"], ["−1.5"]]
 
 
 def test_every_section_is_there(whole):
