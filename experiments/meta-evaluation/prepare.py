@@ -57,6 +57,26 @@ def qgeval_systems(folder: Path) -> Iterator[Line]:
     return (row for row in qgeval(folder) if row["system"] != "reference")
 
 
+def qgeval_judges(folder: Path) -> Iterator[Line]:
+    """The questions whose answerability language models judged too: their published ratings as the authors' metrics."""
+    passages = {row["id"]: row for row in json_lines(folder / "passages.jsonl")}
+    for row in json_lines(folder / "llm_judges_answerability.jsonl"):
+        source = passages[row["id"]]
+        judges = {name: row[name] for name in ("RQUGE", "UniEval", "GPTScore-src", "GPT3.5", "GPT4")}
+        judges |= {name: row[name] for name in ("G-EVAL-gpt3.5", "G-EVAL-gpt4")}
+        yield {
+            "question": row["prediction"],
+            "context": source["passage"],
+            "answer": source["answer"],
+            "references": [source["reference"]],
+            "system": row["source"].partition("_")[2],
+            "item": row["id"],
+            "group": row["id"],
+            "human": {"answerability": row["answerability"]},
+            "metrics": {name: value for name, value in judges.items() if value is not None},
+        }
+
+
 def lmqg_human(folder: Path) -> Iterator[Line]:
     """6 systems, 3 criteria, 5 raters. The authors' values are left out where they belong to another item (`same_item`
     is false; see the data's SOURCE.md).
@@ -154,6 +174,7 @@ def kpqa(name: str) -> Callable[[Path], Iterator[Line]]:
 FILES: dict[str, tuple[str, Callable[[Path], Iterator[Line]]]] = {
     "qgeval": ("qgeval", qgeval),
     "qgeval_systems": ("qgeval", qgeval_systems),
+    "qgeval_judges": ("qgeval", qgeval_judges),
     "lmqg_human": ("lmqg_human", lmqg_human),
     "simqg": ("simqg", simqg),
     "quiz_design": ("quiz_design", quiz_design),

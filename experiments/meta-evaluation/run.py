@@ -40,6 +40,7 @@ EVERYTHING = {"references", "contexts", "answers"}
 DATA: dict[str, set[str]] = {
     "qgeval": EVERYTHING,
     "qgeval_systems": EVERYTHING,
+    "qgeval_judges": EVERYTHING,
     "lmqg_human": EVERYTHING,
     "simqg": {"references", "contexts"},
     "quiz_design": {"contexts", "answers"},
