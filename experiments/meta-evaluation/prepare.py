@@ -58,7 +58,7 @@ def qgeval_systems(folder: Path) -> Iterator[Line]:
 
 
 def qgeval_judges(folder: Path) -> Iterator[Line]:
-    """The questions whose answerability language models judged too: their published ratings as the authors' metrics."""
+    """The questions whose answerability language models judged too, with their published ratings as metrics."""
     passages = {row["id"]: row for row in json_lines(folder / "passages.jsonl")}
     for row in json_lines(folder / "llm_judges_answerability.jsonl"):
         source = passages[row["id"]]
