@@ -269,7 +269,6 @@ class Answerability(Metric):
             )
 
     def _score(self, values: Floats) -> Floats:
-        """Return the score of the values of all parts, [rows, parts] -> [rows]."""
         if self.variant == "paper":
             return f_score(values[:, -2], values[:, -1])
         return values[:, : len(CLASSES)] @ self._class_weights
@@ -289,9 +288,6 @@ class Answerability(Metric):
         if self.variant == "paper":
             values = np.column_stack([values, precision @ self._class_weights, recall @ self._class_weights])
         return values[best_of_groups(self._score(values), np.flatnonzero(np.diff(owners, prepend=-1)))]
-
-    def _gold(self, inputs: Inputs) -> list[tuple[str, ...]]:
-        return inputs.references if self.against == "references" else [(text,) for text in inputs.contexts]
 
     def _fractions_in_context(self, question: str, context: str) -> list[float]:
         if not asks(question):
@@ -383,7 +379,9 @@ class QMetric(Answerability):
 
     def compute(self, inputs: Inputs) -> MetricResult:
         answerability = super().compute(inputs)
-        questions, gold = inputs.questions, self._gold(inputs)
+        questions = inputs.questions
+        gold: list[tuple[str, ...]] = [(text,) for text in inputs.contexts]
+        gold = inputs.references if self.against == "references" else gold
         if self.matching == "set":  # that code compares whole questions in lower case
             questions = [text.lower() for text in questions]
             gold = [tuple(text.lower() for text in group) for group in gold]

@@ -26,9 +26,8 @@ Floats = NDArray[np.float64]
 
 LARGEST = 1 << 62  # bound on the numbers of n-grams
 CACHED_MASKS = 1 << 13  # references that `lcs_length` caches
-CACHED_WORDS = (
-    256  # of the longest such reference: its table has an integer of one bit per word for each distinct word
-)
+# Words of the longest such reference: its table has an integer of one bit per word for each distinct word.
+CACHED_WORDS = 256
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,6 @@ def _tables(texts: Sequence[Tokens], lengths: Counts, order: int, rows: int) -> 
 
 
 def _largest(keys: Counts, counts: Counts) -> tuple[Counts, Counts]:
-    """Return the distinct keys in order, and the largest count of each."""
     order = np.argsort(keys, kind="stable")
     keys, counts = keys[order], counts[order]
     first = np.flatnonzero(np.diff(keys, prepend=-1))

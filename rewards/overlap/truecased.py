@@ -42,8 +42,7 @@ class TruecasedQBleu(OverlapMetric):
 
         def true_case(text: str) -> str:
             words: Sequence[str] = split(" ".join(ptb(text)), preserve_line=True)
-            cased: str = self._caser.detknzr.detokenize(self._caser.get_true_case_from_tokens(words, "title"))
-            return cased
+            return self._caser.detknzr.detokenize(self._caser.get_true_case_from_tokens(words, "title"))
 
         self._answerability = Answerability(matching="set", tokenize="none")
         self._bleu = Bleu(self.order, "coco")

@@ -129,8 +129,7 @@ def explain(
 ) -> Explanation:
     """Explain a score of a QRelScore without references, given its two halves and its baselines."""
     result = metric.score([question], [context])
-    parts = {part: values[0] for part, values in result.parts.items()}
-    measured = parts
+    measured = parts = {part: values[0] for part, values in result.parts.items()}
     counted = local.truncated
     if baselines is not None:
         scores = {"lrm": local.scores, "grg": globally.scores}
@@ -219,11 +218,10 @@ def _global(globally: GlobalRelevance, question: str, context: str) -> tuple[lis
         backwards = zip(reversed(without), reversed(having), strict=False)
         agree = takewhile(lambda pair: (pair[0][0][0], pair[0][1]) == (pair[1][0][0], pair[1][1]), backwards)
         same = sum(1 for _ in agree)
-        single = [(having[: len(having) - same], False), (without[: len(without) - same], True)]
-        for some, is_base in single:
-            for (part, located), _, logprob in some:
-                alone_or_after = (logprob, None) if is_base else (None, logprob)
-                gains.append(Gain(*located, piece, part, alone_or_after[0], alone_or_after[1], None))
+        for (part, located), _, logprob in having[: len(having) - same]:
+            gains.append(Gain(*located, piece, part, None, logprob, None))
+        for (part, located), _, logprob in without[: len(without) - same]:
+            gains.append(Gain(*located, piece, part, logprob, None, None))
         paired = zip(without[len(without) - same :], having[len(having) - same :], strict=True)
         for (_, _, first), ((part, located), _, second) in paired:
             gain = second - first if globally.logarithmic else math.exp(second) - math.exp(first)

@@ -199,18 +199,14 @@ def answered_fact(facts: CorpusFacts, example: QAExample) -> CorpusFact | None:
 
 
 def _fact(kind: Kind, subjects: list[CorpusSubject], sentence: str, offset: int) -> CorpusFact | None:
-    """The fact that a sentence states about the last of the subjects; None where it states none."""
-    if not subjects:
-        return None
-    names = (subjects[-1].name, kind.pronoun)
-    for relation, pattern in _FACTS[kind.name]:
-        if (match := pattern.fullmatch(sentence)) and match["s"] in names:
+    """The fact that a sentence states about the last of the subjects."""
+    for relation, pattern in _FACTS[kind.name] if subjects else ():
+        if (match := pattern.fullmatch(sentence)) and match["s"] in (subjects[-1].name, kind.pronoun):
             return CorpusFact(relation, len(subjects) - 1, match["v"], offset + match.start("v"))
     return None
 
 
 def _introduced(kind: Kind, number: int, sentence: str) -> CorpusSubject | None:
-    """The subject that a sentence introduces as the first (0) or second (1); None where it introduces none."""
     for pattern in _INTROS[kind.name][number] if number < SUBJECTS else ():
         if match := pattern.fullmatch(sentence):
             return CorpusSubject(match["s"], match["t"], match["o"])

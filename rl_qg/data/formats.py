@@ -153,10 +153,7 @@ def text_lines(path: Path) -> Iterator[str]:
 
 
 def whole_file(path: Path) -> bytes:
-    """Return the bytes of a file, unpacked; raise `InputError` if it is damaged or unpacks to too much.
-
-    A gzipped file may have `LARGEST_DOCUMENT` bytes.
-    """
+    """The bytes of a file, unpacked; `InputError` if it is damaged or unpacks to more than `LARGEST_DOCUMENT`."""
     parts, size = list[bytes](), 0
     with open_binary(path) as stream:
         for part in _undamaged(iter(partial(stream.read, 1 << 20), b""), path):
@@ -295,8 +292,7 @@ def parquet_rows(path: Path) -> Rows:
 def _python_rows(batch: Any, path: Path) -> list[dict[str, Any]]:
     """The rows of a batch; raise `InputError` with the column that has a value which Python's types cannot hold."""
     try:
-        rows: list[dict[str, Any]] = batch.to_pylist()
-        return rows
+        return batch.to_pylist()
     except (OverflowError, ValueError, LookupError):  # dates after the year 9999, texts that are not UTF-8, …
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             try:

@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, zip_longest
+from itertools import chain, takewhile, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,7 +58,8 @@ def document_rows(root: Any, path: Path, options: RecordOptions = DEFAULT) -> fo
     if isinstance(root, list) and root and _is_hotpotqa(root[0]):
         return ((f"{path}: [{number - 1}]", number, row) for number, row in enumerate(root, 1))
     if is_squad(root):
-        return _squad_rows(root, path, options)
+        parts = enumerate(_squad_questions(root, path, options), 1)
+        return (("" if isinstance(part, InputError) else part.question_at, number, part) for number, part in parts)
     if _is_ms_marco(root):
         return _ms_marco_rows(root, path)
     hint = "; a list is read if its items have HotpotQA's fields, or are SQuAD's articles"
@@ -148,7 +149,6 @@ def squad_paragraphs(root: Any, path: Path) -> Iterator[SquadQuestion | InputErr
 
 
 def _squad_questions(root: Any, path: Path, options: RecordOptions) -> Iterator[SquadQuestion | InputError]:
-    """All questions; for a paragraph that has no list of them, what is wrong."""
     for part in squad_paragraphs(root, path):
         try:
             if isinstance(part, InputError):
@@ -160,11 +160,6 @@ def _squad_questions(root: Any, path: Path, options: RecordOptions) -> Iterator[
         else:
             for q, question in enumerate(questions):
                 yield part._replace(question=question, question_at=f"{part.paragraph_at}.qas[{q}]")
-
-
-def _squad_rows(root: Any, path: Path, options: RecordOptions) -> formats.Rows:
-    for number, part in enumerate(_squad_questions(root, path, options), 1):
-        yield ("" if isinstance(part, InputError) else part.question_at), number, part
 
 
 def _squad_record(part: SquadQuestion, where: str, key: str, options: RecordOptions) -> Iterator[formats.RawRecord]:
@@ -190,7 +185,7 @@ def _language(record: Any) -> str:
 def _answers(record: Any, where: str) -> tuple[tuple[str, int], ...]:
     value, where = formats.field_of(record, "answers", where), f"{where}: answers"
     if isinstance(value, dict):
-        texts, starts = formats.list_field(value, "text", where), formats.list_field(value, "answer_start", where)
+        texts, starts = (formats.list_field(value, name, where) for name in ("text", "answer_start"))
         if len(texts) != len(starts):
             raise InputError(f"{where}: {len(texts)} texts but {len(starts)} offsets; give one offset for each text")
         value = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
@@ -545,13 +540,10 @@ def parallel_records(files: ParallelFiles) -> Iterator[formats.RawRecord]:
 
 
 def _tagged(tokens: Sequence[str], tags: Sequence[str], where: str) -> tuple[tuple[str, int], ...]:
-    """The tokens from the first B on to the end of its I."""
     if len(tokens) != len(tags) or set(tags) - set("BIO"):
         raise InputError(f"{where}: {len(tags)} tags for {len(tokens)} tokens; give one of B, I, O for each")
     if "B" not in tags:
         return ()
     first = tags.index("B")
-    last = first + 1
-    while last < len(tags) and tags[last] == "I":
-        last += 1
+    last = first + 1 + sum(1 for _ in takewhile("I".__eq__, tags[first + 1 :]))
     return ((" ".join(tokens[first:last]), sum(len(token) + 1 for token in tokens[:first])),)

@@ -283,7 +283,6 @@ def _checked_note(path: Path) -> dict[str, Any]:
 
 
 def _shared(note: Mapping[str, Any]) -> dict[str, Any]:
-    """What the notes of all parts have in common."""
     of = {"parts": DataPart.parse(note["part"]).of, "rows": note["whole"]["of"]}
     return {"command": note["command"], **of, **_common(note)}
 

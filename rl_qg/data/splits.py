@@ -86,7 +86,6 @@ def load_splits(settings: DataSettings, *, development: float = 0.0, whole_passa
 
 
 def _set_aside(settings: DataSettings, fraction: float) -> Splits:
-    """Training data of which a fraction of the passages, with all their questions, is the validation data."""
     train = read_role(settings, "train")
     sample = take(train.examples, settings.max_train, settings.seed, "data.max_train", TRAINING)
     chosen, _ = sample_labelled(sample, fraction, settings.seed + 1)  # the labelled passages have another seed
@@ -150,7 +149,10 @@ def training_stream(settings: DataSettings, *, spans: bool = False, impossible: 
     options: dict[str, Any] = {"role": "train", "allow_unlabelled": True, "spans": spans, "impossible": impossible}
     options |= {"limit": settings.max_train, "seed": settings.seed}
     if source == WORLD:
-        stream = ExampleStream([RecordSource(f"{WORLD} (train)", partial(_corpus_records, settings.world))], **options)
+        corpus = RecordSource(
+            f"{WORLD} (train)", lambda: map(as_raw_record, _corpus_examples(settings.world, "train"))
+        )
+        stream = ExampleStream([corpus], **options)
     else:
         stream = stream_examples(source, **options, hotpotqa_context=settings.hotpotqa_context)
     log.info(reading.report_line(stream.report))
@@ -160,10 +162,6 @@ def training_stream(settings: DataSettings, *, spans: bool = False, impossible: 
     if len(stream) < used:
         log.info("%s distinct answers in %s examples: each is asked about once", f"{len(stream):,}", f"{used:,}")
     return stream
-
-
-def _corpus_records(sizes: WorldSettings) -> Iterator[RawRecord]:
-    return map(as_raw_record, _corpus_examples(sizes, "train"))
 
 
 def read_role(settings: DataSettings, role: Role, **kept: bool) -> reading.QAData:  # options of `read_examples`
@@ -288,14 +286,16 @@ def with_additional_spans(
     Passages of `held_out` (keys of `passage_key`) are left out of the files and counted; questions in the files are
     not used. Raises `InputError` where a file has no usable record, or passages of `held_out` alone.
     """
+    read = partial(reading.raw_records, split="train", unlabelled=True)
+
+    def is_held_out(record: RawRecord) -> bool:  # text that is not Unicode is dropped and counted later
+        return is_unicode(record.context) and passage_key(record.context) in held_out
 
     def added_records(name: str) -> Iterator[RawRecord]:
-        for record in reading.raw_records(name, "train", unlabelled=True):
-            if not _is_held_out(record, held_out):
-                yield replace(record, question="")
+        return (replace(record, question="") for record in read(name) if not is_held_out(record))
 
     for name in files:
-        out = [_is_held_out(record, held_out) for record in reading.raw_records(name, "train", unlabelled=True)]
+        out = [is_held_out(record) for record in read(name)]
         left_out = sum(out)
         if out and left_out == len(out):
             raise InputError(f"{name}: all passages are also in data.validation; leave the file out, or name another")
@@ -308,8 +308,3 @@ def with_additional_spans(
         log.warning("%s", reading.malformed_line(", ".join(files), faults))
     log.info("%d distinct answers to ask about, %d of them in the training data", len(stream), len(known))
     return stream
-
-
-def _is_held_out(record: RawRecord, held_out: Collection[bytes]) -> bool:
-    """Whether a record's passage is a validation passage; text that is not Unicode is dropped and counted later."""
-    return is_unicode(record.context) and passage_key(record.context) in held_out

@@ -127,7 +127,6 @@ def span_key(example: QAExample) -> bytes:
 
 
 def _selection(examples: Iterable[QAExample], limit: int | None, seed: int, spans: bool) -> bytearray:
-    """One byte for each example: 1 if it is selected."""
     check_limit(limit)
     flags = bytearray()
 

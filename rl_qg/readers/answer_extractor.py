@@ -20,7 +20,7 @@ from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from rewards.words import UNSPACED_LETTERS, normalise_answer
 from rl_qg.data.examples import QAExample
-from rl_qg.readers.encoders import IGNORED, TokenLabelCollator, load_model, load_tokenizer, longest_window
+from rl_qg.readers.encoders import IGNORED, load_model, load_tokenizer, longest_window, padded
 from rl_qg.readers.reader import f1
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
@@ -139,7 +139,7 @@ class ExtractorAnswers:
         tagged: list[list[tuple[TokenWindow, NDArray[np.float32]]]] = [[] for _ in contexts]
         for begin in range(0, len(rows), len(contexts)):
             part = rows[begin : begin + len(contexts)]
-            batch = TokenLabelCollator(self._tokenizer.pad_token_id)([{"input_ids": row.ids} for row in part])
+            batch = padded([{"input_ids": row.ids} for row in part], {"input_ids": self._tokenizer.pad_token_id})
             logits = self._model(**{name: value.to(self._model.device) for name, value in batch.items()}).logits
             for row, probabilities in zip(part, logits.float().softmax(-1).cpu().numpy(), strict=True):
                 tagged[row.passage].append((row, probabilities[: len(row.ids)]))

@@ -1,7 +1,6 @@
 """Encoders to fine-tune or to ask: loaded with one clear line where a model does not fit, and windows padded."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,20 +27,6 @@ UNFIT = {
     "retriever": "is no encoder of texts",
 }  # what is said of other models
 IGNORED = -100  # the label that the loss of transformers leaves out
-
-
-@dataclass(frozen=True)
-class TokenLabelCollator:
-    """Pads windows on the right: `input_ids`, `attention_mask` and, where items have them, `labels` and (for models
-    that have `segments`) `token_type_ids`, each (batch, longest).
-    """
-
-    pad_id: int
-    segments: bool = False
-
-    def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        padding = {"input_ids": self.pad_id, "labels": IGNORED} | ({"token_type_ids": 0} if self.segments else {})
-        return padded(items, padding)
 
 
 def padded(items: Sequence[Mapping[str, Any]], padding: Mapping[str, int]) -> dict[str, Tensor]:

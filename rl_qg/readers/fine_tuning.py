@@ -7,6 +7,7 @@ import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from accelerate import PartialState
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
-from rl_qg.readers.encoders import TokenLabelCollator
+from rl_qg.readers.encoders import IGNORED, padded
 from rl_qg.runtime.errors import NothingLearned
 from rl_qg.runtime.files import read_record, write_json
 from rl_qg.runtime.ranks import from_main
@@ -86,8 +87,7 @@ class FineTuning:
             trainer.accelerator.wait_for_everyone()
         if PartialState().is_main_process:
             delete_checkpoints(self.output_dir)
-        evaluated: dict[str, Any] = read_record(path)
-        return evaluated
+        return read_record(path)
 
 
 def check_loss(trainer: Resumable) -> None:
@@ -131,13 +131,15 @@ def token_label_trainer(
     segments: bool = False,
 ) -> Resumable:
     """A trainer on `items`, whose loss is the library's: cross-entropy averaged over the tokens of a batch. With
-    `development` the model is that of the epoch with the lowest loss on these items, else the last one.
+    `development` the model is that of the epoch with the lowest loss on these items, else the last one; `segments`: it
+    reads `token_type_ids`.
     """
     arguments = tuning.arguments()
+    padding = {"input_ids": tokenizer.pad_token_id, "labels": IGNORED} | ({"token_type_ids": 0} if segments else {})
     return Resumable(
         model=model,
         args=arguments if development is None else keeping_best(arguments),
-        data_collator=TokenLabelCollator(tokenizer.pad_token_id, segments),
+        data_collator=partial(padded, padding=padding),
         train_dataset=items,
         eval_dataset=development,
         processing_class=tokenizer,

@@ -87,8 +87,7 @@ class KeyphraseItems(list[dict[str, Any]]):
                     self.without_answer += 1
 
     def counts(self) -> dict[str, int]:
-        left_out = {"without_question": self.without_question, "without_answer": self.without_answer}
-        return {"used": len(self), **left_out}
+        return {"used": len(self), "without_question": self.without_question, "without_answer": self.without_answer}
 
 
 def answered_sentence(example: QAExample) -> AnsweredSentence:

@@ -353,8 +353,7 @@ def load_model(
             name, num_labels=2, output_loading_info=True, trust_remote_code=False, **FLOAT32
         )
         check_weights(model, tokenizer)
-    missing = sorted(key for key in info["missing_keys"] if not key.startswith("qa_outputs."))
-    if missing:
+    if missing := sorted(key for key in info["missing_keys"] if not key.startswith("qa_outputs.")):
         log.warning("%s: %d weights besides the span head start at random, such as %s", path, len(missing), missing[0])
     return model
 

@@ -156,7 +156,6 @@ def judge(ranks: Mapping[str, Sequence[int]], passages: Sequence[str]) -> dict[s
     """
     draws = PassageDraws(passages, resamples=RESAMPLES)
     values = {name: measures(of_system) for name, of_system in ranks.items()}
-
     systems = {
         name: {key: asdict(mean_interval(column, draws, bounds=SHARE)) for key, column in of_system.items()}
         for name, of_system in values.items()
@@ -187,8 +186,7 @@ def _items(
     own = [place[example.context] for example in examples]
 
     def ids(texts: Sequence[str]) -> list[list[int]]:
-        encoded: list[list[int]] = tokenizer([*texts], truncation=True, max_length=settings.max_length)["input_ids"]
-        return encoded
+        return tokenizer([*texts], truncation=True, max_length=settings.max_length)["input_ids"]
 
     rows: list[list[int]] = [[at] for at in own]
     if settings.mined:

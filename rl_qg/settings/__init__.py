@@ -232,7 +232,6 @@ def _types(owner: Section, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _key(owner: Section, name: str, indent: str) -> Iterator[str]:
-    """The lines of one key of a section, and of the keys in it."""
     comment, value = owner.__dataclass_fields__[name].metadata["help"], getattr(owner, name)
     nested = isinstance(value, Section) or (isinstance(value, dict) and value)
     text = f"{indent}{name}:" if nested else f"{indent}{name}: {_scalar(value)}"

@@ -99,9 +99,7 @@ class RateServeSettings(Section):
         return {str(kind): str(url) for kind, url in urls.items() if url}
 
     def conflicts(self) -> Iterator[str]:
-        if not self.host.strip():
-            yield "host has no value; give an address, such as host=127.0.0.1"
-        yield from _faults_of_proxies(self.trusted_proxies)
+        yield from _faults_of_addresses(self.host, self.trusted_proxies)
         yield from _faults_of_url("public_url", self.public_url, path=False)
         if self.panel_parameter and not re.fullmatch(r"[\w.-]+", self.panel_parameter):
             yield f"panel_parameter={self.panel_parameter} is no name of a parameter, such as PROLIFIC_PID"
@@ -116,17 +114,17 @@ class RateServeSettings(Section):
             yield "redirect=true needs completion_url, where people go"
 
 
-def _faults_of_proxies(given: str) -> Iterator[str]:
-    """Names would be compared with addresses, and never be equal."""
-    for one in given.split(",") if given not in ("", "*") else ():
+def _faults_of_addresses(host: str, proxies: str) -> Iterator[str]:
+    if not host.strip():
+        yield "host has no value; give an address, such as host=127.0.0.1"
+    for one in proxies.split(",") if proxies not in ("", "*") else ():
         try:
-            ip_network(one.strip())
+            ip_network(one.strip())  # a name would be compared with addresses, and never be equal
         except ValueError:
             yield f"trusted_proxies: {one.strip()} is no address; give them as 10.0.0.5 or 10.0.0.0/8, or * alone"
 
 
 def _faults_of_url(name: str, url: str, *, path: bool) -> Iterator[str]:
-    """Whether a text is an address of HTTP, and without a path unless it may have one."""
     try:
         parts = urlsplit(url)
         usable = not url or (
@@ -279,9 +277,7 @@ class ServeSettings(Section):
     log_texts: bool = key(False, "write the bodies of requests and the messages of errors to the log too")
 
     def conflicts(self) -> Iterator[str]:
-        if not self.host.strip():
-            yield "host has no value; give an address, such as host=127.0.0.1"
-        yield from _faults_of_proxies(self.trusted_proxies)
+        yield from _faults_of_addresses(self.host, self.trusted_proxies)
         for origin in self.origins or ():
             if origin != "*" and not origin.startswith(("http://", "https://")):
                 yield f"origins: {origin} is no origin; write it as https://example.org"

@@ -183,8 +183,6 @@ def override(content: dict[str, Any], text: str, kind: str, whole: Collection[st
 
 def as_overrides(value: Any, where: str) -> list[str]:
     """Overrides from a list of `key=value`, or from a mapping, whose nested keys are joined by dots."""
-    if value is None:
-        return []
     if isinstance(value, dict):
         return _flat(value)
     if all(isinstance(item, str) for item in _listed(value)):
@@ -213,12 +211,11 @@ def command_line_text(value: Any) -> str:
 
 
 def _listed(value: Any) -> list[Any]:
-    """A list as it is; a single value as a list of one, null as an empty one."""
     return [] if value is None else value if isinstance(value, list) else [value]
 
 
 def listed_values(value: Any, where: str) -> list[Any]:
-    """The same, of single values. Raises `InputError` for lists and mappings in it."""
+    """A list, or a single value as one, null as none. Raises `InputError` for lists and mappings in it."""
     values = _listed(value)
     if any(isinstance(item, list | dict) for item in values):  # OmegaConf lets these pass
         raise InputError(f"{where}: expected single values, got {value!r}")
@@ -232,18 +229,16 @@ def typed(
     content: Mapping[str, Any], form: type[Form], file: str, page: str, renamed: Sequence[tuple[str, str]] = ()
 ) -> Form:
     """The content as the dataclass `form`; `renamed` has fields and what they are called in the file."""
-    config = OmegaConf.structured(form)
-    for key, value in content.items():  # one at a time: not every error of a merge says its key
-        try:
-            config = OmegaConf.merge(config, {key: value})
-        except OmegaConfBaseException as error:
-            raise InputError(f"{file}: {_one_line(error, key, page, renamed)}") from None
+    config, key = OmegaConf.structured(form), ""
     try:
+        for key, value in content.items():  # one at a time: not every error of a merge says its key
+            config = OmegaConf.merge(config, {key: value})
+        key = ""
         if missing := sorted(OmegaConf.missing_keys(config)):
             raise InputError(f"{file}: {missing[0]} has no value; see {page}")
-        filled = OmegaConf.to_object(config)
-    except OmegaConfBaseException as error:  # ${...} that refers to nothing
-        raise InputError(f"{file}: {_one_line(error, '', page, renamed)}") from None
+        filled = OmegaConf.to_object(config)  # fails at ${...} that refers to nothing
+    except OmegaConfBaseException as error:
+        raise InputError(f"{file}: {_one_line(error, key, page, renamed)}") from None
     assert isinstance(filled, form)
     return filled
 

@@ -147,7 +147,6 @@ class Halving:
         return list(dict.fromkeys(ranked))
 
     def _ranked(self, numbers: Iterable[int]) -> list[int]:
-        """The best score so far first, equal ones by their order."""
         return sorted(numbers, key=lambda number: (-self._sign * self.score(number)[0], number))
 
     def _train(self, numbers: Sequence[int], stops: Sequence[int]) -> None:
@@ -170,7 +169,6 @@ class Halving:
             self.values[number] = {key: values for key, values in by_epochs if len(values) == len(self.plan.seeds)}
 
     def _end_rung(self, epochs: int, numbers: Sequence[int], keep: int) -> list[int]:
-        """Rank what has not failed by its score so far, note ties, and return those that are kept."""
         scores = {number: self.score(number)[0] for number in numbers if number not in self.failed}
         ranking = self._ranked(scores)
         kept = ranking[:keep]

@@ -71,7 +71,7 @@ Spec = TypeVar("Spec", bound=JobFile)
 def read_job_file(
     kind: type[Spec],
     file: Path | str,
-    overrides: Sequence[str],
+    overrides: Sequence[str] = (),
     content: dict[str, Any] | None = None,
     *,
     allow_imports: bool = False,
@@ -123,7 +123,6 @@ def by_name(write_out: WriteOut, what: str) -> WriteOut:
 
 
 def _faults(spec: Any, where: str = "") -> Iterator[str]:
-    """Values beyond their limits, with their keys."""
     for entry in fields(spec):
         name, value, limits = where + entry.name, getattr(spec, entry.name), entry.metadata
         if limits.get("required") and not value:

@@ -15,18 +15,13 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _check_device() -> None:
-    device = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if device:
+if __name__ == "__main__":
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if device := os.environ.get("CUDA_VISIBLE_DEVICES"):
         import torch
 
         if not torch.cuda.is_available():  # the job would run on the CPU without a word
             sys.exit(f"there is no GPU {device} on this machine; see devices")
-
-
-if __name__ == "__main__":
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _check_device()
     program, *arguments = sys.argv[1:]
     sys.argv = ["rl-qg", *arguments]  # what the run record shows
     runpy.run_module(program, run_name="__main__")

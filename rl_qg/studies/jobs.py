@@ -112,8 +112,7 @@ def is_done(job: Job) -> bool:
 
 
 def seconds_of(job: Job) -> float:
-    seconds: float = read_record(job.folder / "job.json")["seconds"]
-    return seconds
+    return read_record(job.folder / "job.json")["seconds"]
 
 
 def check_keys(jobs: Sequence[Job], compose: Compose) -> None:
@@ -242,7 +241,6 @@ class _RunningJob:
             return process.wait()
 
     def record(self, exit_code: int, on_done: OnDone) -> bool:
-        """Record in the job's folder how it ended; return whether it is done."""
         job, seconds = self.job, round(time.monotonic() - self.started, 2)
         if exit_code:
             fault = f"its process ended with exit code {exit_code}"

@@ -20,7 +20,8 @@ from rl_qg.runtime.files import append_json_line, locked
 from rl_qg.settings import DataSettings, Settings
 from rl_qg.settings.training import WORLD
 from rl_qg.studies import jobs
-from rl_qg.studies.study import KINDS, Grid, Study, StudyExamples, load_examples, make_grid, read_study, write_examples
+from rl_qg.studies.job_files import read_job_file
+from rl_qg.studies.study import KINDS, Grid, Study, StudyExamples, load_examples, make_grid, write_examples
 from rl_qg.studies.study_results import StudyResults, write_study_output
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ def run_study(
     allow_imports: bool = False,
 ) -> Path:
     """Run what is not done, then write tables and page; return the page's path."""
-    study = read_study(file, overrides, allow_imports=allow_imports)
+    study = read_job_file(Study, file, overrides, allow_imports=allow_imports)
     if tables_only:  # also while another process runs the rest
         examples, grid = plan(study, compose, pretraining_text)
         return write_results(study, examples, grid, jobs.job_outcomes(grid.jobs))
@@ -82,7 +83,6 @@ def plan(study: Study, compose: jobs.Compose, pretraining_text: PretrainingText)
     data = [f"data.train={WORLD}", f"data.validation={WORLD}"] if study.data.train == WORLD else []
 
     def composed(specific: Sequence[str] = ()) -> Settings:
-        """The settings of the study's trainings, with those of a resource."""
         return compose("train", [f"preset={study.preset}", *study.settings, *specific, *data, "output_dir=unused"])
 
     examples = load_examples(study, composed().data.world)

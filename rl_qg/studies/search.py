@@ -120,14 +120,9 @@ def best_trial(search: SearchFile, halving: Halving) -> Trial | None:
 
 def _plan(search: SearchFile, configuration: Configuration, compose: Compose) -> tuple[list[str], str | None]:
     """The arguments of a training but for its seed; where it cannot stop in between, the folder of its final model."""
-    arguments = [
-        f"preset={search.preset}",
-        *search.settings,
-        *configuration.overrides,
-        f"data.train={search.data.train}",
-        f"data.validation={search.data.validation}",
-        f"stages={search.stages}",
-    ]
+    arguments = [f"preset={search.preset}", *search.settings, *configuration.overrides]
+    arguments += [f"data.{role}={source}" for role, source in asdict(search.data).items()]
+    arguments.append(f"stages={search.stages}")
     settings = compose("train", arguments)
     stages, planned, measure = search.stages, search.planned_epochs, search.measure
     first = settings.ce.epochs if stages == "both" else 0
@@ -156,13 +151,13 @@ def _plan(search: SearchFile, configuration: Configuration, compose: Compose) ->
 
 def _depend_on_plan(settings: Settings, stages: str) -> list[str]:
     """What to set so that the first epochs of a longer plan are those of a shorter one."""
-    wanted: list[tuple[str, Any, Any]] = [("training.rate_schedule", settings.training.rate_schedule, "constant")]
+    wanted = {"training.rate_schedule=constant": settings.training.rate_schedule == "constant"}
     if stages != "scst":
-        wanted.append(("ce.warmup_fraction", settings.ce.warmup_fraction, 0))
+        wanted["ce.warmup_fraction=0"] = settings.ce.warmup_fraction == 0
     if stages != "ce":
-        wanted.append(("scst.warmup_fraction", settings.scst.warmup_fraction, 0))
-        wanted.append(("scst.schedule", settings.scst.schedule, "constant"))
-    return [f"{key}={needed}" for key, value, needed in wanted if value != needed]
+        wanted["scst.warmup_fraction=0"] = settings.scst.warmup_fraction == 0
+        wanted["scst.schedule=constant"] = settings.scst.schedule == "constant"
+    return [text for text, holds in wanted.items() if not holds]
 
 
 def _sources(search: SearchFile) -> dict[str, str]:
@@ -199,7 +194,6 @@ class SearchRuns:
         return {trial.key: self._result(trial, chains[trial.key], outcomes) for trial in trials}
 
     def plan(self, configuration: Configuration) -> tuple[list[str], str | None]:
-        """`_plan`, composed once."""
         if configuration.number not in self._plans:
             self._plans[configuration.number] = _plan(self.search, configuration, self.compose)
         return self._plans[configuration.number]
@@ -418,12 +412,13 @@ def _outcome(halving: Halving, number: int) -> str:
 
 
 def _csv_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    columns = ("value", "low", "high", "epochs", "trained")
+    columns = ("rank", "value", "low", "high", "epochs", "trained")
+    shown = {name: "" if row.get(name) is None else row[name] for name in columns}
     return {
-        "rank": "" if row["rank"] is None else row["rank"],
+        "rank": shown.pop("rank"),
         "configuration": row["configuration"],
         **row["values"],
-        **{name: "" if row.get(name) is None else row[name] for name in columns},
+        **shown,
         "by_seed": " ".join(map(str, row.get("by_seed", []))),
         "tied_with": " ".join(map(str, row["tied_with"])),
         "outcome": row["outcome"],

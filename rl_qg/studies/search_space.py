@@ -208,9 +208,6 @@ class SearchFile(JobFile):
                 yield f"go_on_to: {self.go_on_to} is not above the last rung, {self.rungs[-1][0]}"
         if (self.method == "grid") != (self.configurations is None):
             yield "configurations: how many random or optuna proposes; a grid takes all"
-        yield from self._wrong_measure()
-
-    def _wrong_measure(self) -> Iterator[str]:
         measure = self.measure
         known = [name for name, direction in DIRECTION.items() if direction]
         if not measure.commands:
@@ -325,20 +322,17 @@ class OptunaProposals:
         self._numbers: dict[tuple[str, ...], int] = {}
 
     def __call__(self, scores: Scores) -> list[Configuration]:
-        proposed: list[Configuration] = []
         for _ in range(DRAWS):
             for trial, number in self._asked:
                 score = scores[number]
                 self._study.tell(trial, score, state=self._failed if score is None else None)
             self._asked = []
             wanted = min(self.batch, self.count - len(self._numbers))
-            proposed = [one for one in (self._ask() for _ in range(wanted)) if one is not None]
-            if proposed or not wanted:
-                break
-        return proposed
+            if proposed := [one for one in (self._ask() for _ in range(wanted)) if one is not None]:
+                return proposed
+        return []
 
     def _ask(self) -> Configuration | None:
-        """Optuna's next proposal; None where it is equal to an earlier one."""
         trial = self._study.ask()
         points = [dimension.suggest(trial) for dimension in self.space.values()]
         one = _configuration(len(self._numbers) + 1, self.space, points)

@@ -24,7 +24,7 @@ from rl_qg.runtime.files import file_hash, write_json, write_json_lines
 from rl_qg.settings import DataSettings, WorldSettings
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.yaml_files import as_overrides, listed_values
-from rl_qg.studies.job_files import JobFile, by_name, device_fault, item, name_faults, read_job_file, written_out
+from rl_qg.studies.job_files import JobFile, by_name, device_fault, item, name_faults, written_out
 from rl_qg.studies.jobs import ALL_EXAMPLES, COMMANDS, Job, JobList, Values, settings_of
 
 ALL = "all"  # the questions of all validation sets together
@@ -89,12 +89,11 @@ class Generator:
 
 
 def _resource(value: Any, where: str) -> dict[str, Any]:
-    options = value if isinstance(value, dict) else {} if value is None else {"fraction": value}
-    return written_out(Resource, options, f"{where}.")
+    short = {} if value is None else {"fraction": value}
+    return written_out(Resource, value if isinstance(value, dict) else short, f"{where}.")
 
 
 def _generator(value: Any, where: str) -> dict[str, Any]:
-    """A mapping's keys are stages, from, path and settings; all others are overrides of `rl-qg train`."""
     if not isinstance(value, dict):
         return {"settings": as_overrides(value, where)}
     options = {key: value[key] for key in ("stages", "path") if key in value}
@@ -185,10 +184,6 @@ class Study(JobFile):
             yield "comparisons: a pair is given twice, or a generator with itself"
 
 
-def read_study(path: Path, overrides: Sequence[str] = (), *, allow_imports: bool = False) -> Study:
-    return read_job_file(Study, path, overrides, allow_imports=allow_imports)
-
-
 @dataclass(frozen=True)
 class ResourceData:
     """What the jobs of one resource read: human questions (`gold`), one example without a question for each answer
@@ -256,11 +251,11 @@ def write_examples(examples: StudyExamples) -> None:
     for resource in examples.resources.values():
         if not (resource.folder / COMPLETE).exists():
             write_squad(resource.folder / "gold.json", resource.gold)
-            rows = []
-            for span in resource.spans:
-                answers = [{"text": span.answers[0].text, "answer_start": span.answers[0].start}]
-                row = {"id": span.id, "title": span.title, "context": span.context, "question": ""}
-                rows.append(row | {"answers": answers})
+            rows = (
+                {"id": span.id, "title": span.title, "context": span.context, "question": ""}
+                | {"answers": [{"text": span.answers[0].text, "answer_start": span.answers[0].start}]}
+                for span in resource.spans
+            )
             write_json_lines(resource.folder / "spans.jsonl", rows)
             write_json(resource.folder / COMPLETE, {"gold": len(resource.gold), "spans": len(resource.spans)})
 
@@ -296,7 +291,6 @@ def _read_validation(
 def _resource_data(
     name: str, resource: Resource, examples: list[QAExample], forbidden: set[str], study: Study
 ) -> tuple[ResourceData, dict[str, int]]:
-    """The data of a resource, with none of the `forbidden` passages, and its counts."""
     seed = study.data.seed
     gold, unlabelled = sample_labelled(examples, resource.fraction, seed, resource.unit)
     what = "training questions are used, and of the others passages and answers alone"
@@ -443,7 +437,6 @@ class _CellPlanner:
     def add(
         self, kind: str, label: str, specific: Sequence[str], own: Values, needs: Sequence[Job], exclusive: str = ""
     ) -> Job:
-        """What every job of a command gets, from general to specific, then its own values."""
         command = COMMANDS.get(kind, kind)
         general = settings_of(command, [*self.study.settings, *self.study.resources[self.data.name].settings])
         folders = [text for text in self.miniatures if text.startswith(MINIATURES[command])]

@@ -120,10 +120,6 @@ class Transfer(JobFile):
                     yield f"{key}: {self.domains[name].file(split)}: no such file; rl-qg bench data writes it"
 
 
-def read_transfer(path: Path, overrides: Sequence[str] = (), *, allow_imports: bool = False) -> Transfer:
-    return read_job_file(Transfer, path, overrides, allow_imports=allow_imports)
-
-
 @dataclass(frozen=True)
 class TransferCell:
     """One generator tested on one target: what it was trained on first (the target itself for `in_domain`), the jobs
@@ -199,7 +195,6 @@ class _TransferPlanner:
         return TransferCell(cell, source, target, seed, crosses, tuple(jobs), seen)
 
     def missing(self, cell: str, target: str) -> str:
-        """Why a cell cannot be made, or ""."""
         domain = self.transfer.domains[target]
         if cell in ("in_domain", "fine_tuned"):
             missing = [split for split in ("train", "validation") if not domain.has(split)]
@@ -238,7 +233,6 @@ class _TransferPlanner:
     def add(
         self, kind: str, label: str, seed: int, specific: Sequence[str], own: Values, start: Job | None, *reads: Path
     ) -> Job:
-        """What every job of a command gets, from general to specific, then its own values."""
         command = COMMANDS.get(kind, kind)
         general = settings_of(command, self.transfer.settings, SECTIONS)
         arguments = [f"preset={self.transfer.preset}", *(ALL_EXAMPLES if command == "train" else ()), *general]
@@ -266,13 +260,13 @@ def write_transfer(transfer: Transfer, plan: TransferPlan, outcomes: JobOutcomes
         "signatures": next((result["signatures"] for result in results.values()), {}),
         "cells": rows,
     }
-    table = _markdown(rows)
     write_json(transfer.output_dir / FILE, record)
     flat = [{key: value for key, value in row.items() if key != "measures"} for row in rows]
     for one, row in zip(flat, rows, strict=True):
         for metric, measure in row["measures"].items():
             one |= {metric: measure["value"], f"{metric}_low": measure["low"], f"{metric}_high": measure["high"]}
     write_text(transfer.output_dir / "transfer.csv", as_csv(flat))
+    table = _markdown(rows)
     write_text(transfer.output_dir / "transfer.md", f"{table}\n")
     return table
 
@@ -329,7 +323,7 @@ def run_transfer(
     program: str = "rl_qg",
 ) -> None:
     """Run what is not done, then write the table; `program` is the module that runs the jobs."""
-    transfer = read_transfer(file, overrides, allow_imports=allow_imports)
+    transfer = read_job_file(Transfer, file, overrides, allow_imports=allow_imports)
     with locked([("output_dir", transfer.output_dir)]):
         plan = make_plan(transfer)
         check_keys(plan.jobs, compose)

@@ -116,8 +116,7 @@ def _cross_entropy_stage(settings: Settings, splits: Splits, reward: Reward, hel
             write_json(done, {"step": trainer.state.global_step})
         trainer.accelerator.wait_for_everyone()
         trainer.accelerator.free_memory()
-    step: int = from_main(state, lambda: read_record(done))["step"]
-    return step
+    return from_main(state, lambda: read_record(done))["step"]
 
 
 class _EvaluateAtEnd(TrainerCallback):

@@ -11,7 +11,7 @@ from transformers import Seq2SeqTrainingArguments
 from transformers.integrations import integration_utils
 
 from rl_qg.generation.decoding import DecodingRules
-from rl_qg.generation.loading import load_config_and_tokenizer
+from rl_qg.generation.loading import check_lora, load_config_and_tokenizer
 from rl_qg.generation.prompts import WHOLE, Prompt
 from rl_qg.generation.published import OWN, format_of, published_prompt
 from rl_qg.miniatures.cache import is_miniature
@@ -28,8 +28,18 @@ PROJECT = "rl-qg"  # of trackers
 TRACKERS = sorted({*integration_utils.INTEGRATION_TO_CALLBACK} - {"azure_ml", "flyte"})
 
 
+def check_settings(settings: Settings) -> None:
+    """Refuse, before anything is loaded, what cannot be trained; log the keys that have no effect."""
+    check_tracker(settings.training.report_to)
+    check_lora(settings.peft)
+    check_repository(settings.training.hub_model)
+    check_stops(settings)
+    warn_of_unused(settings)
+    check_input(settings)
+
+
 def check_tracker(name: str) -> None:
-    """Check, before anything is loaded, that a tracker is known and installed; name its project."""
+    """Check that a tracker is known and installed; name its project."""
     if name == "none":
         return
     if name not in TRACKERS:
@@ -202,7 +212,7 @@ def warn_of_unused(settings: Settings) -> None:
 
 
 def _check_average(settings: Settings) -> None:
-    """Raise `InputError` where `ce.average` cannot be: another model is what the run keeps, or goes on from."""
+    """Another model must not be what the run keeps, or goes on from."""
     patience, stop = settings.ce.early_stopping_patience, settings.training.stop_after
     others = {
         f"stages={settings.stages}": settings.stages != "ce",

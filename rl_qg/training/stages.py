@@ -23,7 +23,7 @@ from rewards.contract import is_set_reward
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, take
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.generation.loading import add_lora, check_lora, load_seq2seq
+from rl_qg.generation.loading import add_lora, load_seq2seq
 from rl_qg.generation.prompts import add_highlight, default_prefix, token_ids_of
 from rl_qg.generation.sets import in_order_of_model, set_rows
 from rl_qg.generation.tasks import task_rows
@@ -183,13 +183,8 @@ def use_best_model(trainer: SelfCriticalTrainer, final: Path, *, after: int, fir
 
 def check_training(settings: Settings) -> None:
     settings.check()
-    config.check_tracker(settings.training.report_to)
-    _arguments(settings)
-    check_lora(settings.peft)  # after the arguments, which activate DeepSpeed in the library
-    config.check_repository(settings.training.hub_model)
-    config.check_stops(settings)
-    config.warn_of_unused(settings)
-    config.check_input(settings)
+    _arguments(settings)  # they activate DeepSpeed in the library
+    config.check_settings(settings)
 
 
 def check_examples(settings: Settings, splits: Splits) -> None:

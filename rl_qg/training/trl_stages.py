@@ -22,7 +22,7 @@ from accelerate import PartialState
 from transformers import PreTrainedModel, set_seed
 
 from rl_qg.data.splits import Splits
-from rl_qg.generation.loading import check_lora, load_causal, lora_config
+from rl_qg.generation.loading import load_causal, lora_config
 from rl_qg.generation.prompts import HIGHLIGHT, CausalPromptEncoder, add_highlight, default_separator
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_record, write_json
@@ -32,15 +32,7 @@ from rl_qg.settings import Settings
 from rl_qg.settings.training import SelfCriticalOptions
 from rl_qg.training import stages
 from rl_qg.training.callbacks import HackingReport, HeldOutStopping
-from rl_qg.training.config import (
-    check_input,
-    check_repository,
-    check_stops,
-    check_tracker,
-    prompt_of,
-    rate_factor,
-    warn_of_unused,
-)
+from rl_qg.training.config import check_settings, prompt_of, rate_factor
 from rl_qg.training.row_schedule import exact_share
 from rl_qg.training.run_files import replace_folder, save_model_folder
 
@@ -80,9 +72,7 @@ def check_algorithm(settings: Settings) -> None:
     if samples_of(settings) < 2:
         raise InputError(f"algorithm={name}: compares samples, so scst.num_samples must be at least 2")
     settings.check()
-    check_stops(settings)
-    warn_of_unused(settings)
-    check_input(settings)
+    check_settings(settings)
 
 
 def samples_of(settings: Settings) -> int:
@@ -138,7 +128,12 @@ def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held
     if stages.is_complete(settings, final):
         return final
     splits = replace(splits, unlabelled=stages.unlabelled_examples(settings, splits, reward))
-    _check(settings, splits)
+    if importlib.util.find_spec("trl") is None:
+        raise InputError(
+            f'algorithm={settings.algorithm}: causal models are trained by TRL; install it: pip install "rl-qg[trl]"'
+        )
+    stages.check_examples(settings, splits)
+    check_algorithm(settings)
     steps = 0
     with _no_library_warnings():
         if settings.stages != "scst":
@@ -148,18 +143,6 @@ def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held
     if PartialState(cpu=settings.training.use_cpu).is_main_process:
         stages.complete(settings, {"model": final.name, "steps": steps}, reward, held_out, splits=splits)
     return final
-
-
-def _check(settings: Settings, splits: Splits) -> None:
-    if importlib.util.find_spec("trl") is None:
-        raise InputError(
-            f'algorithm={settings.algorithm}: causal models are trained by TRL; install it: pip install "rl-qg[trl]"'
-        )
-    stages.check_examples(settings, splits)
-    check_algorithm(settings)
-    check_tracker(settings.training.report_to)
-    check_lora(settings.peft)
-    check_repository(settings.training.hub_model)
 
 
 @contextmanager
@@ -248,7 +231,6 @@ class CausalStage:
         return trainer
 
     def _cross_entropy(self, encoder: CausalPromptEncoder, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """TRL's trainer for cross-entropy, and what it alone is given."""
         from datasets import Dataset
         from trl import SFTConfig
 
@@ -269,7 +251,6 @@ class CausalStage:
         }
 
     def _by_reward(self, encoder: CausalPromptEncoder, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """TRL's trainer of the algorithm, and what it alone is given."""
         from datasets import Dataset
         from trl import GRPOConfig, RLOOConfig
 
@@ -314,7 +295,6 @@ class CausalStage:
         return model, CausalPromptEncoder(tokenizer, prompt)
 
     def _check_update_size(self, examples: int, contexts: int) -> None:
-        """Check that there are enough examples for one update; log how many a partial update would have."""
         if examples < contexts:
             raise InputError(
                 f"training.batch_size: an update of algorithm={self.settings.algorithm} takes {contexts} contexts, "

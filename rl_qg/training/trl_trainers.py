@@ -222,8 +222,7 @@ class GeneratorEvaluation(Resumable):
         inputs = self._on_device(self.encoder(examples))
         labels = inputs["labels"][:, 1:]
         logits = policy(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits[:, :-1]
-        losses: list[float] = (objectives.cross_entropy(logits, labels) / labels.ne(-100).sum(-1)).tolist()
-        return losses
+        return (objectives.cross_entropy(logits, labels) / labels.ne(-100).sum(-1)).tolist()
 
     def _add_greedy_questions(
         self, policy: Any, examples: Sequence[QAExample], held_out_questions: HeldOutQuestions

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,10 @@ from rl_qg.commands.studies import shipped_searches
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
 from rl_qg.miniatures.cache import QUESTIONS, SHIPPED
+from rl_qg.studies.job_files import read_job_file
 from rl_qg.studies.search_space import SearchFile, read_search
-from rl_qg.studies.study import Study, read_study
-from rl_qg.studies.transfer import Transfer, read_transfer
+from rl_qg.studies.study import Study
+from rl_qg.studies.transfer import Transfer
 from tests.docs.markdown import PAGES, ROOT, Block, blocks, commands, indented_commands
 from tests.docs.serving_commands import serve_study_until_ready, serve_until_ready
 
@@ -153,9 +155,9 @@ def test_documented_commands_and_keys_exist(page: str, line: str) -> None:
 
 # Commands that run the jobs of a file, whose keys are those of a class.
 JOB_FILES: dict[str, tuple[type, Callable[[Path, list[str]], object]]] = {
-    "study": (Study, read_study),
+    "study": (Study, partial(read_job_file, Study)),
     "search": (SearchFile, lambda path, given: read_search(str(path), given, shipped_searches())),
-    "bench transfer": (Transfer, read_transfer),
+    "bench transfer": (Transfer, partial(read_job_file, Transfer)),
 }
 
 

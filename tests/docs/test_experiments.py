@@ -11,7 +11,8 @@ from pathlib import Path
 from rl_qg.commands.compose import compose
 from rl_qg.data.examples import write_squad
 from rl_qg.data.reading import read_examples
-from rl_qg.studies.study import read_study
+from rl_qg.studies.job_files import read_job_file
+from rl_qg.studies.study import Study
 from tests.docs.markdown import ROOT
 from tests.questions import example
 
@@ -36,7 +37,7 @@ def test_no_experiment_inherits_from_a_preset_for_trying_out() -> None:
 
 def test_the_study_of_the_embedded_corpus_has_its_settings() -> None:
     """Those of the commit that stored its results, f4e08f96: its own and those of `preset=quickstart` of that time."""
-    study = read_study(EXPERIMENTS / "augmentation" / "world.yaml")
+    study = read_job_file(Study, EXPERIMENTS / "augmentation" / "world.yaml")
     given = [f"preset={study.preset}", *study.settings, *study.generate, "data=world", "output_dir=unused"]
     settings = compose("train", given)
     world, ce, scst, qa = settings.data.world, settings.ce, settings.scst, settings.qa

@@ -11,8 +11,9 @@ import pytest
 
 from rl_qg.commands.compose import compose
 from rl_qg.runtime.files import read_json
+from rl_qg.studies.job_files import read_job_file
 from rl_qg.studies.run_study import updates_of_readers
-from rl_qg.studies.study import read_study
+from rl_qg.studies.study import Study
 from tests.processes import command_line, rl_qg, start, user_environment
 
 FILE = """
@@ -72,7 +73,7 @@ def test_readers_of_a_study_make_as_many_updates_as_the_one_on_most_questions(
     tmp_path: Path, options: list[str], expected: dict[str, int]
 ) -> None:
     (tmp_path / "study.yaml").write_text(FILE.replace("{half: 0.5}", "{half: 0.5, small: 0.1}"))
-    study = read_study(tmp_path / "study.yaml", [])
+    study = read_job_file(Study, tmp_path / "study.yaml", [])
     gold = {"half": [None] * 10, "small": [None] * 2}
     examples = SimpleNamespace(resources={name: SimpleNamespace(gold=rows) for name, rows in gold.items()})
     settings = dict.fromkeys(gold, compose("train", ["preset=smoke", *options, "output_dir=unused"]))

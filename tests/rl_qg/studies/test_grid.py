@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from rl_qg.studies.job_files import read_job_file
 from rl_qg.studies.jobs import command_hash
-from rl_qg.studies.study import Grid, ResourceData, Study, StudyExamples, make_grid, read_study
+from rl_qg.studies.study import Grid, ResourceData, Study, StudyExamples, make_grid
 from tests.questions import example
 
 FILE = """
@@ -29,7 +30,7 @@ seeds: [1, 2, 3]
 def study(folder: Path, *overrides: str) -> Study:
     path = folder / "study.yaml"
     path.write_text(FILE.replace("OUT", str(folder / "out")))
-    return read_study(path, overrides)
+    return read_job_file(Study, path, overrides)
 
 
 def grid(study: Study, gold: int = 3, updates: dict[str, int] | None = None) -> Grid:

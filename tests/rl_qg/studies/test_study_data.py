@@ -11,7 +11,8 @@ from rl_qg.data.reading import read_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 from rl_qg.settings import WorldSettings
-from rl_qg.studies.study import StudyExamples, load_examples, read_study, write_examples
+from rl_qg.studies.job_files import read_job_file
+from rl_qg.studies.study import Study, StudyExamples, load_examples, write_examples
 
 STUDY = """
 output_dir: OUT
@@ -43,7 +44,7 @@ def load(folder: Path, corpus: list[QAExample], *overrides: str) -> StudyExample
         write_squad(folder / f"{name}.json", [example for example in corpus if example.context in chosen])
         text = text.replace(name, str(folder / f"{name}.json"))
     (folder / "study.yaml").write_text(text)
-    return load_examples(read_study(folder / "study.yaml", overrides), WorldSettings())
+    return load_examples(read_job_file(Study, folder / "study.yaml", overrides), WorldSettings())
 
 
 def test_no_passage_has_two_roles(tmp_path: Path, corpus: list[QAExample]) -> None:

@@ -1,10 +1,14 @@
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.yaml_files import as_overrides
-from rl_qg.studies.study import Generator, Resource, read_study
+from rl_qg.studies.job_files import read_job_file
+from rl_qg.studies.study import Generator, Resource, Study
+
+read_study = partial(read_job_file, Study)
 
 WHOLE = """
 output_dir: runs/s
@@ -56,7 +60,9 @@ def test_arguments_replace_values_of_the_file(tmp_path: Path) -> None:
 
 def test_single_values_stand_for_lists(tmp_path: Path) -> None:
     arguments = ["data.validation=dev.json", "amounts=2", "devices=0", "settings=qa.max_steps=7", "filters.paper=null"]
-    study = read_study(write(tmp_path), [*arguments, "resources.25={unlabelled: more.json}", "resources.small=null"])
+    study = read_job_file(
+        Study, write(tmp_path), [*arguments, "resources.25={unlabelled: more.json}", "resources.small=null"]
+    )
     assert study.data.validation == {"validation": "dev.json"}
     assert (study.amounts, study.devices, study.settings) == ([0.0, 2.0], ["0"], ["qa.max_steps=7"])
     assert study.filters["paper"] == [] and study.resources["25"].unlabelled == ["more.json"]
@@ -137,7 +143,9 @@ def test_wrong_values_are_one_line_with_their_key(tmp_path: Path, argument: str,
 
 
 def test_generators_start_from_the_only_ce_generator_of_the_study(tmp_path: Path) -> None:
-    with_ce = read_study(write(tmp_path), ["generators={x: {stages: ce, ce.epochs: 8}, q: {reward: qrelscore}}"])
+    with_ce = read_job_file(
+        Study, write(tmp_path), ["generators={x: {stages: ce, ce.epochs: 8}, q: {reward: qrelscore}}"]
+    )
     assert [generator.start for generator in with_ce.generators.values()] == [None, "x"]
     without = read_study(write(tmp_path), ["generators={q: {reward: qrelscore}, b: {stages: both}}"])
     assert [generator.start for generator in without.generators.values()] == [None, None]

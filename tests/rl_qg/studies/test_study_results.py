@@ -13,7 +13,8 @@ from rl_qg.reports.report import write_report
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
 from rl_qg.stats.intervals import holm
-from rl_qg.studies.study import Grid, ResourceData, StudyExamples, make_grid, read_study
+from rl_qg.studies.job_files import read_job_file
+from rl_qg.studies.study import Grid, ResourceData, Study, StudyExamples, make_grid
 from rl_qg.studies.study_results import StudyResults, write_study_output
 from tests.questions import example
 from tests.rl_qg.reports.run_folders import Page
@@ -37,7 +38,7 @@ WORDS = ("Who", "When", "Where", "What")
 def grid(tmp_path: Path) -> tuple:
     """30 passages with 4 questions each, 20 of them in set one."""
     (tmp_path / "study.yaml").write_text(FILE.replace("OUT", str(tmp_path / "out")))
-    study = read_study(tmp_path / "study.yaml")
+    study = read_job_file(Study, tmp_path / "study.yaml")
     examples = []
     for passage in range(30):
         unasked = example(f"Passage {passage} tells of Ann and Bob.", "Ann", "")

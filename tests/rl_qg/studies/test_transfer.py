@@ -11,7 +11,8 @@ from rl_qg.commands.compose import compose
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
 from rl_qg.runtime.errors import InputError
-from rl_qg.studies.transfer import FILE, TransferPlan, make_plan, read_transfer, run_transfer
+from rl_qg.studies.job_files import read_job_file
+from rl_qg.studies.transfer import FILE, Transfer, TransferPlan, make_plan, run_transfer
 from tests.transfer_work import PROGRAM
 
 TRANSFER = """
@@ -46,7 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def plan(*overrides: str) -> TransferPlan:
-    return make_plan(read_transfer(Path("transfer.yaml"), overrides))
+    return make_plan(read_job_file(Transfer, Path("transfer.yaml"), overrides))
 
 
 def test_the_cells_of_a_file(folder: Path) -> None:
@@ -169,7 +170,7 @@ def test_the_table_has_the_mean_over_seeds(folder: Path) -> None:
 )
 def test_a_wrong_file_is_one_line(folder: Path, override: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
-        read_transfer(Path("transfer.yaml"), [override])
+        read_job_file(Transfer, Path("transfer.yaml"), [override])
     assert str(error.value).startswith("transfer.yaml: ") and "\n" not in str(error.value)
 
 
@@ -186,4 +187,4 @@ def test_a_wrong_setting_ends_the_command_before_a_job(folder: Path) -> None:
 @pytest.mark.parametrize("setting", ["settings", "adapt", "generate", "evaluate"])
 def test_what_the_cells_set_cannot_be_set(folder: Path, setting: str) -> None:
     with pytest.raises(InputError, match=r"settings: model\.path is set by the cells themselves"):
-        read_transfer(Path("transfer.yaml"), [f"{setting}=[model.path=x]"])
+        read_job_file(Transfer, Path("transfer.yaml"), [f"{setting}=[model.path=x]"])
