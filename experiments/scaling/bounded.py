@@ -27,8 +27,7 @@ from torch.utils.data import DataLoader
 from transformers import AutoTokenizer
 
 from rl_qg.data.splits import training_stream
-from rl_qg.readers.reader import WindowCollator, Windows, encode_in_parts
-from rl_qg.readers.stored_windows import stored_windows
+from rl_qg.readers.reader import WindowCollator, Windows, encode_in_parts, stored_windows
 from rl_qg.readers.train_reader import LengthGrouped
 from rl_qg.settings import DataSettings
 

@@ -20,8 +20,6 @@ from rewards.embedding.token_embeddings import Embedded, TextEncoder
 from rewards.errors import MetricInputError, batch_of, number
 from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
 
-# Keyphrase weights (section 3, and `kpw.py` of the released code).
-
 LABELS = ("keyphrase", "other")  # classes of a predictor of `rl-qg train-kpqa`; the released one has K and O
 
 READS_QUESTION = "reads_question"  # key of its configuration: whether it was trained with questions
@@ -34,7 +32,7 @@ _CUT = (
 
 
 class KeyphraseWeights(CountsCuts):
-    """Weights of a text's tokens, given the question or passage that it belongs to.
+    """Weights of a text's tokens (section 3, `kpw.py` of the released code), given its question or passage.
 
     The predictor, a token classifier, reads ``<cls> condition <sep> text <sep>``, or ``<cls> text <sep>`` without a
     condition (the paper's ablation without the question); a token's weight is the probability of the class
@@ -278,7 +276,6 @@ class KPQA(Metric):
     def _weighted(
         self, inputs: Inputs, pairs: Sequence[Pair], owners: Sequence[int]
     ) -> list[tuple[Weighted, Weighted]]:
-        """Return tokens and weights of both texts of each pair; each distinct text is read once per condition."""
         columns = {"context": inputs.contexts, "answer": inputs.answers, "none": [""] * len(inputs.questions)}
         conditions = columns[self.condition]
         both = [[(text, conditions[row]) for text in pair] for pair, row in zip(pairs, owners, strict=True)]
@@ -291,7 +288,6 @@ class KPQA(Metric):
     def _values(
         self, pairs: Sequence[Pair], weighted: Sequence[tuple[Weighted, Weighted]]
     ) -> list[tuple[float, float, float]]:
-        """Return precision, recall (0 in BLEU, which has none) and the score of each pair."""
         if self.metric == "bertscore":
             return self._similarity(pairs, weighted)
         if self.metric == "rouge_l":

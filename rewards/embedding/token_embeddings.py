@@ -4,6 +4,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -240,11 +241,9 @@ def _remove_above(encoder: FrozenModel, layer: int) -> bool:
         if isinstance(module, nn.ModuleList) and len(module) == depth:
             dropped = list(module[layer:])
             del module[layer:]
-            try:
+            with suppress(IndexError, KeyError):  # it needs all of its layers
                 if agrees():
                     return True
-            except (IndexError, KeyError):  # it needs all of its layers
-                pass
             module.extend(dropped)
-            return False
+            break
     return False

@@ -274,7 +274,6 @@ class Answerability(Metric):
         return values[:, : len(CLASSES)] @ self._class_weights
 
     def _values(self, inputs: Inputs) -> Floats:
-        """Return the values of all parts, [rows, parts], against the context or the best reference."""
         pairs, owners = inputs.pairs(self.against)
         if self.against == "context":
             return np.array([self._fractions_in_context(*pair) for pair in pairs])

@@ -16,12 +16,8 @@ from numpy.typing import NDArray
 from rewards.base import ROWS_AT_ONCE, Inputs, Metric, MetricResult
 from rewards.words import tokenizer
 
-# N-grams get numbers, so that a few sorts of integer arrays count a block of rows, instead of a dictionary per text.
-# Every distinct text is counted once, however many rows it belongs to.
-
 Tokens = Sequence[Hashable]
 Counts = NDArray[np.int64]
-
 Floats = NDArray[np.float64]
 
 LARGEST = 1 << 62  # bound on the numbers of n-grams
@@ -41,7 +37,10 @@ class Overlap:
 
 
 def ngram_overlap(candidates: Sequence[Tokens], references: Sequence[Sequence[Tokens]], order: int) -> Overlap:
-    """Count the n-grams, up to ``order``, that each candidate (tuple or string) shares with its references."""
+    """Count the n-grams, up to ``order``, that each candidate (tuple or string) shares with its references.
+
+    N-grams get numbers, so that a few sorts of integer arrays count a block of rows. Each distinct text counts once.
+    """
     number: dict[Tokens, int] = {}
     candidate_ids = np.array([number.setdefault(text, len(number)) for text in candidates], dtype=np.int64)
     reference_ids = np.array(

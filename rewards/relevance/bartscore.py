@@ -104,7 +104,6 @@ class BARTScore(Metric):
         return MetricResult(scores, parts)
 
     def _mean_over_sources(self, part: str, inputs: Inputs) -> list[float]:
-        """Return one value per question: the mean over its references, or that of its context."""
         if part == "faithfulness":
             return self._pair_scores(inputs.contexts, inputs.questions)
         pairs, _ = inputs.pairs("references")
@@ -191,7 +190,6 @@ class BARTScore(Metric):
         return logprobs.cpu().double().split([len(target) for target in targets])
 
     def _delimited(self, texts: list[str]) -> list[list[int]]:
-        """Return the tokens of each text between the model's special tokens, cut at its length with these kept."""
         room = self.model.max_tokens - len(self._before) - len(self._after)
         return [[*self._before, *ids[:room], *self._after] for ids in self.model.ids(texts)]
 

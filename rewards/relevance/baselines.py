@@ -55,7 +55,6 @@ def read_max_min(given: str | Path | Sequence[float], metric: str, signature: st
 
 
 def _two_numbers(values: list[Any]) -> tuple[float, float] | None:
-    """Return two finite numbers of which the second is larger; None if they are anything else."""
     numbers = [float(end) for end in values if isinstance(end, int | float) and not isinstance(end, bool)]
     if len(numbers) != 2 or len(values) != 2 or not all(map(math.isfinite, numbers)) or numbers[0] >= numbers[1]:
         return None
@@ -204,7 +203,6 @@ def overlap(question: str, context: str) -> float:
 def _unrelated_pairs(
     questions: Sequence[str], contexts: Sequence[str], wanted: int, seed: int
 ) -> tuple[list[tuple[str, str]], dict[str, int]]:
-    """Return distinct pairs that share hardly any word, and counts for the result of `estimate_baselines`."""
     contexts_of: dict[str, set[str]] = {}
     for question, context in zip(questions, contexts, strict=True):
         if words(question):

@@ -158,7 +158,6 @@ def explain(
 def _local(
     local: LocalRelevance, question: str, context: str
 ) -> tuple[list[EncoderToken], list[EncoderToken], list[Layer], list[float]]:
-    """Return the encoder's tokens of question and context, the layers, and the contribution of each context token."""
     pairs, _ = local.pairs([question], [context])
     if not pairs:
         raise MetricInputError(
@@ -232,7 +231,6 @@ def _global(globally: GlobalRelevance, question: str, context: str) -> tuple[lis
 def _decoder_parts(
     globally: GlobalRelevance, item: Comparison, question: str, context: str
 ) -> tuple[list[Part], list[Part]]:
-    """Return the part and the position of every token that counts, without and with the question."""
     decoder = globally.decoder
 
     def within(located: Located, early: bool, begin: int) -> Part:
@@ -259,7 +257,6 @@ def _decoder_parts(
 
 
 def _located(model: FrozenModel, ids: list[int], text: str) -> list[Located]:
-    """Return the position of each token in the text, without the white space around it."""
     tokenizer = model.tokenizer
     options = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}
     encoded = tokenizer(text, **options) if tokenizer.is_fast else {}

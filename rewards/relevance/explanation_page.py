@@ -193,13 +193,11 @@ def _label(tokens: Sequence[Row], at: int) -> str:
 
 
 def _legend(least: float, scale: float, positive: str, negative: str) -> Row:
-    """A bar from 0 to the scale's end, or from its negative end where a value is below 0."""
     low = -scale if least < 0 else 0.0
     return {"low": low, "high": scale, "ends": ",".join([negative] * (low < 0) + [GROUND, positive])}
 
 
 def _shade(value: float, scale: float, positive: str, negative: str) -> str:
-    """The colour of a value: that of the page at 0, one end of its scale at ``scale`` and beyond."""
     fraction, end = min(1.0, abs(value) / scale), positive if value >= 0 else negative
     return f"color-mix(in srgb,{end} {100 * fraction:.1f}%,{GROUND})"
 

@@ -112,7 +112,6 @@ class QAScore(Metric):
         return MetricResult(scores, {"token_logprobs": token_logprobs})
 
     def _cut(self, text: str, context: list[int], answer: str, others: int) -> list[int]:
-        """Return the tokens of the context that fit next to ``others`` other tokens."""
         room = max(0, self.model.max_tokens - others)
         if len(context) <= room:
             return context

@@ -7,15 +7,8 @@ import torch
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError, batch_of, number
 from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
-from rewards.relevance.reading import (
-    PairFormat,
-    SpanLogprobs,
-    TokenizedPassage,
-    WindowLogits,
-    span_scores,
-    tokenized_passages,
-    window_starts,
-)
+from rewards.relevance import reading
+from rewards.relevance.reading import PairFormat, SpanLogprobs, TokenizedPassage, WindowLogits
 from rewards.words import answer_exact_match, answer_f1
 
 MEASURES = ("probability", "log_probability", "f1", "exact_match")
@@ -139,7 +132,7 @@ class ReaderScore(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        passages = tokenized_passages(self.model, inputs.contexts)
+        passages = reading.tokenized_passages(self.model, inputs.contexts)
         spans = self._spans(self._questions(inputs.questions), passages)
         logprobs = _answer_logprobs(spans, passages, inputs.answers)
         values, first, last = spans.best(self.max_answer_length)
@@ -171,7 +164,7 @@ class ReaderScore(Metric):
                 f"reader: {self.model.name!r} has not learned to abstain, and does not know what is impossible; "
                 "train a reader with rl-qg qa qa.unanswerable=0.5, or give abstain=true for one of SQuAD 2"
             )
-        passages = tokenized_passages(self.model, contexts)
+        passages = reading.tokenized_passages(self.model, contexts)
         values = self._spans(self._questions(questions), passages).no_answer.exp().tolist()
         return [value if passage.ids else 1.0 for value, passage in zip(values, passages, strict=True)]
 
@@ -188,7 +181,7 @@ class ReaderScore(Metric):
         windows = [
             (row, start, min(self._room - len(question), len(passage.ids) - start))  # and how many tokens it holds
             for row, (question, passage) in enumerate(zip(questions, passages, strict=True))
-            for start in window_starts(len(passage.ids), self._room - len(question), self.stride)
+            for start in reading.window_starts(len(passage.ids), self._room - len(question), self.stride)
             if passage.ids
         ]
         owners, begins, held = torch.tensor(windows, dtype=torch.long).reshape(-1, 3).unbind(1)
@@ -219,7 +212,7 @@ class ReaderScore(Metric):
             types = [self._format.types(len(question), len(passage)) for question, passage in pieces]
         output = self.model.model(**self.model.batch([self._format.ids(*piece) for piece in pieces], types))
         logits = torch.stack([output.start_logits, output.end_logits]).float().cpu().double()
-        return span_scores(logits, self.model.model.config)
+        return reading.span_scores(logits, self.model.model.config)
 
 
 def _starts(passages: Sequence[TokenizedPassage]) -> torch.Tensor:

@@ -199,7 +199,6 @@ def answered_fact(facts: CorpusFacts, example: QAExample) -> CorpusFact | None:
 
 
 def _fact(kind: Kind, subjects: list[CorpusSubject], sentence: str, offset: int) -> CorpusFact | None:
-    """The fact that a sentence states about the last of the subjects."""
     for relation, pattern in _FACTS[kind.name] if subjects else ():
         if (match := pattern.fullmatch(sentence)) and match["s"] in (subjects[-1].name, kind.pronoun):
             return CorpusFact(relation, len(subjects) - 1, match["v"], offset + match.start("v"))
@@ -214,7 +213,6 @@ def _introduced(kind: Kind, number: int, sentence: str) -> CorpusSubject | None:
 
 
 def _patterns(templates: Sequence[str], trades: str = "") -> Iterator[re.Pattern[str]]:
-    """The templates as patterns with the groups s (subject), v (value), t (trade) and o (origin)."""
     slots = {"s": ".+?", "v": ".+", "t": trades, "o": ".+"}
     for template in templates:
         parts = re.split(r"\{([svto])\}", template)

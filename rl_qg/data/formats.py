@@ -21,7 +21,6 @@ from typing import Any, BinaryIO
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import parse_object, regular
 
-# The kinds of files: their names, here and for people, and their readers (`READERS`, at the end).
 KINDS = ".json, .jsonl, .csv, .tsv (all also .gz) or .parquet"
 FILE_NAME = re.compile(r"(?P<stem>.+?)\.((?P<kind>json|jsonl|csv|tsv)(\.gz)?|(?P<table>parquet))", re.IGNORECASE)
 HUB_NAME = re.compile(r"(?P<name>\w[\w.-]*(/[\w.-]+)?)(:(?P<configuration>[\w.-]+))?")
@@ -227,33 +226,23 @@ def offset_field(answer: Any, where: str) -> int:
     raise InputError(f"{where}: field 'answer_start' must be a whole number, got {reprlib.repr(value)}")
 
 
-# --- tables as text: csv (RFC 4180 quoting) and tsv (no quoting: a cell is the text between two tabs), with a header
-# line
-
 LONGEST_CELL = 1 << 24
 
 
 def table_rows(path: Path, kind: str) -> Rows:
-    """The rows of a `csv` or `tsv` table; for a row with too many or too few cells, what is wrong. Blank lines are
-    skipped.
+    """The rows of a table with a header line: `csv` (RFC 4180 quoting) or `tsv` (no quoting: what is between
+    two tabs is a cell). For a row with too many or too few cells, what is wrong; blank lines are skipped.
     """
     if kind == "tsv":
         texts = (text.rstrip("\r\n") for text in text_lines(path))
         lines: Iterable[tuple[int, list[str]]] = enumerate((text.split("\t") if text else [] for text in texts), 1)
     else:
         lines = _csv_cells(path)
-    header: list[str] = []
-    number = 0
-    for line, cells in lines:
-        where = f"{path}: line {line}"
-        if not cells:
-            continue
-        if not header:
-            header = cells
-            if len(set(header)) < len(header):
-                raise InputError(f"{where}: two columns have the same name; rename one")
-            continue
-        number += 1
+    filled = ((f"{path}: line {line}", cells) for line, cells in lines if cells)
+    where, header = next(filled, ("", []))
+    if len(set(header)) < len(header):
+        raise InputError(f"{where}: two columns have the same name; rename one")
+    for number, (where, cells) in enumerate(filled, 1):
         if len(cells) != len(header):
             fault = f"{where}: {len(cells)} cells under a header of {len(header)}; correct the line"
             yield where, number, InputError(fault)
@@ -290,7 +279,6 @@ def parquet_rows(path: Path) -> Rows:
 
 
 def _python_rows(batch: Any, path: Path) -> list[dict[str, Any]]:
-    """The rows of a batch; raise `InputError` with the column that has a value which Python's types cannot hold."""
     try:
         return batch.to_pylist()
     except (OverflowError, ValueError, LookupError):  # dates after the year 9999, texts that are not UTF-8, …
@@ -305,7 +293,6 @@ def _python_rows(batch: Any, path: Path) -> list[dict[str, Any]]:
         raise
 
 
-# `.json` is one document, whose layout says what its rows are (`rl_qg.data.layouts.rows`).
 READERS: dict[str, Callable[[Path], Rows]] = {
     "jsonl": json_line_rows,
     "csv": partial(table_rows, kind="csv"),

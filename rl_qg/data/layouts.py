@@ -326,7 +326,6 @@ def split_pairs(text: str) -> LmqgPairs:
 
 
 def _lmqg_records(row: Any, where: str, key: str, options: RecordOptions) -> Iterator[formats.RawRecord]:
-    """One record a pair, with an offset where the answer occurs once; parts that are no pair are unusable."""
     context = formats.text_field(row, "paragraph" if "paragraph" in row else "context", where)
     read = split_pairs(formats.text_field(row, FIELD, where))
     name = formats.id_field(row, where) or key

@@ -145,7 +145,6 @@ def examine(question: str, example: QAExample) -> OracleJudgement | None:
 def _verdict(
     asked: tuple[str, str], reference: _Reference, facts: corpus.CorpusFacts, target: corpus.CorpusFact
 ) -> str:
-    """The first fault of a question for a relation (kind, relation) of a subject, in the order of `VERDICTS`."""
     fitting = {number for number, subject in enumerate(facts.subjects) if reference.fits(subject)}
     asked_for = [fact for fact in facts.facts if (facts.kind, fact.relation) == asked and fact.subject in fitting]
     names = _names_with(reference.name, facts)
@@ -163,19 +162,16 @@ def _verdict(
 
 
 def _names_with(part: str, facts: corpus.CorpusFacts) -> set[str]:
-    """The names, origins and values of a passage that are `part` or have it, in normalised words."""
     subjects = [text for subject in facts.subjects for text in (subject.name, subject.origin)]
     names = {normalised(text) for text in [*subjects, *(fact.value for fact in facts.facts)]}
     return {name for name in names if _is_part(part, name)}
 
 
 def _is_part(part: str, name: str) -> bool:
-    """Whether some neighbouring words of a name, or all of them, are `part`; the empty text is a part of each."""
     return f" {part} " in f" {name} " if part else True
 
 
 def _lacks(context: str, names: Iterable[str]) -> bool:
-    """Whether one of the names and numbers, in lower case, does not stand in the passage as it is."""
     return not all(_is_part(name, _passage_words(context)) for name in names)
 
 
@@ -222,7 +218,6 @@ def _parse(question: str, kind: str) -> tuple[tuple[tuple[str, str], _Reference]
 
 
 def _reference(words: str, kind: str) -> _Reference | None:
-    """How a slot names a subject, first as one of this kind; None where it is no name and no description."""
     for name in (kind, *(other for other in FORMS if other != kind)):
         if (match := _REFERENCES[name].fullmatch(words)) and (not match["n"] or match["n"] != match["o"]):
             trade, after = match["t"] or "", match["t2"] or ""
@@ -244,7 +239,6 @@ def _reference_pattern(kind: str) -> re.Pattern[str]:
 
 
 def _words_of_no_name() -> list[str]:
-    """The words of question forms and the trades, without those that names consist of."""
     own = [pattern.pattern for forms in FORMS.values() for _, pattern in forms]
     paraphrases = [form for by_relation in PARAPHRASES.values() for forms in by_relation.values() for form in forms]
     words = {word for text in [*own, *paraphrases, *LEXICON.values()] for word in re.findall("[a-z]+", text)}

@@ -70,7 +70,6 @@ def _stored(value: Any) -> Any:
 
 
 def _by_name(kind: Any) -> Any:
-    """The same type with the fields of objects in the order of their names."""
     if pyarrow.types.is_struct(kind):
         return pyarrow.struct(sorted((field.name, _by_name(field.type)) for field in kind))
     return pyarrow.list_(_by_name(kind.value_type)) if pyarrow.types.is_list(kind) else kind

@@ -212,7 +212,6 @@ class Parts:
 
     @property
     def note(self) -> dict[str, Any]:
-        """The note of the merged file."""
         return _common(self.notes[0])
 
     @cached_property

@@ -109,7 +109,6 @@ class QuestionTable:
         return _READ[column](row.fields.get(name))
 
     def text(self, row: TableRow, column: str) -> str:
-        """A text that every row must have."""
         text: str | None = self.value(row, column)
         if text is None:
             raise InputError(
@@ -147,7 +146,6 @@ _READ = {
 
 
 def _parallel_rows(texts: Mapping[str, Path]) -> Iterator[TableRow]:
-    """Line n of every file is row n; a blank line is an empty item."""
     first = next(iter(texts.values()))
     for number, items in enumerate(zip_longest(*map(text_lines, texts.values())), 1):
         if None in items:

@@ -63,9 +63,7 @@ def load_splits(settings: DataSettings, *, development: float = 0.0, whole_passa
     """
     if development and not settings.validation:
         return _set_aside(settings, development)
-    none = reading.QAData(
-        examples=[], report={"role": "train", "sources": [], **reading.RecordChecker().report()}, hashes={}
-    )
+    none = reading.QAData([], {"role": "train", "sources": [], **reading.RecordChecker().report()}, {})
     train = none if not settings.train and settings.unlabelled else read_role(settings, "train")
     validation = read_role(settings, "validation")
     clean, check = _without_leakage(train.examples, validation.examples)
@@ -116,7 +114,6 @@ def _labelled(examples: Sequence[QAExample], settings: DataSettings) -> tuple[li
 def _without_leakage(
     train: Sequence[QAExample], validation: Sequence[QAExample]
 ) -> tuple[list[QAExample], dict[str, int]]:
-    """The training examples about passages that are not in the validation data, and the counts of the check."""
     found = leakage(train, validation)
     clean = [example for example in train if passage_hash(example.context) not in found.shared_hashes]
     check = {

@@ -4,6 +4,7 @@ import hashlib
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -79,18 +80,13 @@ class ExampleStream:
         return self._count
 
     def __iter__(self) -> Iterator[QAExample]:
-        flags = iter(self._selected)
-        for example in self._usable(self._checker(self._new_ids), self._sources):
-            selected = next(flags, None)
-            if selected is None:
-                break
+        examples = self._usable(self._checker(self._new_ids), self._sources)
+        for example, selected in zip_longest(examples, self._selected):
+            if example is None or selected is None:
+                names = ", ".join(source.name for source in self._sources)
+                raise InputError(f"{names}: has changed while it was read; run the command again")
             if selected:
                 yield example
-        else:
-            if next(flags, None) is None:
-                return
-        names = ", ".join(source.name for source in self._sources)
-        raise InputError(f"{names}: has changed while it was read; run the command again")
 
     def _usable(self, checker: RecordChecker, sources: Sequence[RecordSource]) -> Iterator[QAExample]:
         for source in sources:

@@ -123,10 +123,8 @@ class ExtractorAnswers:
         model: Any = load_model(path, KEY, self._tokenizer)
         self._model = model.to(device).eval()
         longest = longest_window(str(folder), self._tokenizer)
-        self._window = getattr(config, "answer_window", None) or {
-            "max_length": min(384, longest),
-            "doc_stride": min(128, longest // 4),
-        }
+        own = {"max_length": min(384, longest), "doc_stride": min(128, longest // 4)}
+        self._window = getattr(config, "answer_window", None) or own
         self._limit, self._threshold = limit, min_probability
         weights = {file.name: file_hash(file) for file in sorted(folder.glob("*.safetensors"))}
         self.made_by = {"extractor": weights, "min_probability": min_probability}

@@ -6,13 +6,7 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor
-from transformers import (
-    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
-    AutoConfig,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from rewards.frozen import TOKEN_HEAD, token_classifier
 from rewards.pretrained import check_tokenizer, check_weights
@@ -51,7 +45,7 @@ def load_tokenizer(
     max_length: int | None = None,
     *,
     kind: str = "encoder",
-    models: Any = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
+    models: Any = transformers.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
     length_key: str = "",
 ) -> PreTrainedTokenizerBase:
     """The tokenizer of an encoder; `key` is the setting that names `path`, such as `train_kpqa.model.path`,

@@ -168,8 +168,6 @@ def train_predictor(train: Sequence[QAExample], validation: Sequence[QAExample],
 def _result(
     items: Callable[[], dict[str, KeyphraseItems]], tuning: FineTuning, settings: TrainKPQASettings
 ) -> dict[str, Any]:
-    """Train and evaluate once; `items` is called if that has not been done yet."""
-
     def make_trainer() -> Resumable:
         found = items()
         tokenizer = load_tokenizer(settings.model.path, KEY)

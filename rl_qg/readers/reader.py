@@ -1,26 +1,26 @@
 """The extractive reader: its scores, what it reads and what it answers, and a trained one to ask."""
 
+import hashlib
 import inspect
+import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from itertools import islice
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
+from accelerate import PartialState
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import (
-    MODEL_FOR_QUESTION_ANSWERING_MAPPING,
-    AutoConfig,
-    AutoModelForQuestionAnswering,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
 
 from rewards.pretrained import check_weights
 from rewards.relevance.reading import span_scores
@@ -31,6 +31,7 @@ from rl_qg.readers import encoders
 from rl_qg.readers.encoders import FLOAT32, longest_window, padded
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import read_record, write_json
 from rl_qg.runtime.processes import load_unsharded, loading
 from rl_qg.runtime.ranks import OutOfMemoryRetry
 
@@ -253,6 +254,67 @@ def _cut(question: str, tokenizer: PreTrainedTokenizerBase, limit: int) -> str:
         question = question[: min(encoded["offset_mapping"][limit - 1][1], len(question) - 1)]
 
 
+# --- windows in files that are mapped into memory: one copy a machine, whatever number of processes reads it
+#
+# A folder for each data set, with a file for each array of `Windows`, and `sizes.json`, the note of their types and
+# sizes. Its name is a hash of all that the windows are made of, so that a resumed run finds its own.
+
+NOTE = "sizes.json"
+ARRAYS = [field.name for field in fields(Windows) if field.name != "questions_cut"]
+
+
+def stored_windows(
+    folder: Path, made_of: Mapping[str, Any], make: Callable[[], Iterable[Windows]], state: PartialState
+) -> Windows:
+    """The windows of which `make` gives the parts in order, mapped into memory. What is in `folder` already is not
+    made again; else one process of each machine makes it. Every process calls this.
+    """
+    name = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
+    place = folder / name
+    with state.local_main_process_first():
+        if not place.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            part = Path(mkdtemp(prefix=f".{name}-", dir=folder))
+            try:
+                _write(part, make())
+                part.rename(place)
+            except OSError:
+                if not place.exists():  # else another machine, or reader, with the same folder was first
+                    raise
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+    return _mapped(place)
+
+
+def _write(folder: Path, parts: Iterable[Windows]) -> None:
+    """Write the arrays of all parts, one part in memory at a time, and the note last."""
+    note: dict[str, Any] = {"questions_cut": 0, "arrays": {}}
+    tokens = 0
+    with ExitStack() as stack:
+        files = {name: stack.enter_context((folder / name).open("wb")) for name in ARRAYS}
+        for part in parts:
+            bounds = part.bounds + tokens
+            arrays = {name: getattr(part, name) for name in ARRAYS} | {"bounds": bounds[1:] if tokens else bounds}
+            for name, array in arrays.items():
+                if array is not None:
+                    files[name].write(array.tobytes())
+                    rows = note["arrays"].setdefault(name, {"type": array.dtype.str, "shape": [0, *array.shape[1:]]})
+                    rows["shape"][0] += len(array)
+            tokens = int(bounds[-1])
+            note["questions_cut"] += part.questions_cut
+    write_json(folder / NOTE, note)
+
+
+def _mapped(folder: Path) -> Windows:
+    note = read_record(folder / NOTE)
+    arrays: dict[str, Any] = dict.fromkeys(ARRAYS)
+    for name, rows in note["arrays"].items():
+        # Copied where it is written to, which nobody does: torch warns of arrays that cannot be written to.
+        mapped = np.memmap(folder / name, rows["type"], mode="c", shape=tuple(rows["shape"]))
+        arrays[name] = np.asarray(mapped)
+    return Windows(**arrays, questions_cut=note["questions_cut"])
+
+
 # --- logits to answers
 #
 # Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), section 4.2: the answer is the
@@ -319,7 +381,6 @@ def _best_spans(
 
 
 def _highest(logits: NDArray[np.floating], count: int) -> tuple[NDArray[np.int64], NDArray[np.floating]]:
-    """Positions and values of the `count` highest logits of each row, highest first."""
     chosen = np.argsort(-logits, axis=1, kind="stable")[:, :count]
     return chosen, np.take_along_axis(logits, chosen, axis=1)
 
@@ -335,7 +396,7 @@ def load_tokenizer(
     """The tokenizer of a reader (`rl_qg.readers.encoders.load_tokenizer`), and whether the model separates question
     and passage by token types.
     """
-    models: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING
+    models: Any = transformers.MODEL_FOR_QUESTION_ANSWERING_MAPPING
     tokenizer = encoders.load_tokenizer(path, key, max_length, kind="reader", models=models, length_key=length_key)
     config = AutoConfig.from_pretrained(os.path.expanduser(path), trust_remote_code=False)
     arguments = inspect.signature(models[type(config)].forward).parameters

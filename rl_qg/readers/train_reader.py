@@ -36,19 +36,9 @@ from rewards.words import split_question_mark
 from rl_qg.data.examples import QAExample, examples_hash, passage_hash
 from rl_qg.data.splits import take_passages
 from rl_qg.data.streaming import Examples
+from rl_qg.readers import reader
 from rl_qg.readers.fine_tuning import FineTuning, delete_checkpoints
-from rl_qg.readers.reader import (
-    HEADS,
-    WindowCollator,
-    Windows,
-    best_answers,
-    encode,
-    encode_in_parts,
-    load_model,
-    load_tokenizer,
-    score_predictions,
-)
-from rl_qg.readers.stored_windows import stored_windows
+from rl_qg.readers.reader import HEADS, WindowCollator, Windows
 from rl_qg.runtime.errors import InputError, NothingLearned, Terminated
 from rl_qg.runtime.files import read_record, write_json
 from rl_qg.runtime.processes import available_cores, worker_pool
@@ -301,8 +291,8 @@ class _Job:
             raise InputError("precision 'fp16' needs a GPU: use bf16 or no")
         if Path(settings.model.path).expanduser().resolve() == self.output_dir.resolve():
             raise InputError(f"{self.output_dir}: is the model to start from; write the reader to another folder")
-        if self.unfinished():  # a finished reader needs its model no more
-            load_tokenizer(settings.model.path, max_length=settings.max_length)  # refuses a window that is too long
+        if self.unfinished():  # a finished reader needs its model no more; a window that is too long is refused
+            reader.load_tokenizer(settings.model.path, max_length=settings.max_length)
 
 
 class _Features(NamedTuple):
@@ -383,7 +373,6 @@ def _train_in_turn(jobs: Sequence[_Job]) -> None:
 
 
 def _train_side_by_side(jobs: Sequence[_Job]) -> None:
-    """Train what is not finished in worker processes. Raises the first error of any of them."""
     unfinished = [(job, seed) for job in jobs for seed in job.unfinished()]
     if not unfinished:
         return
@@ -445,7 +434,7 @@ def _refuse_other_run(folder: Path, inputs: Mapping[str, Any], accept_changed_da
 
 def _features(job: _Job, *, progress: bool = True) -> _Features:
     settings = job.settings
-    tokenizer, token_types = load_tokenizer(settings.model.path, max_length=settings.max_length)
+    tokenizer, token_types = reader.load_tokenizer(settings.model.path, max_length=settings.max_length)
     options: dict[str, Any] = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
     options |= {"token_types": token_types}
     identity = [tokenizer.backend_tokenizer.to_str(), tokenizer.cls_token_id]
@@ -454,15 +443,15 @@ def _features(job: _Job, *, progress: bool = True) -> _Features:
         shown = progress and job.processes.is_main_process
 
         def make() -> Iterator[Windows]:
-            for part in encode_in_parts(examples, tokenizer, progress=shown, **options):
+            for part in reader.encode_in_parts(examples, tokenizer, progress=shown, **options):
                 yield part if role == "validation" else replace(part, offsets=None)  # only answers need them
 
         made_of = {**options, "tokenizer": identity, "role": role, "examples": job.data[role]}
-        return stored_windows(job.output_dir / WINDOWS, made_of, make, job.processes)
+        return reader.stored_windows(job.output_dir / WINDOWS, made_of, make, job.processes)
 
     features = _Features(tokenizer, windows(job.train, "train"), windows(job.validation, "validation"))
     # It is saved with the reader, and remembers the lengths that it was called with: also where no window was made.
-    encode(job.validation[:1], tokenizer, **options)
+    reader.encode(job.validation[:1], tokenizer, **options)
     return features
 
 
@@ -473,7 +462,7 @@ def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:
     folder, settings = job.folder(seed), job.settings
     tuning = FineTuning(settings, folder, seed, job.use_cpu, job.precision)
     transformers.set_seed(seed)  # initialises the span head
-    model = load_model(settings.model.path, features.tokenizer)
+    model = reader.load_model(settings.model.path, features.tokenizer)
     if settings.head != getattr(model.config, SPAN_HEAD, HEADS[0]):
         setattr(model.config, SPAN_HEAD, settings.head)
     if settings.unanswerable or settings.impossible:
@@ -496,8 +485,8 @@ def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:
     if trainer.is_world_process_zero():
         limits: dict[str, Any] = {"n_best": settings.n_best, "max_answer_length": settings.max_answer_length}
         limits["refuses"] = settings.impossible  # by the class token's span, as it was taught
-        predictions = best_answers(features.validation, job.validation, starts, ends, **limits)
-        scores = score_predictions(predictions, job.validation)
+        predictions = reader.best_answers(features.validation, job.validation, starts, ends, **limits)
+        scores = reader.score_predictions(predictions, job.validation)
         rows = zip(scores.ids, scores.exact_matches, scores.f1s, strict=True)
         write_json(folder / "predictions.json", predictions)
         write_json(folder / "question_scores.json", {key: {"exact_match": em, "f1": f1} for key, em, f1 in rows})
@@ -644,7 +633,6 @@ def train_on_synthetic(
 def trial_questions(
     name: str, synthetic: Sequence[QAExample], trials: ReaderTrials
 ) -> tuple[list[QAExample], list[QAExample]]:
-    """The questions that trials train on, and those of other passages that judge them."""
     key, seed = "qa_evaluate.trials", trials.seed
     validation = take_passages(synthetic, trials.validation, seed, f"{key}.validation", "questions judge the trials")
     asked = {passage_hash(example.context) for example in validation}

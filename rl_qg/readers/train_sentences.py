@@ -19,25 +19,10 @@ from numpy.typing import NDArray
 from transformers import TrainerState
 
 from rl_qg.data.examples import QAExample
+from rl_qg.readers import sentences
 from rl_qg.readers.encoders import load_tokenizer
 from rl_qg.readers.fine_tuning import FineTuning, keeping_best
-from rl_qg.readers.sentences import (
-    LABELS,
-    OPTIONS,
-    LabelledSentences,
-    SentenceClassifier,
-    SentenceCollator,
-    SentenceItems,
-    SentenceOptions,
-    best_threshold,
-    compared_scores,
-    decisions,
-    label_scores,
-    labelled_sentences,
-    new_labeller,
-    positive_weights,
-    set_aside,
-)
+from rl_qg.readers.sentences import LabelledSentences, SentenceClassifier, SentenceCollator, SentenceItems
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_record, write_json
 from rl_qg.runtime.trainer_base import Resumable
@@ -88,9 +73,10 @@ def train_sentences(train: Sequence[QAExample], validation: Sequence[QAExample],
         if settings.threshold == "tuned":
             columns = [table.T for table in _predicted(classifier, data().development)]
             config = read_record(output_dir / "config.json")
-            config[OPTIONS]["thresholds"] = [best_threshold(*pair) for pair in zip(*columns, strict=True)]
+            chosen = [sentences.best_threshold(*pair) for pair in zip(*columns, strict=True)]
+            config[sentences.OPTIONS]["thresholds"] = chosen
             write_json(output_dir / "config.json", config)
-            classifier.thresholds = tuple(config[OPTIONS]["thresholds"])
+            classifier.thresholds = tuple(chosen)
         epoch = next((row["epoch"] for row in state.log_history if row["step"] == state.best_global_step), None)
         return {
             "kind": settings.kind,
@@ -125,12 +111,12 @@ class _Data:
         self.unit: str | None = None
         parts = {"train": train, "validation": validation}
         if settings.development:
-            rest, chosen, self.unit = set_aside(train, settings.development, seed)
+            rest, chosen, self.unit = sentences.set_aside(train, settings.development, seed)
             parts |= {"train": rest, "development": chosen}
         self.counts: dict[str, dict[str, int]] = {}
         passages: dict[str, list[LabelledSentences]] = {}
         for name, examples in parts.items():
-            passages[name], self.counts[name] = labelled_sentences(examples, settings.kind)
+            passages[name], self.counts[name] = sentences.labelled_sentences(examples, settings.kind)
             if not passages[name]:
                 raise InputError(
                     f"data.{'validation' if name == 'validation' else 'train'}: no example with a question is there "
@@ -150,10 +136,12 @@ def _trainer(data: _Data, settings: TrainSentencesSettings, tuning: FineTuning) 
     first = tokenizer("a")["input_ids"][0]
     if settings.pooling == "cls" and (tokenizer.cls_token_id is None or first != tokenizer.cls_token_id):
         raise InputError(f"{KEY}={path}: its tokenizer puts no class token first: use train_sentences.pooling=mean")
-    count = len(LABELS[settings.kind])
-    weights = positive_weights(data.train) if settings.kind == "types" else [1.0] * count
-    options = SentenceOptions(settings.kind, settings.pooling, settings.max_length, tuple(weights), (0.5,) * count)
-    model = new_labeller(path, KEY, tokenizer, options, tuning.seed)
+    count = len(sentences.LABELS[settings.kind])
+    weights = sentences.positive_weights(data.train) if settings.kind == "types" else [1.0] * count
+    options = sentences.SentenceOptions(
+        settings.kind, settings.pooling, settings.max_length, tuple(weights), (0.5,) * count
+    )
+    model = sentences.new_labeller(path, KEY, tokenizer, options, tuning.seed)
     limits: dict[str, Any] = {"max_length": settings.max_length, "together": settings.kind == "hierarchical"}
     items, development = (SentenceItems(part, tokenizer, **limits) for part in (data.train, data.development))
     if cut := items.cut + development.cut:
@@ -188,7 +176,7 @@ def _predicted(
 def evaluation(classifier: SentenceClassifier, passages: Sequence[LabelledSentences]) -> dict[str, Any]:
     """The scores of a classifier on sentences with the labels of its kind, as plain JSON; intervals over passages."""
     rows, actual = _predicted(classifier, passages)
-    predicted = decisions(rows, classifier.thresholds, at_least_one=classifier.kind == "types")
+    predicted = sentences.decisions(rows, classifier.thresholds, at_least_one=classifier.kind == "types")
     draws = PassageDraws([number for number, passage in enumerate(passages) for _ in passage.sentences])
     baselines = {"every": np.ones_like(actual)}
     if classifier.kind == "types":
@@ -198,8 +186,8 @@ def evaluation(classifier: SentenceClassifier, passages: Sequence[LabelledSenten
         "passages": len(passages),
         "sentences": len(actual),
         "thresholds": dict(zip(classifier.labels, classifier.thresholds, strict=True)),
-        **compared_scores(predicted, actual, baselines, draws),
+        **sentences.compared_scores(predicted, actual, baselines, draws),
     }
     if classifier.kind == "types":
-        result["labels"] = label_scores(predicted, actual, classifier.labels, draws)
+        result["labels"] = sentences.label_scores(predicted, actual, classifier.labels, draws)
     return result

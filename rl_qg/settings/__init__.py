@@ -190,19 +190,13 @@ class Settings(Section):
             yield "output_dir has no value; name a folder"
 
 
-# The settings as YAML with comments, made from the dataclasses; for `--help` and the documentation.
-
-
 WIDTH = 119  # of a line
 COLUMN = 28  # of a comment
 
 
 def describe(*names: str) -> str:
-    """The keys of `Settings` with their defaults and comments: of these sections and single keys (`model.path`), or
-    all.
-
-    Raises:
-        KeyError: there is no such key.
+    """The keys of `Settings` as YAML with their defaults and comments, for `--help` and the documentation: of these
+    sections and single keys (`model.path`), or all. Raises `KeyError` where there is no such key.
     """
     settings, section = Settings(), ""
     lines: list[str] = []

@@ -326,9 +326,6 @@ class BaselinesSettings(Section):
     seed: int = key(0, "of the pairs", SEED)
 
 
-# Data for a benchmark (`rl-qg bench data`).
-
-
 @dataclass
 class BenchSettings(Section):
     """Sources, how they are divided, and the seed of that. A source is a path, or a Hub data set (`name`, or

@@ -86,16 +86,12 @@ class GenerateSettings(Section):
 
     @property
     def candidates(self) -> int:
-        """Questions that are decoded for each answer."""
         return self.num_samples if self.do_sample else self.num_beams
 
     def conflicts(self) -> Iterator[str]:
         if self.keep is not None and not 1 <= self.keep <= self.candidates:
             name = "num_samples" if self.do_sample else "num_beams"
             yield f"keep={self.keep} must be from 1 to {name}={self.candidates}, or null for all"
-
-
-# Questions and answers, or sets of questions, for documents.
 
 
 AUTO = "auto"
@@ -230,9 +226,6 @@ class TrainSelectorSettings(Section):
     candidates: int | None = key(None, "as in ask", COUNT)
     seed: int = key(0, "of the samples", SEED)
     max_passages: int | None = key(500, "the first passages of data.train; null: all", COUNT)
-
-
-# How generated questions are filtered and sampled.
 
 
 @dataclass

@@ -50,7 +50,6 @@ SEED = Limits(0, 2**32 - 1)  # what NumPy takes
 
 
 def fault_of_updates(number: int) -> str:
-    """A fault for a number of updates that is neither positive nor -1."""
     fault = number != -1 and COUNT(number)
     return f"{fault}, or -1 for as many as epochs say" if fault else ""
 
@@ -59,7 +58,6 @@ CELLS = 512  # into which passages are divided for parts: the most parts that th
 
 
 def part_fault(value: str | None) -> str:
-    """A fault for what is no part `i/n`, null passing."""
     number, _, of = (value or "1/1").partition("/")
     if number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of) <= CELLS:
         return ""

@@ -172,9 +172,6 @@ def stride_faults(doc_stride: int, max_length: int) -> Iterator[str]:
         yield f"doc_stride={doc_stride} must be below max_length={max_length}, and not negative"
 
 
-# QA-based evaluation (`rl-qg qa-evaluate`): readers trained on synthetic questions alone, scored on human ones.
-
-
 @dataclass
 class ReaderTrials(Section):
     """Random trials of a reader's training on a part of the synthetic questions; the best has the highest sum of exact

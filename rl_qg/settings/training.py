@@ -21,9 +21,6 @@ from rl_qg.settings.keys import (
     key,
 )
 
-# Where the data come from.
-
-
 WORLD = "world"
 """The value of `data.train` and `data.validation` that names the embedded corpus."""
 
@@ -64,9 +61,6 @@ class DataSettings(Section):
     )
     seed: int = key(0, "of the samples above", SEED)
     world: WorldSettings = key(WorldSettings(), "the embedded corpus")
-
-
-# The question generator, its adapters, and small models for work without a model hub.
 
 
 @dataclass

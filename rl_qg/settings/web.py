@@ -11,9 +11,6 @@ from rl_qg.settings.generation import AskModelSettings
 from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Limits, Section, choice, key
 from rl_qg.text.languages import AUTO, OTHER, code_fault
 
-# Human evaluation (`rl-qg rate …`).
-
-
 OUTCOMES = ("completed", "no_consent", "screened_out", "failed", "full")  # of a person who comes from a panel
 
 

@@ -69,12 +69,9 @@ def complete_parts(reward: Any, models: Mapping[str, str]) -> Any:
     return {**reward, "parts": {label: complete_part(label, part) for label, part in parts.items()}}
 
 
-# Code that a study file asks to import is named before it runs, because the file may come from somebody else.
-#
-# This finds what is written out. What is not, such as a path put together from other keys, is refused where it would
-# be imported: the jobs of a study run with `rewards.loading.OWN_CODE_ONLY` unless imports are allowed.
-
-
+# Code that a study file asks to import is named before it runs, because the file may come from somebody else. This
+# finds what is written out. What is not, such as a path put together from other keys, is refused where it would be
+# imported: the jobs of a study run with `rewards.loading.OWN_CODE_ONLY` unless imports are allowed.
 OWN = ("rewards", "rl_qg")
 # The keys whose value may be the path of a class, as a YAML key, in `key=value`, or within a list of options.
 _PATH = re.compile(r"(?:^|[.\W])(?:_target_|metrics?|kind|rerank)\s*[=:]\s*[\"'\[]*([^\W\d]\w*(?:\.\w+)+)")
@@ -178,9 +175,6 @@ def override(content: dict[str, Any], text: str, kind: str, whole: Collection[st
     mapping[last] = _read_yaml(value, text)
 
 
-# --- Short forms ---
-
-
 def as_overrides(value: Any, where: str) -> list[str]:
     """Overrides from a list of `key=value`, or from a mapping, whose nested keys are joined by dots."""
     if isinstance(value, dict):
@@ -220,9 +214,6 @@ def listed_values(value: Any, where: str) -> list[Any]:
     if any(isinstance(item, list | dict) for item in values):  # OmegaConf lets these pass
         raise InputError(f"{where}: expected single values, got {value!r}")
     return values
-
-
-# --- Types ---
 
 
 def typed(

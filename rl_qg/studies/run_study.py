@@ -20,7 +20,7 @@ from rl_qg.runtime.files import append_json_line, locked
 from rl_qg.settings import DataSettings, Settings
 from rl_qg.settings.training import WORLD
 from rl_qg.studies import jobs
-from rl_qg.studies.job_files import read_job_file
+from rl_qg.studies.jobs import read_job_file
 from rl_qg.studies.study import KINDS, Grid, Study, StudyExamples, load_examples, make_grid, write_examples
 from rl_qg.studies.study_results import StudyResults, write_study_output
 

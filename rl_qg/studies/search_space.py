@@ -20,7 +20,7 @@ from rl_qg.settings import ClusterSettings
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.yaml_files import as_overrides, command_line_text, listed_values
 from rl_qg.studies.halving import Configuration, Plan
-from rl_qg.studies.job_files import JobFile, device_fault, file_content, item, read_job_file
+from rl_qg.studies.jobs import JobFile, device_fault, file_content, item, read_job_file
 
 DRAWS = 100  # in vain, before a space counts as exhausted
 Point = tuple[str, tuple[str, ...]]  # a value as it is shown, and its overrides

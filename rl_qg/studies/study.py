@@ -24,8 +24,8 @@ from rl_qg.runtime.files import file_hash, write_json, write_json_lines
 from rl_qg.settings import DataSettings, WorldSettings
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.yaml_files import as_overrides, listed_values
-from rl_qg.studies.job_files import JobFile, by_name, device_fault, item, name_faults, written_out
-from rl_qg.studies.jobs import ALL_EXAMPLES, COMMANDS, Job, JobList, Values, settings_of
+from rl_qg.studies import jobs
+from rl_qg.studies.jobs import Job, JobFile, JobList, Values, by_name, device_fault, item
 
 ALL = "all"  # the questions of all validation sets together
 PAGE = "docs/how-to/study.md"
@@ -90,7 +90,7 @@ class Generator:
 
 def _resource(value: Any, where: str) -> dict[str, Any]:
     short = {} if value is None else {"fraction": value}
-    return written_out(Resource, value if isinstance(value, dict) else short, f"{where}.")
+    return jobs.written_out(Resource, value if isinstance(value, dict) else short, f"{where}.")
 
 
 def _generator(value: Any, where: str) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class Study(JobFile):
             yield f"data.validation: {ALL} is the name for all sets together; give the set another"
         if any(self.amounts):
             yield from (f"{key}: give at least one" for key in ("generators", "filters") if not getattr(self, key))
-        yield from name_faults(self.generators, self.resources, self.filters, self.data.validation)
+        yield from jobs.name_faults(self.generators, self.resources, self.filters, self.data.validation)
         for name, one in self.generators.items():
             start = self.generators.get(one.start or "")
             if one.start is not None and start is None:
@@ -437,12 +437,12 @@ class _CellPlanner:
     def add(
         self, kind: str, label: str, specific: Sequence[str], own: Values, needs: Sequence[Job], exclusive: str = ""
     ) -> Job:
-        command = COMMANDS.get(kind, kind)
-        general = settings_of(command, [*self.study.settings, *self.study.resources[self.data.name].settings])
+        command = jobs.COMMANDS.get(kind, kind)
+        general = jobs.settings_of(command, [*self.study.settings, *self.study.resources[self.data.name].settings])
         folders = [text for text in self.miniatures if text.startswith(MINIATURES[command])]
         if any(text.startswith("model=") for text in specific):  # another model; a value would override it
             folders = [text for text in folders if not text.startswith("model.path=")]
-        arguments = [f"preset={self.study.preset}", *general, *folders, *ALL_EXAMPLES, *specific]
+        arguments = [f"preset={self.study.preset}", *general, *folders, *jobs.ALL_EXAMPLES, *specific]
         arguments += [f"{key}={value}" for key, value in own.items()]
         return self.listed.add(kind, f"{self.data.name}-{label}", self.seed, arguments, needs, exclusive)
 

@@ -148,7 +148,6 @@ class StudyResults:
                     yield question, group, against
 
     def is_largest(self, group: CellGroup) -> bool:
-        """Whether no larger amount of its resource, generator and filter is finished."""
         alike = [one for one in self.groups if one.name | {"amount": 0} == group.name | {"amount": 0}]
         return group.amount == max(one.amount for one in alike)
 
@@ -225,7 +224,6 @@ def _filter_row(group: CellGroup) -> dict[str, Any]:
     reasons = dict.fromkeys(reason for report in reports for reason in report["dropped"])
     measured = [_measured(report) for report in reports]
     common = [name for name in measured[0] if all(name in means for means in measured)]
-
     candidates = [report["candidates"] for report in reports]
 
     def share(counts: Iterable[int]) -> float:
@@ -301,7 +299,6 @@ def _reward_rows(results: StudyResults) -> Iterator[dict[str, Any]]:
 def _gain_rows(
     results: StudyResults, groups: Sequence[CellGroup], label: str, kind: Callable[[QAExample], str]
 ) -> Iterator[dict[str, Any]]:
-    """F1 gained over gold alone on the evaluation questions of each kind; rare kinds are put together."""
     kinds = [kind(example) for example in results.examples.validation]
     counts = Counter(kinds)
     kinds = [name if counts[name] >= FEWEST else f"{OTHER} (rare)" for name in kinds]

@@ -20,25 +20,8 @@ from rl_qg.runtime.files import file_hash, locked, read_record, write_json, writ
 from rl_qg.runtime.run_folder import git_state, hardware, package_versions
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.yaml_files import as_overrides, listed_values
-from rl_qg.studies.job_files import JobFile, by_name, device_fault, item, name_faults, read_job_file, written_out
-from rl_qg.studies.jobs import (
-    ALL_EXAMPLES,
-    COMMANDS,
-    READ_BY,
-    Compose,
-    Job,
-    JobList,
-    JobOutcomes,
-    Values,
-    check_keys,
-    count_jobs,
-    delete_checkpoints,
-    is_done,
-    print_jobs,
-    run_jobs,
-    seconds_of,
-    settings_of,
-)
+from rl_qg.studies import jobs
+from rl_qg.studies.jobs import Compose, Job, JobFile, JobList, JobOutcomes, Values, by_name, device_fault, item
 from rl_qg.text.question_types import OTHER, language_fault
 
 PAGE = "docs/reference/bench.md"
@@ -47,8 +30,7 @@ log = logging.getLogger(__name__)
 CELLS = ("in_domain", "zero_shot", "fine_tuned", "adapted")
 """How a generator for a target came to be: trained on the target's questions; on the source's alone; on the source's,
 then on the target's; on the source's, then by reward on the target's passages, without their questions."""
-# Overrides of these sections go to these commands alone; all others go to every command.
-SECTIONS = READ_BY | {"reward_models": ("train", "evaluate"), "miniature": ("train", "evaluate")}
+SECTIONS = jobs.READ_BY | {"reward_models": ("train", "evaluate"), "miniature": ("train", "evaluate")}
 
 
 @dataclass
@@ -73,7 +55,7 @@ class Domain:
 
 
 def _domain(value: Any, where: str) -> dict[str, Any]:
-    return written_out(Domain, value if isinstance(value, dict) else {"data": value}, f"{where}.")
+    return jobs.written_out(Domain, value if isinstance(value, dict) else {"data": value}, f"{where}.")
 
 
 @dataclass
@@ -111,7 +93,7 @@ class Transfer(JobFile):
         self.targets = self.targets or [name for name, domain in self.domains.items() if domain.has("test")]
 
     def conflicts(self) -> Iterator[str]:
-        yield from (f"domains: {fault}" for fault in name_faults(self.domains))
+        yield from (f"domains: {fault}" for fault in jobs.name_faults(self.domains))
         for key, split in (("sources", "train"), ("sources", "validation"), ("targets", "test")):
             for name in getattr(self, key):
                 if name not in self.domains:
@@ -173,26 +155,26 @@ class _TransferPlanner:
         crosses = home.language != away.language
         if why := self.missing(cell, target):
             return TransferCell(cell, source, target, seed, crosses, why=why)
-        learned, jobs = [home.file("train")], [self.train(source, source, seed)]
+        learned, made = [home.file("train")], [self.train(source, source, seed)]
         if cell == "fine_tuned":
-            jobs.append(self.train(f"{source}-{target}", target, seed, jobs[0]))
+            made.append(self.train(f"{source}-{target}", target, seed, made[0]))
             learned.append(away.file("train"))
         elif cell == "adapted":
-            jobs.append(self.adapt(source, target, seed, jobs[0]))
+            made.append(self.adapt(source, target, seed, made[0]))
             learned += self.unlabelled(target)
-        model, test = jobs[-1].results / ("scst" if cell == "adapted" else "ce"), away.file("test")
+        model, test = made[-1].results / ("scst" if cell == "adapted" else "ce"), away.file("test")
         label, all_of = f"{cell}-{source}-{target}", self.transfer
         own: dict[str, Any] = {"data.max_train": "null", "keep": 1, "seed": seed, "model.path": model}
         own |= {"data.train": test, "output": "{out}/questions.jsonl"}
         specific = [*all_of.generate, *away.generate]
-        jobs.append(self.add("generate", label, seed, specific, own, jobs[-1], test))
-        own = {"predictions": jobs[-1].results / "questions.jsonl", "references": test}
+        made.append(self.add("generate", label, seed, specific, own, made[-1], test))
+        own = {"predictions": made[-1].results / "questions.jsonl", "references": test}
         own |= {"metrics": f"[{','.join(all_of.metrics)}]", "output": "{out}"}
         language = OTHER if language_fault(away.language) else away.language
         specific = [f"language={language}", *all_of.evaluate]
-        jobs.append(self.add("evaluate", label, seed, specific, own, jobs[-1], test))
+        made.append(self.add("evaluate", label, seed, specific, own, made[-1], test))
         seen = len(self.keys_of(test) & set[bytes]().union(*map(self.keys_of, learned)))
-        return TransferCell(cell, source, target, seed, crosses, tuple(jobs), seen)
+        return TransferCell(cell, source, target, seed, crosses, tuple(made), seen)
 
     def missing(self, cell: str, target: str) -> str:
         domain = self.transfer.domains[target]
@@ -233,9 +215,9 @@ class _TransferPlanner:
     def add(
         self, kind: str, label: str, seed: int, specific: Sequence[str], own: Values, start: Job | None, *reads: Path
     ) -> Job:
-        command = COMMANDS.get(kind, kind)
-        general = settings_of(command, self.transfer.settings, SECTIONS)
-        arguments = [f"preset={self.transfer.preset}", *(ALL_EXAMPLES if command == "train" else ()), *general]
+        command = jobs.COMMANDS.get(kind, kind)
+        general = jobs.settings_of(command, self.transfer.settings, SECTIONS)
+        arguments = [f"preset={self.transfer.preset}", *(jobs.ALL_EXAMPLES if command == "train" else ()), *general]
         arguments += [*specific, *(f"{key}={value}" for key, value in own.items())]
         return self.listed.add(kind, label, seed, arguments, [start] if start else [], hashes=map(self.hash_of, reads))
 
@@ -246,10 +228,10 @@ def write_transfer(transfer: Transfer, plan: TransferPlan, outcomes: JobOutcomes
     A row is a cell with one seed. In Markdown a cell has one row for all seeds: the mean of each measure with its
     interval; of several seeds, the mean with their standard deviation.
     """
-    done = [cell for cell in plan.cells if cell.jobs and is_done(cell.jobs[-1])]
+    done = [cell for cell in plan.cells if cell.jobs and jobs.is_done(cell.jobs[-1])]
     results = {cell.name: read_record(cell.jobs[-1].results / "evaluate.json") for cell in done}
     rows = [_row(cell, outcomes, results.get(cell.name)) for cell in plan.cells]
-    seconds = sum(seconds_of(job) for job in plan.jobs if is_done(job))
+    seconds = sum(jobs.seconds_of(job) for job in plan.jobs if jobs.is_done(job))
     record = {
         "transfer": {"file": transfer.file, "preset": transfer.preset, "settings": transfer.settings},
         "domains": {name: {"data": part.data, "language": part.language} for name, part in transfer.domains.items()},
@@ -303,7 +285,6 @@ def _markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cell(measures: Sequence[Mapping[str, Any]]) -> str:
-    """A measure with its interval over passages; of several seeds the mean and its standard deviation over seeds."""
     values = [measure["value"] for measure in measures if measure["value"] is not None]
     if not values:
         return NONE
@@ -323,21 +304,23 @@ def run_transfer(
     program: str = "rl_qg",
 ) -> None:
     """Run what is not done, then write the table; `program` is the module that runs the jobs."""
-    transfer = read_job_file(Transfer, file, overrides, allow_imports=allow_imports)
+    transfer = jobs.read_job_file(Transfer, file, overrides, allow_imports=allow_imports)
     with locked([("output_dir", transfer.output_dir)]):
         plan = make_plan(transfer)
-        check_keys(plan.jobs, compose)
+        jobs.check_keys(plan.jobs, compose)
         if not plan.jobs:
             raise InputError("no cell can be made: " + "; ".join(f"{cell.name}: {cell.why}" for cell in plan.cells))
-        log.info("%d cells; %s", len(plan.cells), count_jobs(plan.jobs, ("ce", "scst", "generate", "evaluate")))
+        log.info("%d cells; %s", len(plan.cells), jobs.count_jobs(plan.jobs, ("ce", "scst", "generate", "evaluate")))
         for cell in plan.cells:
             if cell.why:
                 log.info("left out: %s: %s", cell.name, cell.why)
             if cell.seen:
                 log.warning("%s: %d passages of the test data are in the data it learns from", cell.name, cell.seen)
         if dry_run:
-            return print_jobs(plan.jobs)
-        outcomes = run_jobs(plan.jobs, transfer.devices, delete_checkpoints, program=program, title="transfer")
+            return jobs.print_jobs(plan.jobs)
+        outcomes = jobs.run_jobs(
+            plan.jobs, transfer.devices, jobs.delete_checkpoints, program=program, title="transfer"
+        )
         log.info("%s", write_transfer(transfer, plan, outcomes))
     unfinished = {*outcomes.failed, *outcomes.skipped}
     failed = [cell.name for cell in plan.cells if not unfinished.isdisjoint(job.name for job in cell.jobs)]

@@ -237,7 +237,6 @@ def _learn_from_picks(
     start: str,
     first_step: int,
 ) -> dict[str, Any]:
-    """Train `scst/` by cross-entropy with the epochs and rates of `scst`; return the note about it."""
     folder, scst = Path(settings.output_dir), settings.scst
     first_epoch = settings.ce.epochs if first_step else 0.0
     set_seed(settings.seed)

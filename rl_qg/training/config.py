@@ -201,7 +201,6 @@ def language_of(settings: Settings) -> str:
 
 
 def warn_of_unused(settings: Settings) -> None:
-    """Log which keys are set that have no effect beside the others."""
     scst, patience = settings.scst, settings.ce.early_stopping_patience
     if scst.reward_scale != 1 and scst.normalise_advantage != "none" and settings.algorithm == "scst":
         log.warning("scst.reward_scale=%g has no effect without scst.normalise_advantage=none", scst.reward_scale)

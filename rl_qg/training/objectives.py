@@ -15,8 +15,6 @@ from rl_qg.settings.training import BASELINES, SCHEDULES
 TOKENS_WITHOUT_QUESTION = 16
 """Target tokens that a row without a gold question counts for: about the length of a question."""
 
-# --- likelihoods
-
 
 def target_tokens(labels: Tensor) -> Tensor:
     """By what the loss of an update is divided: the gold tokens of `labels` (n, t), -100 at padding, and
@@ -49,9 +47,6 @@ def cross_entropy(logits: Tensor, labels: Tensor, *, label_smoothing: float = 0.
         uniform = (label_logits - logprobs) - logits.mean(-1, dtype=label_logits.dtype)
         losses = (1 - label_smoothing) * losses + label_smoothing * uniform
     return (losses * real).sum(-1)
-
-
-# --- learning by reward
 
 
 def advantages(rewards: Tensor, baseline: str, greedy: Tensor | None = None) -> Tensor:

@@ -124,7 +124,6 @@ def run_stage(trainer: SelfCriticalTrainer, title: str, examples: Sequence[QAExa
 
 
 def report_cuts(encoder: Any, examples: Sequence[QAExample], folder: Path) -> None:
-    """Log how many contexts had to be cut, and store the count for the run record."""
     cuts = encoder.count_cuts(examples)
     write_json(folder / "windows.json", cuts)
     log.info("inputs: %s", json.dumps(cuts))
@@ -193,7 +192,6 @@ def check_examples(settings: Settings, splits: Splits) -> None:
 
 
 def check_task_reward(settings: Settings, reward: Reward | None, held_out: Reward | None = None) -> None:
-    """Check that the rewards can score what the task writes (`rl_qg.scoring.task_scorers`)."""
     if reward is None or settings.stages == "ce":
         return
     if settings.task == "sets":

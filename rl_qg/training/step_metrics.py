@@ -117,7 +117,6 @@ class StepMetrics:
 
 
 def _now() -> Any:
-    """The seconds of a clock; on a GPU an event."""
     if PartialState().device.type != "cuda":
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)

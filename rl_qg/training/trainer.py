@@ -205,7 +205,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         )
 
     def ce_weight(self, step: int) -> float:
-        """The weight w of L_ce in the update that completes `step`."""
+        """W in the update that completes `step`."""
         return 1.0 if self.args.ce_weight == "one" else 1.0 - self.scst_weight(step)
 
     def create_scheduler(
@@ -310,7 +310,6 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         return self.kept.get(self.accumulated)
 
     def new_rollout(self, inputs: dict[str, Any], step: int) -> LearnedRollout:
-        """Sampled questions, and greedy ones for that baseline, with their rewards and advantages."""
         args = self.args
         with self.step_metrics.timed("rollout"):
             rollout = self.roll_out(inputs, samples=args.num_samples, greedy=args.baseline == "greedy")
@@ -444,7 +443,6 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
     # --- the divergence from the policy at the start of the self-critical stage
 
     def keep_reference(self) -> None:
-        """Copy the policy at the boundary, if a divergence from it is optimised or reported."""
         reported = self.args.watch_kl and self.eval_dataset is not None
         if (self.args.kl_coefficient > 0 or reported) and self.reference is None:
             self.reference = ReferencePolicy.at_stage_start(self, resumed=self.state.global_step > self.boundary)

@@ -23,7 +23,7 @@ from rl_qg.commands.studies import shipped_searches
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
 from rl_qg.miniatures.cache import QUESTIONS, SHIPPED
-from rl_qg.studies.job_files import read_job_file
+from rl_qg.studies.jobs import read_job_file
 from rl_qg.studies.search_space import SearchFile, read_search
 from rl_qg.studies.study import Study
 from rl_qg.studies.transfer import Transfer

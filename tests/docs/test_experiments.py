@@ -11,7 +11,7 @@ from pathlib import Path
 from rl_qg.commands.compose import compose
 from rl_qg.data.examples import write_squad
 from rl_qg.data.reading import read_examples
-from rl_qg.studies.job_files import read_job_file
+from rl_qg.studies.jobs import read_job_file
 from rl_qg.studies.study import Study
 from tests.docs.markdown import ROOT
 from tests.questions import example

@@ -11,7 +11,7 @@ import pytest
 
 from rl_qg.commands.compose import compose
 from rl_qg.runtime.files import read_json
-from rl_qg.studies.job_files import read_job_file
+from rl_qg.studies.jobs import read_job_file
 from rl_qg.studies.run_study import updates_of_readers
 from rl_qg.studies.study import Study
 from tests.processes import command_line, rl_qg, start, user_environment

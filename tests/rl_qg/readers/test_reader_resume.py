@@ -115,8 +115,8 @@ def test_finished_seeds_are_not_trained_again(distilbert, tmp_path, monkeypatch)
     def forbidden(*args, **kwargs):
         raise AssertionError("loaded although everything is finished")
 
-    monkeypatch.setattr("rl_qg.readers.train_reader.load_model", forbidden)
-    monkeypatch.setattr("rl_qg.readers.train_reader.load_tokenizer", forbidden)
+    monkeypatch.setattr("rl_qg.readers.reader.load_model", forbidden)
+    monkeypatch.setattr("rl_qg.readers.reader.load_tokenizer", forbidden)
     assert run(tmp_path / "qa", toy_settings(distilbert, seeds=[0, 1])) == again
 
 

@@ -10,8 +10,7 @@ from accelerate import PartialState
 
 from rl_qg.data.examples import QAExample
 from rl_qg.readers import reader, train_reader
-from rl_qg.readers.reader import Windows, encode, encode_in_parts
-from rl_qg.readers.stored_windows import ARRAYS, stored_windows
+from rl_qg.readers.reader import ARRAYS, Windows, encode, encode_in_parts, stored_windows
 from rl_qg.runtime.errors import InputError
 from tests.toy_reader import contents, run, toy_examples, toy_settings, toy_tokenizer
 

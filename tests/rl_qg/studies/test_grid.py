@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.studies.job_files import read_job_file
-from rl_qg.studies.jobs import command_hash
+from rl_qg.studies.jobs import command_hash, read_job_file
 from rl_qg.studies.study import Grid, ResourceData, Study, StudyExamples, make_grid
 from tests.questions import example
 

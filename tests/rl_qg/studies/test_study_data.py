@@ -11,7 +11,7 @@ from rl_qg.data.reading import read_examples
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 from rl_qg.settings import WorldSettings
-from rl_qg.studies.job_files import read_job_file
+from rl_qg.studies.jobs import read_job_file
 from rl_qg.studies.study import Study, StudyExamples, load_examples, write_examples
 
 STUDY = """

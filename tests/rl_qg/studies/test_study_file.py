@@ -5,7 +5,7 @@ import pytest
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.yaml_files import as_overrides
-from rl_qg.studies.job_files import read_job_file
+from rl_qg.studies.jobs import read_job_file
 from rl_qg.studies.study import Generator, Resource, Study
 
 read_study = partial(read_job_file, Study)

@@ -13,7 +13,7 @@ from rl_qg.reports.report import write_report
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
 from rl_qg.stats.intervals import holm
-from rl_qg.studies.job_files import read_job_file
+from rl_qg.studies.jobs import read_job_file
 from rl_qg.studies.study import Grid, ResourceData, Study, StudyExamples, make_grid
 from rl_qg.studies.study_results import StudyResults, write_study_output
 from tests.questions import example

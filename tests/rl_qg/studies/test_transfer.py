@@ -11,7 +11,7 @@ from rl_qg.commands.compose import compose
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
 from rl_qg.runtime.errors import InputError
-from rl_qg.studies.job_files import read_job_file
+from rl_qg.studies.jobs import read_job_file
 from rl_qg.studies.transfer import FILE, Transfer, TransferPlan, make_plan, run_transfer
 from tests.transfer_work import PROGRAM
 
