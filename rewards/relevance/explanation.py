@@ -204,8 +204,7 @@ def _global(globally: GlobalRelevance, question: str, context: str) -> tuple[lis
     rows = [item.base for item in comparisons] + [item.prompt for item in comparisons]
     starts = [1] * len(comparisons) + [item.start for item in comparisons]
     logprobs = globally.logprobs(rows, starts)
-    gains: list[Gain] = []
-    confidences: list[Confidence] = []
+    gains, confidences = list[Gain](), list[Confidence]()
     sides = zip(comparisons, logprobs[: len(comparisons)], logprobs[len(comparisons) :], strict=True)
     for piece, (item, alone, after) in enumerate(sides):
         base, prompt = globally.confidence(alone), globally.confidence(after)

@@ -127,8 +127,7 @@ def judge(question: str, example: QAExample) -> str | None:
 def examine(question: str, example: QAExample) -> OracleJudgement | None:
     """The verdict of `judge`, and what else is wrong with the question."""
     facts = corpus.read_facts(example.context)
-    target = None if facts is None else corpus.answered_fact(facts, example)
-    if facts is None or target is None:
+    if facts is None or (target := corpus.answered_fact(facts, example)) is None:
         return None
     readings = [
         (_verdict(relation, reference, facts, target), reference)

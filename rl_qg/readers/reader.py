@@ -197,11 +197,10 @@ def encode_in_parts(
 
 
 def _joined(parts: Sequence[Windows]) -> Windows:
-    names = [field.name for field in fields(Windows) if getattr(parts[0], field.name) is not None]
     joined: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts])
-        for name in names
-        if name not in ("bounds", "questions_cut")
+        for name in ARRAYS
+        if name != "bounds" and getattr(parts[0], name) is not None
     }
     lengths = np.concatenate([part.lengths for part in parts])
     cut = sum(part.questions_cut for part in parts)

@@ -108,9 +108,7 @@ def set_aside(
 def positive_weights(passages: Sequence[LabelledSentences]) -> list[float]:
     """For each label the number of sentences without it over that with it; 1 where either is 0 (section 6.3)."""
     labels = np.concatenate([passage.labels for passage in passages])
-    positive = labels.sum(axis=0)
-    negative = len(labels) - positive
-    return [float(n / p) if n and p else 1.0 for n, p in zip(negative, positive, strict=True)]
+    return [float((len(labels) - n) / n) if 0 < n < len(labels) else 1.0 for n in labels.sum(axis=0)]
 
 
 class SentenceItems(list[dict[str, Any]]):

@@ -212,7 +212,6 @@ class SearchRuns:
         return self.folder(trial) / final if final else stop_folder(self.folder(trial), trial.epochs)
 
     def measured(self, trial: Trial) -> Path:
-        """The folder of what the commands of the measure write."""
         return self.search.output_dir / "measured" / f"{self.name(trial)}-e{trial.epochs}"
 
     def chain(self, trial: Trial) -> list[Job]:

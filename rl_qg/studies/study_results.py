@@ -321,8 +321,7 @@ def _mean(values: Iterable[float]) -> float:
 
 def _signature_of(run: Path | None) -> str | None:
     """The signature of the reward that a generator learned from; None for cross-entropy and where no file says."""
-    path = None if run is None else run / TRAINED
-    return read_record(path).get("reward") if path is not None and path.exists() else None
+    return read_record(run / TRAINED).get("reward") if run is not None and (run / TRAINED).exists() else None
 
 
 def write_study_output(

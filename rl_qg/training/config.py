@@ -136,8 +136,7 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
 
 
 def _values_of(cls: Any, source: Any) -> dict[str, Any]:
-    names = [field.name for field in fields(cls) if hasattr(source, field.name)]
-    return {name: getattr(source, name) for name in names}
+    return {field.name: getattr(source, field.name) for field in fields(cls) if hasattr(source, field.name)}
 
 
 def prompt_of(settings: Settings, *, prefix: str = "", separator: str = "") -> Prompt:

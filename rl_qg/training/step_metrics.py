@@ -100,7 +100,6 @@ class StepMetrics:
 
     @property
     def sums(self) -> dict[str, list[float]]:
-        """Total and weight of each mean since the last log line."""
         return {name: [float(number) for number in pair] for name, pair in self._sums.items()}
 
     @sums.setter

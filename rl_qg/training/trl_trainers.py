@@ -185,8 +185,8 @@ class GeneratorEvaluation(Resumable):
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: list[str] | None = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Cross-entropy per token of the gold questions, averaged over questions, and the measures of the greedy ones
-        (`docs/explanation/method.md`).
+        """Cross-entropy in nats per token of the gold questions, averaged over questions, and the measures of the
+        greedy ones (`docs/explanation/method.md`).
         """
         training = self.model.training
         self.model.eval()
@@ -218,7 +218,6 @@ class GeneratorEvaluation(Resumable):
         return measures | (self.held_out_questions.collect() if self.held_out_questions is not None else {})
 
     def _losses(self, policy: Any, examples: Sequence[QAExample]) -> list[float]:
-        """Cross-entropy in nats per token of each gold question."""
         inputs = self._on_device(self.encoder(examples))
         labels = inputs["labels"][:, 1:]
         logits = policy(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits[:, :-1]
