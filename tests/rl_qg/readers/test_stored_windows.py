@@ -85,7 +85,7 @@ def test_a_resumed_reader_finds_its_windows_and_a_finished_one_leaves_none(
         left = tmp_path / "again" / train_reader.WINDOWS
         assert {path.name for path in next(left.iterdir()).iterdir()} >= {"ids", "bounds", "sizes.json"}
         (left / ".0-killed").mkdir()
-    monkeypatch.setattr(train_reader, "encode_in_parts", lambda *args, **options: 1 / 0)
+    monkeypatch.setattr(reader, "_write", lambda folder, parts: 1 / 0)
     run(tmp_path / "again", settings)
     assert contents(tmp_path / "again") == contents(tmp_path / "whole")
     assert not (tmp_path / "whole" / train_reader.WINDOWS).exists()
