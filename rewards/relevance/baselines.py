@@ -73,21 +73,18 @@ _PAIRS_AT_ONCE = 128  # scored between two reports of progress
 
 @dataclass(frozen=True)
 class Baselines:
-    """The value of each part that is rescaled to 0, and the value that is rescaled to 1."""
+    """The values of each part that are rescaled to 0 and to 1."""
 
-    low: tuple[float, float]
-    high: tuple[float, float]
+    limits: tuple[MaxMin, MaxMin]
     clip: bool = True  # whether a value below the baseline becomes 0
 
     def rescale(self, part: str, value: float) -> float:
         """Return ``(value - low) / (high - low)`` (equation 5 with high 1), at least 0 if `clip`."""
-        at = PARTS.index(part)
-        rescaled = (value - self.low[at]) / (self.high[at] - self.low[at])
+        rescaled = self.limits[PARTS.index(part)].rescale(value)
         return max(0.0, rescaled) if self.clip else rescaled
 
     def __str__(self) -> str:
-        pairs = zip(PARTS, self.low, self.high, strict=True)
-        ends = [f"{part}={low:.10g}..{high:.10g}" for part, low, high in pairs]
+        ends = [f"{part}={limits}" for part, limits in zip(PARTS, self.limits, strict=True)]
         return ",".join([*ends, *([] if self.clip else ["unclipped"])])
 
 
@@ -139,9 +136,8 @@ def read_baselines(
             raise MetricInputError(
                 f"qrelscore: baselines: {part}={value!r} is neither a number below 1 nor a pair [low, high]"
             )
-        ends.append(pair)
-    (low, high), (other_low, other_high) = ends
-    return Baselines((low, other_low), (high, other_high), clip)
+        ends.append(MaxMin(*pair))
+    return Baselines((ends[0], ends[1]), clip)
 
 
 def estimate_baselines(

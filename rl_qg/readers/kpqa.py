@@ -240,9 +240,7 @@ def _checked(
 
 
 def _scores(folder: Path, items: KeyphraseItems, device: torch.device) -> dict[str, Any]:
-    """Precision, recall and F1 of the tokens of all sentences, and of each data set's, weighted by the saved model as
-    the metrics weight them.
-    """
+    """Measures of all sentences and of each data set's, whose tokens the saved model weights as the metrics do."""
     load_unsharded()
     weigh = KeyphraseWeights(FrozenModel(folder, "tagger", device=device, dtype="float32"), batch_size=64)
     counts: dict[str, Counter[str]] = {}

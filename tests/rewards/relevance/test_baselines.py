@@ -8,7 +8,15 @@ import pytest
 
 from rewards import MetricInputError, QRelScore
 from rewards.base import MetricResult
-from rewards.relevance.baselines import MAX_OVERLAP, PUBLISHED, Baselines, estimate_baselines, overlap, read_baselines
+from rewards.relevance.baselines import (
+    MAX_OVERLAP,
+    PUBLISHED,
+    Baselines,
+    MaxMin,
+    estimate_baselines,
+    overlap,
+    read_baselines,
+)
 from tests.rewards.ablated import AblatedQRelScore
 
 NOUNS = "mill river keeper lighthouse novel winter bridge tower orchard harbour violin comet".split()
@@ -176,13 +184,15 @@ def test_an_estimate_goes_back_into_the_metric(folders, tmp_path, variant):
 )
 def test_rescaling(value, linear):
     for clip, want in ((True, max(0.0, linear)), (False, linear)):
-        assert Baselines((0.2, 0.0), (0.6, 1.0), clip).rescale("lrm", value) == pytest.approx(want)
-        assert Baselines((0.0, 0.2), (1.0, 0.6), clip).rescale("grg", value) == pytest.approx(want)
+        assert Baselines((MaxMin(0.2, 0.6), MaxMin(0.0, 1.0)), clip).rescale("lrm", value) == pytest.approx(want)
+        assert Baselines((MaxMin(0.0, 1.0), MaxMin(0.2, 0.6)), clip).rescale("grg", value) == pytest.approx(want)
 
 
 def test_rescaling_as_in_the_paper():
     """Equation 5 with b of bert-base-cased on SQuAD: (0.5 - 0.691) / (1 - 0.691) = -0.191 / 0.309."""
-    assert Baselines((0.691, 0.0), (1.0, 1.0), clip=False).rescale("lrm", 0.5) == pytest.approx(-0.191 / 0.309)
+    assert Baselines((MaxMin(0.691, 1.0), MaxMin(0.0, 1.0)), clip=False).rescale("lrm", 0.5) == pytest.approx(
+        -0.191 / 0.309
+    )
 
 
 TABLE_9 = """
@@ -243,14 +253,14 @@ def test_models_without_published_baselines(models, message):
 
 
 def test_nearly_equal_baselines_have_different_signatures(folders):
-    texts = {str(Baselines((low, 0.0), (1.0, 1.0))) for low in (0.26209762, 0.26209763)}
+    texts = {str(Baselines((MaxMin(low, 1.0), MaxMin(0.0, 1.0)))) for low in (0.26209762, 0.26209763)}
     assert len(texts) == 2
-    assert str(Baselines((0.3, -0.1), (1.0, 0.4))) == "lrm=0.3..1,grg=-0.1..0.4"
+    assert str(Baselines((MaxMin(0.3, 1.0), MaxMin(-0.1, 0.4)))) == "lrm=0.3..1,grg=-0.1..0.4"
 
 
 def test_the_released_baselines_belong_to_the_released_formula(folders):
     released = QRelScore(folders["bert"], folders["gpt2"], baselines="released")
-    assert released.baselines == Baselines((0.26209762, -0.21804565), (0.68293935, 0.55268557))
+    assert released.baselines == Baselines((MaxMin(0.26209762, 0.68293935), MaxMin(-0.21804565, 0.55268557)))
     spelled_out = {"attention": "hard", "scope": "sequence", "long_context": "truncate", "layers": "all"}
     assert AblatedQRelScore(folders["bert"], folders["gpt2"], baselines="released", **spelled_out).baselines
     others = [
