@@ -48,7 +48,7 @@ from rl_qg.augmentation.funnel import (
     measures_of,
     no_metric,
 )
-from rl_qg.augmentation.near_duplicates import NearDuplicates, TokenSets, shingles, similarity
+from rl_qg.augmentation.near_duplicates import NearDuplicates, SameMeaning, TokenSets, shingles, similarity
 from rl_qg.augmentation.set_filters import Cap, RewardFilter, TypeBalance
 from rl_qg.data.examples import Answer, QAExample, examples_hash, seeded_rank, write_squad
 from rl_qg.data.parts import DataPart
@@ -78,6 +78,7 @@ FILTERS: dict[str, type[Filter]] = {
     "gold_duplicates": row_filters.GoldDuplicates,
     "duplicates": row_filters.Duplicates,
     "near_duplicates": NearDuplicates,
+    "same_meaning": SameMeaning,
     "well_formed": row_filters.WellFormed,
     "faithful": row_filters.Faithful,
     "standalone": row_filters.StandsAlone,

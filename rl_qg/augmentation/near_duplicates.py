@@ -1,4 +1,4 @@
-"""Near duplicates of questions: search for pairs of word sets with high Jaccard similarity.
+"""Near duplicates of questions: by the Jaccard similarity of their word sets, or by the cosine of their vectors.
 
 Source: Bayardo, Ma and Srikant, "Scaling up all pairs similarity search" (2007), and Chaudhuri, Ganti and Kaushik,
 "A primitive operator for similarity joins in data cleaning" (2006): two sets as similar as the threshold share a token
@@ -31,6 +31,7 @@ MINHASH = "compared by MinHash"
 
 HELD = 1 << 22  # tokens in memory: 32 MB
 AT_ONCE = 1 << 18  # tokens that are hashed together
+EMBEDDED = 1024  # questions that are embedded together
 
 
 class TokenSets:
@@ -184,8 +185,48 @@ def _similar(sets: TokenSets, one: int, other: int, threshold: float) -> bool:
     return similarity(sets[one], sets[other]) >= threshold - 1e-9
 
 
+class ComparesQuestions(SetFilter):
+    """Drops a question that is similar to a human one, or to one that is better `by` a measure or field."""
+
+    gold: bool
+    by: str
+
+    def active_reasons(self) -> tuple[str, ...]:
+        return self.reasons if self.gold else self.reasons[1:]
+
+    def prepare(self, resources: FilterResources) -> None:
+        self._groups, self._ranking = array("Q"), Ranking(self.by, resources.seed)
+        if self.gold:
+            for example in resources.gold:
+                self._add({"context": example.context, "question": example.question})
+        self._gold = len(self._groups)
+
+    def observe(self, index: int, record: Record) -> None:
+        self._ranking.add(index, record)
+        self._add(record)
+
+    def dropped(self) -> Iterator[tuple[int, str]]:
+        # The questions of each group: human ones, then candidates from best to worst.
+        order = np.concatenate([np.arange(self._gold), self._gold + self._ranking.best_first()])
+        for group in grouped(np.asarray(self._groups)[order], smallest=2):
+            numbers = order[group]
+            gold = int((numbers < self._gold).sum())
+            if gold == len(numbers):
+                continue
+            for number, other in self._similar(numbers.tolist(), gold):
+                yield self._ranking.indices[numbers[number] - self._gold], self.reasons[other >= gold]
+
+    def _add(self, record: Record) -> None:
+        """Keep a question, and the number of its group."""
+        raise NotImplementedError
+
+    def _similar(self, numbers: Sequence[int], gold: int) -> Iterator[tuple[int, int]]:
+        """As `similar_to_earlier`, of the questions with these numbers, the first `gold` of which are human."""
+        raise NotImplementedError
+
+
 @dataclass
-class NearDuplicates(SetFilter):
+class NearDuplicates(ComparesQuestions):
     """Drops a question whose words are nearly those of a human question or of a better candidate.
 
     Args:
@@ -219,30 +260,9 @@ class NearDuplicates(SetFilter):
     def compares_passages(self) -> bool:
         return self.within == "all"
 
-    def active_reasons(self) -> tuple[str, ...]:
-        return self.reasons if self.gold else self.reasons[1:]
-
     def prepare(self, resources: FilterResources) -> None:
-        self._sets, self._groups, self._ranking = TokenSets(), array("Q"), Ranking(self.by, resources.seed)
-        if self.gold:
-            for example in resources.gold:
-                self._add({"context": example.context, "question": example.question})
-        self._gold = len(self._sets)
-
-    def observe(self, index: int, record: Record) -> None:
-        self._ranking.add(index, record)
-        self._add(record)
-
-    def dropped(self) -> Iterator[tuple[int, str]]:
-        # The sets of each group: human questions, then candidates from best to worst.
-        order = np.concatenate([np.arange(self._gold), self._gold + self._ranking.best_first()])
-        for group in grouped(np.asarray(self._groups)[order], smallest=2):
-            numbers = order[group]
-            gold = int((numbers < self._gold).sum())
-            if gold == len(numbers):
-                continue
-            for number, other in self._similar(numbers.tolist(), gold):
-                yield self._ranking.indices[numbers[number] - self._gold], self.reasons[other >= gold]
+        self._sets = TokenSets()
+        super().prepare(resources)
 
     def notes(self) -> list[str]:
         if not self.noted[MINHASH]:
@@ -266,3 +286,59 @@ class NearDuplicates(SetFilter):
     def _add(self, record: Record) -> None:
         self._sets.add(shingles(record["question"], self.shingle))
         self._groups.append(passage_hash64(record) if self.within == "passage" else 0)
+
+
+@dataclass
+class SameMeaning(ComparesQuestions):
+    """Drops a question that means nearly what a human one about its passage does, or a better candidate: by the cosine
+    of their vectors, the means of an encoder's last states (Reimers and Gurevych, "Sentence-BERT", EMNLP 2019).
+
+    Memory: two bytes for each number of a question's vector.
+
+    Args:
+        encoder: folder or Hub name of an encoder that was trained on sentences.
+        threshold: cosine from which two questions mean the same.
+        gold, by: as in `NearDuplicates`.
+    """
+
+    encoder: str = "sentence-transformers/all-MiniLM-L6-v2"
+    threshold: float = 0.9
+    gold: bool = True
+    by: str = "logprob"
+    reasons: ClassVar[tuple[str, ...]] = ("means what gold means", "means what a candidate means")
+
+    def option_errors(self) -> list[tuple[bool, str]]:
+        return [(not 0 < self.threshold <= 1, f"threshold={self.threshold} is not in (0, 1]")]
+
+    def prepare(self, resources: FilterResources) -> None:
+        from rewards.embedding.token_embeddings import SentenceEncoder  # late: PyTorch and transformers
+        from rewards.frozen import FrozenModel
+
+        model = FrozenModel(self.encoder, "encoder", device=resources.device, dtype="float32")
+        self._encoder = SentenceEncoder(model, batch_size=32, name=self.name)
+        self._texts, self._vectors = list[str](), list[NDArray[np.float16]]()
+        super().prepare(resources)
+
+    def dropped(self) -> Iterator[tuple[int, str]]:
+        self._embed()
+        self._vectors = [np.concatenate(self._vectors)]
+        return super().dropped()
+
+    def _similar(self, numbers: Sequence[int], gold: int) -> Iterator[tuple[int, int]]:
+        vectors, kept = self._vectors[0][numbers].astype(np.float32), list[int]()
+        for number, vector in enumerate(vectors):
+            cosines = vectors[kept] @ vector
+            if number >= gold and len(kept) and cosines.max() >= self.threshold:
+                yield number, kept[int(cosines.argmax())]
+            else:
+                kept.append(number)
+
+    def _add(self, record: Record) -> None:
+        self._texts.append(record["question"])
+        self._groups.append(passage_hash64(record))
+        if len(self._texts) == EMBEDDED:
+            self._embed()
+
+    def _embed(self) -> None:
+        self._vectors.append(self._encoder.vectors(self._texts).half().numpy())
+        self._texts.clear()

@@ -7,16 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoModel, BertModel
 
 from rl_qg.augmentation import near_duplicates
 from rl_qg.augmentation.candidates import Candidates
-from rl_qg.augmentation.funnel import FilterResources, Funnel
+from rl_qg.augmentation.funnel import FilterResources, Funnel, SetFilter
 from rl_qg.augmentation.near_duplicates import (
     BANDS,
     MISSED,
     NearDuplicates,
+    SameMeaning,
     TokenSets,
     by_rarity,
     rows_of_bands,
@@ -27,6 +30,7 @@ from rl_qg.augmentation.near_duplicates import (
 )
 from rl_qg.data.examples import Answer, QAExample
 from tests.questions import PASSAGE, record, write_questions
+from tests.tiny_models import piece_tokenizer, save, tiny
 
 texts = st.lists(st.frozensets(st.sampled_from("abcdefgh"), min_size=1), max_size=25)
 
@@ -127,15 +131,54 @@ def test_the_filter_misses_no_pair(tmp_path: Path, threshold: float) -> None:
     assert left == {f"q-{at}" for at in range(300)} - {f"q-{at}" for at, _ in slow(sets, threshold, 0)}
 
 
-def outcome(tmp_path: Path, lines: list[dict[str, Any]], **options: Any) -> tuple[dict[str, int], set[str]]:
+def outcome(
+    tmp_path: Path, lines: list[dict[str, Any]], kind: type[SetFilter] = NearDuplicates, **options: Any
+) -> tuple[dict[str, int], set[str]]:
     """The counts, and `id-candidate` of the kept candidates."""
     gold = [QAExample("g", "", PASSAGE, "When did Ada meet Charles Babbage?", (Answer("Ada", 0),))]
-    filters = [NearDuplicates(**options)]
+    filters = [kind(**options)]
     funnel = Funnel(filters, Candidates(write_questions(tmp_path / "q.jsonl", lines)), FilterResources(gold=gold))
     funnel.apply(filters[0])
     left: set[str] = set()
     funnel.read_through(lambda index, one: left.add(f"{one['id']}-{one['candidate']}"))
     return funnel.counts, left
+
+
+def test_the_same_meaning_is_a_cosine_of_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the library's model says it, without batches: in each passage the human question, then the better ones."""
+    monkeypatch.setattr(near_duplicates, "EMBEDDED", 7)
+    words = "where when who did does ada meet charles babbage leave london then ?".split()
+    tokenizer = piece_tokenizer(words, lowercase=True)
+    encoder = save(tmp_path / "encoder", tokenizer, tiny(BertModel, len(tokenizer)))
+    draw, passages = random.Random(2), (PASSAGE, "Ada and Charles met in London.")
+    lines = [
+        record(" ".join(draw.sample(words, 5)), id="q", context=passages[at % 2], answer="London", candidate=at)
+        for at in range(40)
+    ]
+    gold = "When did Ada meet Charles Babbage?"
+    model = AutoModel.from_pretrained(encoder).eval()
+
+    def vector(text: str) -> Any:
+        with torch.no_grad():
+            mean = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].double().mean(0)
+        return (mean / mean.norm()).numpy()
+
+    vectors = {text: vector(text) for text in (gold, *(line["question"] for line in lines))}
+    cosines = sorted(float(one @ other) for one in vectors.values() for other in vectors.values() if one is not other)
+    gap = max(range(len(cosines) // 2, len(cosines) - 1), key=lambda at: cosines[at + 1] - cosines[at])
+    assert cosines[gap + 1] - cosines[gap] > 1e-3  # the filter's vectors have half precision
+    threshold = (cosines[gap] + cosines[gap + 1]) / 2
+    for has_gold in (True, False):
+        expected = set[str]()
+        for at, passage in enumerate(passages):
+            kept = [vectors[gold]] if has_gold and not at else []
+            for line in (line for line in lines if line["context"] == passage):
+                if all(one @ vectors[line["question"]] < threshold for one in kept):
+                    kept.append(vectors[line["question"]])
+                    expected.add(f"q-{line['candidate']}")
+        counts, left = outcome(tmp_path, lines, SameMeaning, encoder=encoder, threshold=threshold, gold=has_gold)
+        assert left == expected and 0 < len(left) < 40 and sum(counts.values()) == 40 - len(left)
+        assert list(counts) == ["means what gold means", "means what a candidate means"][not has_gold :]
 
 
 LINES = [

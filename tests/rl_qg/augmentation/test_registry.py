@@ -87,6 +87,7 @@ def test_an_exception_in_a_custom_filter_is_one_error_line() -> None:
         ({"language": {"min_share": 1.2}}, r"language: min_share=1.2 is not in \[0, 1\]"),
         ({"near_duplicates": {"threshold": 0}}, r"near_duplicates: threshold=0 is not in \(0, 1\]"),
         ({"near_duplicates": {"within": "file"}}, r"within=file is not one of passage, all"),
+        ({"same_meaning": {"threshold": 1.5}}, r"same_meaning: threshold=1.5 is not in \(0, 1\]"),
         ({"near_duplicates": {"shingle": 0}}, r"shingle=0 must be at least 1"),
         ({"cap": {}}, r"cap: give per_answer or per_context"),
         ({"cap": {"per_answer": 0}}, r"cap: per_answer=0 must be at least 1"),
