@@ -257,7 +257,7 @@ def test_help_names_groups_and_every_key_of_the_command(command: str) -> None:
     assert COMMANDS[command].example in text
     for section in COMMANDS[command].sections:
         owner, _, key = section.partition(".")
-        assert re.search(rf"^  {owner}:" + (rf"(\n|.)*^    {key}:" if key else ""), text, re.MULTILINE)
+        assert re.search(rf"^  \"?{owner}\"?:" + (rf"(\n|.)*^    {key}:" if key else ""), text, re.MULTILINE)
     assert ("max_source_length" in text) == (command in ("pipeline", "train"))  # the only readers of whole `model`
     if command == "train":
         assert "qascore, qrelscore" in text

@@ -228,7 +228,8 @@ def _types(owner: Section, prefix: str) -> Iterator[tuple[str, Any]]:
 def _key(owner: Section, name: str, indent: str) -> Iterator[str]:
     comment, value = owner.__dataclass_fields__[name].metadata["help"], getattr(owner, name)
     nested = isinstance(value, Section) or (isinstance(value, dict) and value)
-    text = f"{indent}{name}:" if nested else f"{indent}{name}: {_scalar(value)}"
+    text = f"{indent}{_scalar(name)}:"  # quoted where YAML reads another value: yes
+    text += "" if nested else f" {_scalar(value)}"
     line = f"{text.ljust(COLUMN - 2)}  # {comment}"
     if len(line) <= WIDTH:
         yield line
