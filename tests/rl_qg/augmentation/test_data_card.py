@@ -6,14 +6,16 @@ from typing import Any
 import datasets
 import pytest
 import yaml
+from huggingface_hub import HfApi
 
 import rl_qg.augmentation.augment
 from rl_qg.augmentation.augment import augment
-from rl_qg.augmentation.data_card import card_path, publish
+from rl_qg.augmentation.data_card import TABLE, card_path, publish
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
 from rl_qg.settings import AugmentSettings
+from tests.hub_server import hub_server
 from tests.questions import PASSAGE, record, write_questions
 
 GOLD = [QAExample("g1", "Ada", PASSAGE, "Who met Charles?", (Answer("Ada Lovelace", 0),))]
@@ -88,6 +90,15 @@ def test_an_upload_is_a_data_set_with_its_card(tmp_path: Path, name: str, monkey
     assert loaded["source"][:] == ["gold", "synthetic"]
     assert loaded[1]["answers"] == {"text": ["London"], "answer_start": [PASSAGE.index("London")]}
     assert (tmp_path / "hub" / "README.md").read_bytes() == card_path(tmp_path / name).read_bytes()
+
+
+def test_the_table_and_its_card_arrive_whole(tmp_path: Path) -> None:
+    """Over HTTP, by the library's client, to a stand-in for the Hub."""
+    run(tmp_path, "a.parquet")
+    card, table = card_path(tmp_path / "a.parquet"), tmp_path / "a.parquet"
+    with hub_server() as hub:
+        assert publish(card, table, "me/name", api=HfApi(endpoint=hub.address, token="hf_secret"))
+    assert hub.files == {"datasets/me/name": {"README.md": card.read_bytes(), TABLE: table.read_bytes()}}
 
 
 def test_an_unreachable_hub_is_one_warning_and_loses_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

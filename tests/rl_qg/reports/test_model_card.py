@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from huggingface_hub import ModelCard
+from huggingface_hub import HfApi, ModelCard
 from transformers import GPT2LMHeadModel
 
 from rl_qg.data.splits import Splits
@@ -29,6 +29,7 @@ from rl_qg.reports.model_card import (
 from rl_qg.settings import PeftSettings, Settings
 from rl_qg.training import stages as stage
 from rl_qg.training.config import check_repository
+from tests.hub_server import hub_server
 from tests.questions import example
 from tests.rl_qg.reports.run_folders import three_readers, write
 from tests.rl_qg.training.word_task import WordReward, data
@@ -286,6 +287,23 @@ def test_the_final_model_and_its_card_go_to_the_hub(tmp_path: Path) -> None:
     (create, upload) = hub.calls
     assert create == ("create", ("me/bart-qg", True))
     assert upload[1][0] == "me/bart-qg" and {"README.md", "config.json", "model.safetensors"} <= set(upload[1][1])
+
+
+def test_what_is_uploaded_arrives_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Over HTTP, by the library's client, to a stand-in for the Hub."""
+    folder = run(tmp_path / "run")
+    with hub_server() as hub, caplog.at_level(logging.INFO, "rl_qg"):
+        api = HfApi(endpoint=hub.address, token="hf_secret")
+        publish(folder, "me/bart-qg", api=api)
+        files = {path.name: path.read_bytes() for path in (folder / "scst").iterdir() if path.is_file()}
+        assert hub.files == {"models/me/bart-qg": files} and "README.md" in files
+        assert hub.keys == {"Bearer hf_secret"}
+        hub.refuses = True
+        publish(folder, "me/bart-qg", api=api)
+    done, refused = (record.getMessage() for record in caplog.records)
+    assert done.endswith("scst is at https://huggingface.co/me/bart-qg")
+    assert refused.startswith("training.hub_model=me/bart-qg: not uploaded (") and "\n" not in refused
+    assert "hf_secret" not in caplog.text
 
 
 def test_on_the_hub_the_card_names_the_repository(tmp_path: Path) -> None:
