@@ -10,6 +10,7 @@ from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 from jinja2 import Template
 
+from rl_qg.generation.published import licence_of
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, read_record
 from rl_qg.runtime.resumable_lines import note_path
@@ -32,6 +33,7 @@ def write_data_card(report: Mapping[str, Any], output: Path) -> Path:
 def data_card(report: Mapping[str, Any]) -> str:
     path = Path(report["inputs"]["questions"]["path"])
     filters = {name: given for name, given in report["settings"]["filters"].items() if given is not None}
+    sources = report["inputs"]["gold"].get("sources", {})
     template = Path(__file__).with_name("data_card_template.md").read_text(encoding="utf-8")
     return Template(template, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).render(
         report=report,
@@ -40,7 +42,7 @@ def data_card(report: Mapping[str, Any]) -> str:
         questions=path.name,
         made_by=read_record(note_path(path)) if note_path(path).exists() else None,
         filters=yaml.safe_dump(filters, sort_keys=False).strip(),
-        sources=[(Path(name).name, value) for name, value in report["inputs"]["gold"].get("sources", {}).items()],
+        sources=[(Path(name).name, value, licence_of(name.partition(" (")[0])) for name, value in sources.items()],
     )
 
 

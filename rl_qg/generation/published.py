@@ -97,6 +97,7 @@ class Format:
 
 
 FORMATS = {name: Format(**fields) for name, fields in packaged_yaml(__file__, "published.yaml").items()}
+LICENCES: dict[str, str] = packaged_yaml(__file__, "licences.yaml")
 
 
 def format_of(name: str) -> Format | None:
@@ -112,6 +113,13 @@ def named_format(path: str | Path) -> str:
     name = cached[0] if cached else "/".join(Path(path).parts[-2:])
     fits = (key for key, known in FORMATS.items() for names in known.names.split() if fnmatchcase(name, names))
     return next(fits, "")
+
+
+def licence_of(name: str) -> str:
+    """The licence that a model or data set has by its name on the Hub, "" where that is not known."""
+    if known := named_format(name):
+        return FORMATS[known].licence
+    return next((licence for names, licence in LICENCES.items() if fnmatchcase(name, names)), "")
 
 
 def published_prompt(path: str | Path, config: Any, tokenizer: Any, format: str | None) -> dict[str, Any]:

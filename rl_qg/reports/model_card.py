@@ -13,7 +13,7 @@ from huggingface_hub.utils import HFValidationError, validate_repo_id
 from rl_qg.data.formats import stem_and_kind
 from rl_qg.generation.generator import NO_RULES
 from rl_qg.generation.prompts import HIGHLIGHT, WHOLE
-from rl_qg.generation.published import format_of
+from rl_qg.generation.published import format_of, licence_of
 from rl_qg.generation.tasks import PREFIXES
 from rl_qg.pages.plots import ReportedMean
 from rl_qg.pages.results import as_markdown, text_template
@@ -73,8 +73,10 @@ def _card(run: run_files.ReportedRun, stage: str) -> str:
         algorithm=ALGORITHMS[config.get("algorithm", "scst")],
         miniature=base.startswith("miniature:"),
         sources=as_markdown(
-            ["source", "SHA-256"], [[f"`{shown(key)}`", f"`{digest}`"] for key, digest in data.items()]
+            ["source", "SHA-256", "licence"],
+            [[f"`{shown(key)}`", f"`{digest}`", _licence(key.partition(" (")[0])] for key, digest in data.items()],
         ),
+        licence=_licence(base),
         signature=signature,
         **_training(run),
         results=_results(run, ["ce", "scst"] if stage == "scst" else ["ce"]),
@@ -89,6 +91,10 @@ def _card(run: run_files.ReportedRun, stage: str) -> str:
         rose=rises(rewards),
         **({} if task in ("sets", "answers", "pairs") else _code(run, folder, task)),
     )
+
+
+def _licence(source: str) -> str:
+    return licence_of(source) or "not known here"
 
 
 def _front_matter(run: run_files.ReportedRun, stage: str, name: str, base: str, signature: str) -> ModelCardData:

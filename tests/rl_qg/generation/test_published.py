@@ -16,7 +16,7 @@ from rl_qg.data.layouts import split_pairs
 from rl_qg.generation.end_to_end import generate_pairs
 from rl_qg.generation.generator import CandidateGenerator, text_parts
 from rl_qg.generation.prompts import Prompt
-from rl_qg.generation.published import FORMATS, named_format
+from rl_qg.generation.published import FORMATS, licence_of, named_format
 from rl_qg.generation.sets import join_questions, question_parts, units_of
 from rl_qg.generation.tasks import QUESTION, join_answers, join_pairs, pair_parts, pairs_row, sentence_rows
 from rl_qg.runtime.errors import InputError
@@ -105,6 +105,19 @@ def test_texts_are_learned_and_read_in_the_published_form(name: str, task: str, 
     (target,) = generator.encoder.targets([row])
     assert target == generator.tokenizer(text_target=theirs)["input_ids"]
     assert generator.encoder.decoded(torch.tensor([target]), [row]) == [ours]
+
+
+@pytest.mark.parametrize(
+    ("name", "licence"),
+    [
+        ("facebook/bart-large", "Apache-2.0"),
+        ("lmqg/t5-base-squad-qg", "CC-BY-4.0"),  # of the published generators
+        ("rajpurkar/squad_v2", "CC-BY-SA-4.0"),
+        ("me/bart", ""),
+    ],
+)
+def test_known_licences(name: str, licence: str) -> None:
+    assert licence_of(name) == licence
 
 
 def test_the_published_outputs_of_lmqg_are_read_and_written_back() -> None:

@@ -121,6 +121,7 @@ def test_the_front_matter_is_what_the_hub_reads(tmp_path: Path) -> None:
     )  # fmt: skip
     results = {result.metric_name: result.metric_value for result in loaded.data.eval_results or []}
     assert results == {"BLEU-4": 0.3125, "ROUGE-L": 0.44, "qrelscore": 0.6}
+    assert "`facebook/bart-base` (licence: Apache-2.0)" in card(tmp_path / "run")
     assert "reinforcement-learning" in front_matter["tags"]
     assert "reinforcement-learning" not in ModelCard(card(tmp_path / "run", "ce")).data.to_dict()["tags"]
 
