@@ -215,7 +215,7 @@ async function why(id) {
     const places = new Offsets(text);
     const inUnits = tokens.map(({ start, end, weight }) => ({ start: places.toUnits(start), end: places.toUnits(end), weight }));
     const words = questions.showHeat(id, text, inUnits, metric);
-    return say(words.length ? `Counts most: ${shortened(words.join(", "))}.` : "No word counts more than another.");
+    return say(words.length ? `Counts most: ${shortened(words.join(", "))}.` : `No word of the text speaks for this question by ${metric}.`);
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     if (error.status !== 404) say("");

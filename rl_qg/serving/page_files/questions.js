@@ -134,7 +134,8 @@ export class Questions {
     card.querySelector(".heat .passage").replaceChildren(...parts);
     const strongest = [...tokens].sort((a, b) => Math.abs(b.weight) - Math.abs(a.weight)).filter(shade).slice(0, WORDS);
     const named = strongest.map(token => `${text.slice(token.start, token.end).trim()} (${number(token.weight)})`).join(", ");
-    card.querySelector(".heat-words").textContent = `What counts most for ${metric}: ${named || "no word more than another"}.`;
+    const nothing = `No word of the text speaks for this question by ${metric}: it may not be about this text. Read it before you accept it.`;
+    card.querySelector(".heat-words").textContent = named ? `What counts most for ${metric}: ${named}.` : nothing;
     card.querySelector(".heat").hidden = false;
     card.querySelector(".why").setAttribute("aria-expanded", "true");
     return [...new Set(strongest.map(token => text.slice(token.start, token.end).trim()))];

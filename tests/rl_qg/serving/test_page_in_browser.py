@@ -244,6 +244,17 @@ def test_the_words_that_speak_for_a_question_are_shown_on_demand(visit: Opened, 
     assert page.is_hidden("#question-1 .heat")
 
 
+def test_where_no_word_speaks_for_a_question_that_is_said(visit: Opened, service: KnownService) -> None:
+    service.question = "Xyzzy?"
+    page = (shown := visit()).page
+    shown.ask(TEXT)
+    page.click("#question-1 .why")
+    page.wait_for_selector("#question-1 .heat")
+    said = "No word of the text speaks for this question by shared words"
+    assert page.inner_text("#question-1 .heat-words").startswith(f"{said}: it may not be about this text")
+    assert page.inner_text("#status").startswith(said)
+
+
 def test_a_server_that_does_not_explain_has_no_button_for_it(visit: Opened, service: KnownService) -> None:
     told, older = visit(page_application(service, explain=False)), visit(application_that_cannot_explain(service))
     for shown in (told, older):
