@@ -4,9 +4,11 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
+from http.server import ThreadingHTTPServer
+from threading import Lock
 from typing import Any
+
+from tests.json_server import JsonHandler, serving
 
 Reply = Callable[[dict[str, Any]], Any]
 TOKENS = 100  # of every completion, as the server counts them
@@ -38,24 +40,15 @@ class ChatServer:
         self.reply, self.requests, self.headers, self.lock = reply, list[Any](), list[Any](), Lock()
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(JsonHandler):
             def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                body = json.loads(self.body())
                 with outer.lock:
                     outer.requests.append(body)
                     outer.headers.append(self.headers)
                     given = outer.reply(body)
                 status, headers, value = given if isinstance(given, tuple) else (200, {}, given)
-                text = json.dumps(value).encode()
-                self.send_response(status)
-                for name, content in {"Content-Type": "application/json", **headers}.items():
-                    self.send_header(name, content)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            def log_message(self, *_: Any) -> None:
-                pass
+                self.reply(status, value, headers)
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
@@ -64,11 +57,5 @@ class ChatServer:
 @contextmanager
 def chat_server(reply: Reply = asks_about_the_answer) -> Iterator[ChatServer]:
     chat = ChatServer(reply)
-    thread = Thread(target=chat.server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with serving(chat.server):
         yield chat
-    finally:
-        chat.server.shutdown()
-        chat.server.server_close()
-        thread.join()

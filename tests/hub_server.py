@@ -4,12 +4,13 @@ import base64
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import pytest
 from huggingface_hub import constants
+
+from tests.json_server import JsonHandler, serving
 
 
 class HubServer:
@@ -22,9 +23,9 @@ class HubServer:
         self.keys, self.refuses = set[str | None](), False
         outer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(JsonHandler):
             def do_POST(self) -> None:
-                sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                sent = self.body()
                 outer.keys.add(self.headers.get("Authorization"))
                 if outer.refuses:
                     return self.reply(403, {"error": "no right to write here"})
@@ -32,17 +33,6 @@ class HubServer:
 
             def do_GET(self) -> None:
                 self.reply(404, {"error": "not found"})
-
-            def reply(self, status: int, value: Any) -> None:
-                text = json.dumps(value).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
-
-            def log_message(self, *_: Any) -> None:
-                pass
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
@@ -72,9 +62,5 @@ def hub_server() -> Iterator[HubServer]:
     if constants.is_offline_mode():
         pytest.skip("HF_HUB_OFFLINE is set: the client sends nothing")
     hub = HubServer()
-    Thread(target=hub.server.serve_forever, daemon=True).start()
-    try:
+    with serving(hub.server):
         yield hub
-    finally:
-        hub.server.shutdown()
-        hub.server.server_close()

@@ -76,7 +76,7 @@ class _Whole(PromptEncoder):
 def read_question(answer: Completion) -> str:
     """The question in an answer: of its first JSON object with one, else its first line that ends as one, else ""."""
     for brace in re.finditer(r"\{", answer.text):
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             value, _ = json.JSONDecoder().raw_decode(answer.text, brace.start())
             if isinstance(value.get("question"), str):
                 return " ".join(value["question"].split())

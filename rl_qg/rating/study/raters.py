@@ -208,9 +208,8 @@ def _forget(sql: Transaction, number: int, ratings: bool) -> Counter[str]:
         codes=sql.run(f"DELETE FROM code WHERE {mine}", number),  # a panel knows who sent one
     )
     sql.run("DELETE FROM invite WHERE rater = ?", number)
-    done["ratings" if ratings else "kept_ratings"] = sql.rows(f"SELECT count(*) FROM rating WHERE {mine}", number)[0][
-        0
-    ]
+    counted = sql.rows(f"SELECT count(*) FROM rating WHERE {mine}", number)
+    done["ratings" if ratings else "kept_ratings"] = int(counted[0][0])
     if ratings:
         for table in ("rating", "shown"):
             sql.run(f"DELETE FROM {table} WHERE {mine}", number)
