@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
@@ -17,9 +18,11 @@ from rewards.errors import MetricInputError, library, number
 
 RETRIES = 5  # with growing pauses, or those that the server asks for
 LONGEST = 300  # characters of a server's message that are shown
+LETTERS = 4  # of a token, about, where its tokenizer is elsewhere
 # What a request may do without where a server refuses it, and the word by which the server names it.
 OPTIONAL = {name: name for name in ("response_format", "logprobs", "seed", "temperature", "top_p")}
 OPTIONAL["max_tokens"] = "max_completion_tokens"  # its newer name, which is then sent
+USED = defaultdict[str, float](float)  # by all endpoints here: requests, tokens, cost (with prices), answers kept
 _THOUGHTS = re.compile(r"<think>.*?(</think>|$)", re.DOTALL)
 
 
@@ -39,7 +42,8 @@ class Completion(NamedTuple):
 @dataclass
 class Endpoint:
     """Asks a model for chat completions; not for use by several threads at a time. Raises `MetricInputError` for a
-    wrong value, or without the package `openai`. `asked` and `spent` count its requests and their tokens.
+    wrong value, or without the package `openai`. `asked`, `spent` and `cost` count its requests, their tokens and, by
+    the prices, what these cost.
     """
 
     url: str  # such as http://127.0.0.1:8000/v1
@@ -47,6 +51,9 @@ class Endpoint:
     key_variable: str = "OPENAI_API_KEY"  # the environment variable that holds the key, where the server needs one
     concurrency: int = 8  # requests at a time
     budget: int | None = None  # tokens after which nothing more is asked; what is under way ends, what is kept is free
+    input_price: float | None = None  # of a million tokens of prompts, in any currency
+    output_price: float | None = None  # of a million tokens of answers, with what the model thinks before them
+    max_cost: float | None = None  # at which nothing more is asked, as at the budget; it needs both prices
     kept: str | Path = "~/.cache/rl-qg/endpoint"  # folder of the answers, a file for each address and model
 
     def __post_init__(self) -> None:
@@ -57,6 +64,11 @@ class Endpoint:
             raise MetricInputError("endpoint: key_variable is no name of an environment variable")
         for name in ("concurrency", *(["budget"] if self.budget is not None else [])):
             number("endpoint", name, getattr(self, name), low=1, whole=True)
+        costs = {name: getattr(self, name) for name in ("input_price", "output_price", "max_cost")}
+        given = {name: number("endpoint", name, cost, low=0) for name, cost in costs.items() if cost is not None}
+        if given and not {"input_price", "output_price"} <= given.keys():
+            fault = "costs need both prices; give input_price and output_price, each of a million tokens"
+            raise MetricInputError(f"endpoint: {fault}")
         self._openai = openai = library("openai", "a model behind an address", '"rl-qg[endpoint]"')
         self._key = os.environ.get(self.key_variable, "")
         # Nothing is sent elsewhere: neither by a redirect nor, on this machine, by a proxy.
@@ -71,7 +83,7 @@ class Endpoint:
             with suppress(ValueError, KeyError, TypeError):  # a kill has cut the line
                 record = json.loads(line)
                 self._kept[record["request"]] = record
-        self.asked = self.spent = 0
+        self.asked, self.spent, self.cost = 0, 0, 0.0
         self._refused, self._lock, self._ended = frozenset[str](), Lock(), False
 
     def answers(self, bodies: Sequence[Mapping[str, Any]]) -> list[Completion]:
@@ -79,6 +91,7 @@ class Endpoint:
         texts = [json.dumps([self.identity, body], sort_keys=True) for body in bodies]
         keys = [sha256(text.encode()).hexdigest() for text in texts]
         waiting = {key: body for key, body in zip(keys, bodies, strict=True) if key not in self._kept}
+        USED["kept"] += sum(key in self._kept for key in keys)
         pool, self._ended = ThreadPoolExecutor(self.concurrency), False
         try:
             for done in as_completed([pool.submit(self._ask, key, body) for key, body in waiting.items()]):
@@ -93,16 +106,29 @@ class Endpoint:
         with self._lock:
             if self._ended:
                 return
+            spent = ""
             if self.budget is not None and self.spent >= self.budget:
-                spent = f"the budget of {self.budget:,} tokens is spent ({self.spent:,}); every answer is kept"
-                raise EndpointError(f"{self.url}: {spent}: the same command goes on, with a budget of its own")
+                spent = f"the budget of {self.budget:,} tokens is spent ({self.spent:,})"
+            if self.max_cost is not None and self.cost >= self.max_cost:
+                spent = f"the cost has reached max_cost={self.max_cost:g} ({self.cost:.4g})"
+            if spent:
+                goes_on = "every answer is kept: the same command goes on, with a budget of its own"
+                raise EndpointError(f"{self.url}: {spent}; {goes_on}")
             self.asked += 1
         choice, usage = self._choice(body)
         text, logprobs = choice.message.content or "", (choice.logprobs and choice.logprobs.content) or ()
         tokens = [[t.token, {o.token: o.logprob for o in (t, *(t.top_logprobs or ()))}] for t in logprobs]
-        used = usage.total_tokens if usage else (len(json.dumps(body)) + len(text)) // 4  # a guess
+        length = len(json.dumps(body))
+        used = (usage and usage.total_tokens) or (length + len(text)) // LETTERS
+        sent = min(used, (usage and usage.prompt_tokens) or length // LETTERS)  # the rest is answer, and thoughts
         with self._lock:
             self.spent += used
+            USED["requests"] += 1
+            USED["tokens"] += used
+            if self.input_price is not None and self.output_price is not None:
+                cost = (sent * self.input_price + (used - sent) * self.output_price) / 1e6
+                self.cost += cost
+                USED["cost"] += cost
             self._kept[key] = {"request": key, "text": text, "used": used, "tokens": tokens}
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab") as file:  # the line before may have been cut

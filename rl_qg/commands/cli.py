@@ -26,7 +26,7 @@ from rl_qg.commands.catalogue import (
     suggestion,
 )
 from rl_qg.commands.compose import compose, resolved_yaml, unread_keys
-from rl_qg.commands.endpoints import check_endpoints
+from rl_qg.commands.endpoints import check_endpoints, report_use
 from rl_qg.runtime.errors import InputError, LocalError, Terminated
 from rl_qg.runtime.files import is_disk_full, locked
 from rl_qg.settings import Settings, all_keys
@@ -172,7 +172,10 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     with locked(_outputs(name, settings)):
         _stay_offline_without_a_hub()  # worker processes find it in their environment
         module = import_module(f"rl_qg.commands.{COMMANDS[name].module}")  # only now: composing and --help stay quick
-        getattr(module, section_of(name))(settings)
+        try:
+            getattr(module, section_of(name))(settings)
+        finally:
+            report_use()
 
 
 def _outputs(name: str, settings: Any) -> list[tuple[str, Path]]:

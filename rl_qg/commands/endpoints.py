@@ -8,7 +8,7 @@ from dataclasses import asdict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from rewards.endpoint import Endpoint, checked_url, is_local
+from rewards.endpoint import USED, Endpoint, checked_url, is_local
 from rl_qg.commands.catalogue import COMMANDS
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings
@@ -49,6 +49,15 @@ def check_endpoints(command: str, settings: Settings) -> None:
         print("send them? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise InputError("nothing was sent; add yes=true to agree without being asked")
+
+
+def report_use() -> None:
+    """Say what this command has asked of models behind addresses, and what that cost; nothing where it asked none."""
+    if USED:
+        cost = f", cost {USED['cost']:.4g}" if "cost" in USED else ""
+        counts = USED["requests"], USED["tokens"], cost, USED["kept"]
+        logging.getLogger(__name__).info("%d requests, %d tokens%s; %d answers were kept earlier", *counts)
+    USED.clear()
 
 
 def _addresses(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

@@ -89,8 +89,7 @@ def generate(settings: Settings) -> None:
         generator=generator,
     )
     if generator:
-        counts = generator.endpoint.asked, generator.endpoint.spent, generator.unread
-        log.info("%d requests, %d tokens; %d answers without a question", *counts)
+        log.info("%d answers without a question", generator.unread)
     if part:
         log.info("done: part %s, %d questions, in %s", part, lines, part.path(output))
     else:

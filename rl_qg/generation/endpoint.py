@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from rewards.endpoint import Completion, Endpoint, message, read_template
+from rewards.endpoint import LETTERS, Completion, Endpoint, message, read_template
 from rewards.words import ends_as_question
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.generator import Candidate, CandidateGenerator
@@ -21,7 +21,6 @@ from rl_qg.settings.yaml_files import CONFIGS
 
 PROMPT = CONFIGS / "prompt" / "question.txt"
 FORM = json.loads((CONFIGS / "prompt" / "question.json").read_text(encoding="utf-8"))  # of an answer
-LETTERS = 4  # of a token, about: what is known of a tokenizer that is elsewhere
 _LABEL = re.compile(r"^[\W\d]*(question|q)\W*:\W*", re.IGNORECASE)
 
 

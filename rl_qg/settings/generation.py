@@ -57,6 +57,9 @@ class EndpointSettings(Section):
     concurrency: int = key(8, "requests at a time", COUNT)
     max_new_tokens: int = key(256, "of an answer, with what the model thinks before it", COUNT)
     budget: int | None = key(None, "tokens of prompts and answers after which a command stops; null: no limit", COUNT)
+    input_price: float | None = key(None, "of a million tokens of prompts, in any currency", NOT_NEGATIVE)
+    output_price: float | None = key(None, "of a million tokens of answers, in the same currency", NOT_NEGATIVE)
+    max_cost: float | None = key(None, "cost, by both prices, at which a command stops; null: no limit", POSITIVE)
     kept: str = key("~/.cache/rl-qg/endpoint", "folder of the answers: no request is sent twice")
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rewards import MetricInputError
-from rewards.endpoint import Endpoint, EndpointError, checked_url, is_local, message
+from rewards.endpoint import USED, Endpoint, EndpointError, checked_url, is_local, message
 from tests.chat_server import TOKENS, chat_server, completion
 
 BODIES = [{"messages": [{"role": "user", "content": str(number)}], "max_tokens": 5, "seed": 1} for number in range(6)]
@@ -86,11 +86,47 @@ def test_the_budget_stops_in_order_and_the_next_run_goes_on(kept):
         assert len(chat.requests) == 6
 
 
+PRICES = {"input_price": 2.0, "output_price": 50.0}
+COST = (90 * 2 + 10 * 50) / 1e6  # of one answer of the stand-in
+
+
+def test_the_largest_cost_stops_in_order_and_what_is_kept_costs_nothing_again(kept):
+    USED.clear()
+    with chat_server(echo) as chat:
+        first = Endpoint(chat.url, "m", kept=kept, concurrency=1, max_cost=2.5 * COST, **PRICES)
+        with pytest.raises(EndpointError, match=r"cost has reached max_cost=0.0017 \(0.00204\); every answer is kept"):
+            texts(first)
+        assert len(chat.requests) == 3 and first.cost == pytest.approx(3 * COST)
+        second = Endpoint(chat.url, "m", kept=kept, max_cost=3.5 * COST, **PRICES)
+        assert texts(second) == ["0", "1", "2", "3", "4", "5"]
+        assert second.cost == pytest.approx(3 * COST)
+    assert {"requests": 6, "tokens": 6 * TOKENS, "cost": pytest.approx(6 * COST), "kept": 3} == USED
+
+
+def test_thoughts_that_the_server_counts_in_the_total_alone_are_priced_as_answer(kept):
+    def reply(body):
+        found = completion("4")
+        return found | {"usage": found["usage"] | {"total_tokens": TOKENS + 1000}}
+
+    with chat_server(reply) as chat:
+        endpoint = Endpoint(chat.url, "m", kept=kept, **PRICES)
+        endpoint.answers(BODIES[:1])
+    assert endpoint.cost == pytest.approx((90 * 2 + 1010 * 50) / 1e6)
+
+
+@pytest.mark.parametrize("costs", [{"max_cost": 1}, {"input_price": 1, "max_cost": 1}, {"output_price": 0.5}])
+def test_costs_need_both_prices(costs):
+    with pytest.raises(MetricInputError, match="give input_price and output_price, each of a million tokens"):
+        Endpoint("http://127.0.0.1/v1", "m", **costs)
+
+
 def test_tokens_are_estimated_where_the_server_does_not_count_them(kept):
     with chat_server(lambda body: completion("x" * 400, used=False)) as chat:
-        endpoint = Endpoint(chat.url, "m", kept=kept)
+        endpoint = Endpoint(chat.url, "m", kept=kept, **PRICES)
         endpoint.answers(BODIES[:1])
-        assert endpoint.spent == (400 + len(json.dumps(BODIES[0]))) // 4
+        sent = len(json.dumps(BODIES[0]))
+        assert endpoint.spent == (400 + sent) // 4
+        assert endpoint.cost == pytest.approx(((sent // 4) * 2 + (endpoint.spent - sent // 4) * 50) / 1e6)
 
 
 @pytest.mark.parametrize(

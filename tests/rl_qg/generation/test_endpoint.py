@@ -82,6 +82,18 @@ def test_samples_are_requests_with_seeds_of_their_own():
     assert [row["candidate"] for row in rows("q.jsonl")] == [0, 1, 2]
 
 
+def test_the_command_ends_with_what_it_cost(caplog):
+    prices = ["endpoint.input_price=2", "endpoint.output_price=50"]
+    with chat_server() as chat, caplog.at_level("INFO"):
+        run("generate", chat.url, "q.jsonl", "max_answers=2", *prices)
+        assert "2 requests, 200 tokens, cost 0.00136; 0 answers were kept earlier" in caplog.text
+        run("ask", chat.url, "pairs.jsonl", "number=2", *prices, "endpoint.kept=other")
+        said = f"{len(chat.requests) - 2} requests, {100 * (len(chat.requests) - 2)} tokens, cost "
+        assert said in caplog.text
+        run("generate", chat.url, "again.jsonl", "max_answers=2", *prices)
+    assert "0 requests, 0 tokens; 2 answers were kept earlier" in caplog.text
+
+
 def test_a_prompt_of_ones_own(tmp_path):
     (tmp_path / "prompt.txt").write_text("Ask! {answer} | {passage} | {keep}")
     with chat_server() as chat:
@@ -195,6 +207,7 @@ def test_other_commands_refuse_an_address(command):
         (["model.language=de"], "model.language=de: a model"),
         (["keep=2"], "keep=2 must be from 1 to num_beams=1"),
         (["model.name="], "as model.name=NAME"),
+        (["endpoint.max_cost=1"], "give input_price and output_price"),
     ],
 )
 def test_what_a_server_cannot_do_is_refused(keys, message):
