@@ -70,6 +70,11 @@ LONG: dict[str, tuple[str, ...]] = {
     ),
     "rl_qg/readers/test_readers_side_by_side.py": ("rl_qg/readers", "rl_qg/runtime"),
     "rl_qg/readers/test_sentence_training.py": ("rl_qg/readers", "rl_qg/runtime"),
+    "rl_qg/scoring/test_judge.py::test_a_training_that_the_budget": (
+        *LEARNING,
+        "rewards/judge.py",
+        "rewards/endpoint.py",
+    ),
     "rl_qg/serving/test_page_access.py": ("rl_qg/serving", "rl_qg/web", "rl_qg/asking", "rl_qg/pages"),
     "rl_qg/serving/test_page_in_browser.py": ("rl_qg/serving", "rl_qg/web", "rl_qg/asking", "rl_qg/pages"),
     "rl_qg/serving/test_page_input.py": ("rl_qg/serving", "rl_qg/web", "rl_qg/asking", "rl_qg/pages"),

@@ -44,6 +44,8 @@ RETIRED: dict[str, Any] = {
 }
 # New keys, with the value under which everything is as before: a run whose `config.yaml` lacks them is the same run.
 ADDED: dict[str, Any] = {"ce.average": 1, "reward.titles": False}
+# Options of a judge that say how it is asked: a run goes on with others.
+ASKING = ("budget", "input_price", "output_price", "max_cost", "concurrency", "kept", "key_variable")
 # What settings of one command alone have; those that train a generator have the sections of the others too.
 OF_COMMANDS = ("stages", "train_answers", "train_kpqa", "train_sentences", "qa", "retrieve")
 
@@ -259,7 +261,7 @@ def _only_spelled_otherwise(key: str, old: Any, new: Any) -> bool:
 def _differences(earlier: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
     if isinstance(earlier, dict) and isinstance(now, dict):
         for name in [*earlier, *(name for name in now if name not in earlier)]:
-            if not key and name == ACCEPT:
+            if (not key and name == ACCEPT) or (name in ASKING and now.get("_target_") == "rewards.Judge"):
                 continue
             yield from _differences(earlier.get(name), now.get(name), f"{key}.{name}" if key else str(name))
     elif earlier != now:

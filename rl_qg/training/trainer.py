@@ -32,7 +32,7 @@ from rl_qg.generation.logprobs import about_labels, shift_right, token_logprobs
 from rl_qg.generation.prompts import PromptEncoder, add_highlight
 from rl_qg.generation.sharing import share_encoder_pass, unread_mask
 from rl_qg.generation.tasks import QUESTION
-from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.runtime.ranks import OutOfMemoryRetry
 from rl_qg.runtime.trainer_base import Resumable
 from rl_qg.scoring.reward_scorer import FailedRewards, Reward
@@ -249,8 +249,6 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         the number of target tokens of the whole update (`objectives.target_tokens`).
         """
         step, labels = self.state.global_step + 1, inputs["labels"]
-        self.step_metrics.count(labels.shape[0])
-        self.step_metrics.add(**self.files.measures(inputs["examples"]))
         if step <= self.boundary:
             loss = self.cross_entropy_loss(model, inputs)
         else:
@@ -260,6 +258,8 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         loss, processes = loss / tokens, self.accelerator.num_processes
         if self.args.average_tokens_across_devices:
             loss = loss * processes  # cancels the mean over processes
+        self.step_metrics.count(labels.shape[0])
+        self.step_metrics.add(**self.files.measures(inputs["examples"]))
         self.step_metrics.add(loss=(loss.detach() / processes, 0.0))  # `RunFiles` adds its weight, one for each update
         return (loss, {}) if return_outputs else loss
 
@@ -314,7 +314,11 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         with self.step_metrics.timed("rollout"):
             rollout = self.roll_out(inputs, samples=args.num_samples, greedy=args.baseline == "greedy")
         with self.step_metrics.timed("reward"):
-            scored = self.score(inputs["examples"], rollout, step)
+            try:
+                scored = self.score(inputs["examples"], rollout, step)
+            except LocalError:  # such as that of a judge whose budget has ended
+                self.save_before_update()
+                raise
             advantage = advantages_of(scored, args.baseline, args.credit)
         self.advantage_scale.add(advantage)
         self.equal_rewards.add(scored.rewards, scored.greedy)
@@ -322,6 +326,14 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         if args.updates_per_rollout > 1:
             self.kept[self.accumulated] = learned
         return learned
+
+    def save_before_update(self) -> None:
+        """Save the last update, within one that cannot end, where a run can begin: before anything of this one counts,
+        and not at the start of an epoch, whose order has been drawn. Else an earlier checkpoint is the last one.
+        """
+        begun = self.accumulated > 0 or self.state.epoch == int(self.state.epoch or 0)
+        if not begun and self.accelerator.num_processes == 1:
+            self._save_checkpoint(self.model, None)
 
     @torch.no_grad()
     def roll_out(self, inputs: dict[str, Any], *, samples: int, greedy: bool) -> Rollout:

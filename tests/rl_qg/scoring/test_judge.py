@@ -1,6 +1,7 @@
 """The judge in commands: scores of a file, and training that ends when the budget does."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,31 @@ def test_a_judge_elsewhere_needs_consent_also_in_a_list_of_metrics_and_in_a_sum(
     parts = f"reward.parts={{judge:{{url:'{elsewhere}',model:m}},form:{{}}}}"
     with pytest.raises(InputError, match="add yes=true"):
         run_command("train", ["preset=smoke", "reward=product", parts, "output_dir=run"])
+
+
+def test_a_training_that_the_budget_has_ended_goes_on_to_the_same_result():
+    def results(run):
+        lines = [json.loads(line) for line in Path(run, "metrics.jsonl").read_text().splitlines()]
+        timed = ("seconds_", "samples_per_second", "eval_runtime", "eval_samples_per", "eval_steps_per")
+        kept = [{name: value for name, value in line.items() if not name.startswith(timed)} for line in lines]
+        files = [Path(run, name).read_bytes() for name in ("samples.jsonl", "scst/model.safetensors")]
+        return kept, files
+
+    with chat_server(lambda body: completion(str(1 + len(body["messages"][0]["content"]) % 5))) as chat:
+
+        def train(run, *more):
+            options = ["reward=judge", f"reward.url={chat.url}", "reward.model=m", "reward.criteria=[fluency]"]
+            options += [f"reward.kept={run}-kept", "reward.concurrency=1", "training.save_steps=100"]
+            run_command("train", ["preset=smoke", "training.use_cpu=true", *options, f"output_dir={run}", *more])
+
+        train("whole")
+        asked = len(chat.requests)
+        with pytest.raises(InputError, match=r"budget of [\d,]+ tokens.*the same command goes on"):
+            train("cut", f"reward.budget={100 * (asked - 30)}")
+        assert len([*Path("cut").glob("checkpoint-*/complete.json")]) == 1  # not where save_steps says
+        train("cut", "reward.max_cost=1", "reward.input_price=1", "reward.output_price=1")
+        assert len(chat.requests) == 2 * asked
+    assert results("cut") == results("whole")
 
 
 def test_training_ends_in_order_when_the_budget_is_spent():
