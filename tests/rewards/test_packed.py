@@ -37,6 +37,7 @@ def test_a_layer_computes_what_the_plain_one_computes(inputs, bias):
     torch.testing.assert_close(packed(x), plain(x))
     torch.testing.assert_close(packed.unpacked()(x), plain(x))
     assert packed.weight.dtype is torch.float32
+    assert not packed(x.requires_grad_()).requires_grad
 
 
 def test_a_model_computes_what_it_computed_before(model):
