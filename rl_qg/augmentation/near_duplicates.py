@@ -31,7 +31,6 @@ MINHASH = "compared by MinHash"
 
 HELD = 1 << 22  # tokens in memory: 32 MB
 AT_ONCE = 1 << 18  # tokens that are hashed together
-EMBEDDED = 1024  # questions that are embedded together
 
 
 class TokenSets:
@@ -208,7 +207,8 @@ class ComparesQuestions(SetFilter):
     def dropped(self) -> Iterator[tuple[int, str]]:
         # The questions of each group: human ones, then candidates from best to worst.
         order = np.concatenate([np.arange(self._gold), self._gold + self._ranking.best_first()])
-        for group in grouped(np.asarray(self._groups)[order], smallest=2):
+        groups = [*grouped(np.asarray(self._groups)[order], smallest=2)]
+        for group in ProgressBar(groups, desc=self.name, unit="passage"):
             numbers = order[group]
             gold = int((numbers < self._gold).sum())
             if gold == len(numbers):
@@ -291,9 +291,8 @@ class NearDuplicates(ComparesQuestions):
 @dataclass
 class SameMeaning(ComparesQuestions):
     """Drops a question that means nearly what a human one about its passage does, or a better candidate: by the cosine
-    of their vectors, the means of an encoder's last states (Reimers and Gurevych, "Sentence-BERT", EMNLP 2019).
-
-    Memory: two bytes for each number of a question's vector.
+    of their vectors, the means of an encoder's last states (Reimers and Gurevych, "Sentence-BERT", EMNLP 2019). The
+    questions of a passage are embedded by themselves, so that what is dropped does not depend on other passages.
 
     Args:
         encoder: folder or Hub name of an encoder that was trained on sentences.
@@ -316,16 +315,11 @@ class SameMeaning(ComparesQuestions):
 
         model = FrozenModel(self.encoder, "encoder", device=resources.device, dtype="float32")
         self._encoder = SentenceEncoder(model, batch_size=32, name=self.name)
-        self._texts, self._vectors = list[str](), list[NDArray[np.float16]]()
+        self._texts = list[str]()
         super().prepare(resources)
 
-    def dropped(self) -> Iterator[tuple[int, str]]:
-        self._embed()
-        self._vectors = [np.concatenate(self._vectors)]
-        return super().dropped()
-
     def _similar(self, numbers: Sequence[int], gold: int) -> Iterator[tuple[int, int]]:
-        vectors, kept = self._vectors[0][numbers].astype(np.float32), list[int]()
+        vectors, kept = self._encoder.vectors([self._texts[number] for number in numbers]).numpy(), list[int]()
         for number, vector in enumerate(vectors):
             cosines = vectors[kept] @ vector
             if number >= gold and len(kept) and cosines.max() >= self.threshold:
@@ -336,9 +330,3 @@ class SameMeaning(ComparesQuestions):
     def _add(self, record: Record) -> None:
         self._texts.append(record["question"])
         self._groups.append(passage_hash64(record))
-        if len(self._texts) == EMBEDDED:
-            self._embed()
-
-    def _embed(self) -> None:
-        self._vectors.append(self._encoder.vectors(self._texts).half().numpy())
-        self._texts.clear()

@@ -8,7 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from transformers import BertModel
 
+from rewards.embedding.token_embeddings import SentenceEncoder
+from rewards.frozen import FrozenModel
 from rl_qg.augmentation.augment import augment
 from rl_qg.augmentation.in_parts import augment_part, merge_augmented
 from rl_qg.data.examples import write_squad
@@ -18,6 +21,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
 from rl_qg.settings import AugmentSettings
 from tests.questions import example, record, write_questions
+from tests.tiny_models import piece_tokenizer, save, tiny
 
 PLACES = [f"Ada met Bob {k} times in London{' and in Rome' * (k % 3)}." for k in range(25)]
 WORDS = "what where when who did Ada meet Bob in the town of London again".split()
@@ -127,6 +131,24 @@ def test_parts_are_what_one_run_is(data: Path, case: str, ending: str) -> None:
     assert one["report"]["notes"] or case not in ("other words", "by MinHash")
     for of in (1, 2, 7) if ending == "json" else (64,):
         assert merged(data, data / f"of{of}.{ending}", settings, of) == one
+
+
+def test_vectors_of_questions_do_not_depend_on_the_parts(data: Path) -> None:
+    """The threshold is the cosine of two questions of a passage, where the last digits of vectors decide."""
+    tokenizer = piece_tokenizer([word.lower() for word in WORDS], lowercase=True)
+    path = save(data / "encoder", tokenizer, tiny(BertModel, len(tokenizer)))
+    model = FrozenModel(path, "encoder", device="cpu", dtype="float32")
+    lines = [json.loads(line) for line in (data / "q.jsonl").read_text().splitlines()]
+    asked = [line["question"] for line in lines if line["context"] == lines[0]["context"]]
+    vectors = SentenceEncoder(model, batch_size=32, name="x").vectors(asked)
+    cosines = (vectors @ vectors.T).flatten().sort().values
+    filters = {"same_meaning": {"encoder": str(path), "threshold": float(cosines[len(cosines) * 2 // 3])}}
+    settings = settings_of(data, {"filters": filters}, "json")
+    run(data, data / "one.json", settings)
+    one = contents(data / "one.json")
+    assert 0 < one["report"]["kept"] < 160
+    for of in (1, 2, 20):
+        assert merged(data, data / f"of{of}.json", settings, of) == one
 
 
 def test_measures_that_depend_on_batches_do_not_depend_on_the_number_of_parts(data: Path) -> None:

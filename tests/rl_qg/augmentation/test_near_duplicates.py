@@ -144,9 +144,8 @@ def outcome(
     return funnel.counts, left
 
 
-def test_the_same_meaning_is_a_cosine_of_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_meaning_is_a_cosine_of_means(tmp_path: Path) -> None:
     """As the library's model says it, without batches: in each passage the human question, then the better ones."""
-    monkeypatch.setattr(near_duplicates, "EMBEDDED", 7)
     words = "where when who did does ada meet charles babbage leave london then ?".split()
     tokenizer = piece_tokenizer(words, lowercase=True)
     encoder = save(tmp_path / "encoder", tokenizer, tiny(BertModel, len(tokenizer)))
@@ -166,7 +165,7 @@ def test_the_same_meaning_is_a_cosine_of_means(tmp_path: Path, monkeypatch: pyte
     vectors = {text: vector(text) for text in (gold, *(line["question"] for line in lines))}
     cosines = sorted(float(one @ other) for one in vectors.values() for other in vectors.values() if one is not other)
     gap = max(range(len(cosines) // 2, len(cosines) - 1), key=lambda at: cosines[at + 1] - cosines[at])
-    assert cosines[gap + 1] - cosines[gap] > 1e-3  # the filter's vectors have half precision
+    assert cosines[gap + 1] - cosines[gap] > 1e-4  # the filter computes in float32, and in batches
     threshold = (cosines[gap] + cosines[gap + 1]) / 2
     for has_gold in (True, False):
         expected = set[str]()
