@@ -64,6 +64,10 @@ def main() -> None:
     parser.add_argument("--device", type=torch.device, default="cpu")
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
+    for metric in ("meteor", "form"):
+        rewards.load(metric)  # what is not installed is said before the work
+    if unnamed := [one for one in given.reader if not all(one.partition("="))]:
+        parser.error(f"--reader {unnamed[0]!r}: give NAME=MODEL, such as first=packaged:english/reader")
     rows = list(read_role(DataSettings(train=given.data), "train").examples)
     random.Random(0).shuffle(rows)
     rows = rows[: given.number]

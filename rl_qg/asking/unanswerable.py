@@ -77,7 +77,7 @@ def candidates(rows: Sequence[Row], seed: int) -> tuple[list[Row], Counter[str]]
     titles = {row["context"]: row["title"] for row in reversed(rows)}
     contexts = list(dict.fromkeys(row["context"] for row in rows))
     others = entities_by_kind(contexts, rule_finder)
-    asked = {(row["context"], _plain(row["question"])) for row in rows}
+    asked, taken = {(row["context"], _plain(row["question"])) for row in rows}, {row["id"] for row in rows}
     made, missing = list[Row](), Counter[str]()
     for number, (row, context) in enumerate(zip(rows, _found(rows, contexts), strict=True)):
         chance = random.Random(f"{seed} {number}")
@@ -91,7 +91,10 @@ def candidates(rows: Sequence[Row], seed: int) -> tuple[list[Row], Counter[str]]
             missing["asked of that passage already"] += asks in asked
             if asks not in asked:
                 asked.add(asks)
-                made.append({**one, "id": f"{row['id']}-unanswerable-{len(made) + 1}"})
+                identity = f"{row['id']}-unanswerable-{len(made) + 1}"
+                while identity in taken:
+                    identity += "+"
+                made.append({**one, "id": identity})
     return made, missing
 
 

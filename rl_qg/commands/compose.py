@@ -119,13 +119,13 @@ def own_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, Any
             )
         sign, key, value = match.groups()
         key = aliases.get(key, key)
-        if key.startswith("filters."):
+        if key.startswith("filters.") or (key == "filters" and value.startswith("{")):
             key = f"augment.{key}"
         elif key.split(".")[0] in section_keys and key not in groups:
             key = f"{section_of(command)}.{key}"
-        if key.startswith(("augment.filters.", "cluster.parameters")) and sign in ("", "+"):
+        if key.startswith(("augment.filters", "cluster.parameters")) and sign in ("", "+"):
             sign = "++"
-        is_choice = key in GROUPS and not value.startswith("{")
+        is_choice = key in GROUPS and (key == "preset" or not value.startswith("{"))  # which has no options
         meant = value.strip("'\"") if is_choice else _value(key, value)
         if sign and _chooses(key, meant):
             raise InputError(f"settings: {sign}{key}: there is such a group; leave out the {sign}")

@@ -174,7 +174,7 @@ def is_complete(lines: ResumableLines) -> bool:
 
 def finish(lines: ResumableLines, rows: Callable[[], Iterable[Mapping[str, Any]]], /, **more: Any) -> None:
     """Say in the note that an output is complete, and `more` about it; a Parquet file is made of the `rows` first."""
-    with writing(lines.path):
+    with writing(lines.output):
         lines.path.touch()
     count = sum(1 for _ in lines.lines())
     if lines.is_table:

@@ -141,7 +141,7 @@ class ResumableLines:
             cut_file(self.path, 0)
             append_lines(self.path, [json_line(note)])
             return
-        with writing(self.path):
+        with writing(self.output):
             write_json(self.note, note)
 
     def lines(self) -> Iterator[StoredLine]:

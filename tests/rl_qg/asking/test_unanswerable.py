@@ -89,6 +89,17 @@ def test_candidates_by_hand() -> None:
     assert candidates(ROWS, seed=0) == (made, missing)
 
 
+def test_ids_are_none_that_the_file_has() -> None:
+    made = [one["id"] for one in candidates(ROWS, seed=0)[0]]
+    more = [
+        {**row("Who met Carl Foss?", ADA, "Ada Bell", 5), "id": name} for name in (made[0], made[1], f"{made[1]}+")
+    ]
+    rows = [*ROWS, *more]
+    again = [one["id"] for one in candidates(rows, seed=0)[0]]
+    assert again[:2] == [f"{made[0]}+", f"{made[1]}++"] and again[2] == made[2]
+    assert len({*again, *(one["id"] for one in rows)}) == len(again) + len(rows)
+
+
 def test_what_the_file_asks_of_a_passage_is_not_asked_of_it_again() -> None:
     again = row("which books did Carl Foss write", ADA, "three books", 5)
     made, missing = candidates([*ROWS, again], seed=0)

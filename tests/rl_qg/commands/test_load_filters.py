@@ -69,6 +69,10 @@ def test_keys_of_filters_on_the_command_line() -> None:
     assert filters["length"] == {"min_words": 4, "max_words": 30}
     assert filters["duplicates"] is None
     assert compose("augment", ["filters=none"]).augment.filters == {}
+    by_mapping = compose("augment", ["filters=none", "filters={same_meaning: {}, cap: {per_answer: 1}}"])
+    assert by_mapping.augment.filters == {"same_meaning": {}, "cap": {"per_answer": 1}}
+    with pytest.raises(InputError, match=r"preset={a:1} is not a valid choice; choose one of "):
+        compose("augment", ["preset={a:1}"])
     assert list(compose("augment", ["filters=strict", "filters.round_trip.reader=r"]).augment.filters) == [
         *("length", "answer_in_question", "gold_duplicates", "duplicates"),
         *("well_formed", "language", "near_duplicates", "round_trip"),

@@ -50,6 +50,13 @@ class Job:
         return position
 
 
+def test_a_table_that_cannot_be_written_is_named_as_it_was_given(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    output = tmp_path / "file" / "rows.parquet"
+    with pytest.raises(InputError, match=rf"^output={output}: cannot be written"):
+        ResumableLines(output, tmp_path / "file" / "note.json").write_note({})
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_file_cut_at_any_byte_is_completed_from_its_last_whole_batch(data: st.DataObject) -> None:

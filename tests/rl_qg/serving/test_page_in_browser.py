@@ -230,12 +230,17 @@ def test_what_a_person_decides_is_exported_as_preferences_and_as_training_data(v
     assert all(TEXT.startswith(answer.text, answer.start) for one in examples for answer in one.answers)
 
 
+def explained(visit: Opened, service: KnownService, question: str, text: str) -> Any:
+    """The page of a text, with the words that speak for its first question."""
+    service.question = question
+    (shown := visit()).ask(text)
+    shown.page.click("#question-1 .why")
+    shown.page.wait_for_selector("#question-1 .heat")
+    return shown
+
+
 def test_the_words_that_speak_for_a_question_are_shown_on_demand(visit: Opened, service: KnownService) -> None:
-    service.question = "When was the 𝔐𝔦𝔩𝔩 hot, {}?"
-    page = (shown := visit()).page
-    shown.ask(WIDE_LETTERS)
-    page.click("#question-1 .why")
-    page.wait_for_selector("#question-1 .heat")
+    page = (shown := explained(visit, service, "When was the 𝔐𝔦𝔩𝔩 hot, {}?", WIDE_LETTERS)).page
     assert page.inner_text("#question-1 .heat .passage") == WIDE_LETTERS
     assert set(shown.texts("#question-1 .heat .passage span")) == {"𝔐𝔦𝔩𝔩", "hot", "1843"}
     assert page.inner_text("#question-1 .heat-words").startswith("What counts most for shared words: 𝔐𝔦𝔩𝔩 (")
@@ -245,11 +250,7 @@ def test_the_words_that_speak_for_a_question_are_shown_on_demand(visit: Opened, 
 
 
 def test_where_no_word_speaks_for_a_question_that_is_said(visit: Opened, service: KnownService) -> None:
-    service.question = "Xyzzy?"
-    page = (shown := visit()).page
-    shown.ask(TEXT)
-    page.click("#question-1 .why")
-    page.wait_for_selector("#question-1 .heat")
+    page = explained(visit, service, "Xyzzy?", TEXT).page
     said = "No word of the text speaks for this question by shared words"
     assert page.inner_text("#question-1 .heat-words").startswith(f"{said}: it may not be about this text")
     assert page.inner_text("#status").startswith(said)
