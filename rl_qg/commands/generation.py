@@ -25,8 +25,9 @@ from rl_qg.miniatures.in_settings import answers_with_miniature, in_folders, rew
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import locked
 from rl_qg.runtime.processes import processes
+from rl_qg.runtime.ranks import from_main
 from rl_qg.scoring.metrics import load_reranker, load_reward, rerank_options
-from rl_qg.settings import AugmentSettings, Settings
+from rl_qg.settings import AugmentSettings, ExportSettings, Settings
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.yaml_files import choices, complete_parts, file_options
 
@@ -139,6 +140,17 @@ def augment(settings: Settings) -> None:
         "done: %d questions added to %d human ones in %s; report and data card beside it",
         *(report["sampled"], report["gold"], output),
     )
+    from_main(state, partial(_export, output, options.format))
+
+
+def _export(output: Path, form: str | None) -> None:
+    """Write an augmented set in a format of `rl-qg export` too, beside it."""
+    from rl_qg.commands.evaluation import export
+
+    if form:
+        ending = {"squad2": ".json", "deepeval": ".json", "anki": ".txt", "csv": "", "gift": ""}.get(form, ".jsonl")
+        beside = str(output.with_name(f"{output.stem}.{form}{ending}"))
+        export(Settings(export=ExportSettings(input=str(output), output=beside, format=form)))
 
 
 def merge(arguments: Sequence[str]) -> None:
@@ -162,6 +174,7 @@ def merge(arguments: Sequence[str]) -> None:
     with locked([("output", output)]):
         parts = read_parts(paths, output)
         of_commands[parts.command](parts, output)
+        _export(output, parts.note["settings"].get("format") if parts.command == "augment" else None)
     log.info("done: %d parts of %d rows are %s", len(parts.paths), parts.wholes[0]["of"], output)
 
 

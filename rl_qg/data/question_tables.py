@@ -92,7 +92,7 @@ class QuestionTable:
             fields |= {"question": record.question, **record.extra}
             fields |= {"is_impossible": True} if record.unusable == IMPOSSIBLE else {}
             if record.answers:
-                fields["answer"] = record.answers[0][0]
+                fields["answer"], fields["answer_start"] = record.answers[0]
             yield TableRow(f"{path}: question {record.id!r}", fields)
         if self.malformed and not self._told:
             log.warning("%s", malformed_line(self, self.malformed))

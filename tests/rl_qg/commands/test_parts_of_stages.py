@@ -14,6 +14,7 @@ import pytest
 from accelerate import PartialState
 
 from rl_qg.augmentation.augment import augment
+from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import compose
 from rl_qg.commands.generation import answers, merge
 from rl_qg.data.formats import parquet_rows
@@ -21,6 +22,7 @@ from rl_qg.data.layouts import rows as stored_rows
 from rl_qg.data.parquet import write_rows
 from rl_qg.data.parts import DataPart
 from rl_qg.data.question_tables import QuestionTable
+from rl_qg.data.reading import read_examples
 from rl_qg.generation.generate import Reranker, generate
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
@@ -246,6 +248,28 @@ def test_parquet_questions_are_scored_and_augmented_as_json_lines_are(folder: An
     (half := tmp_path / "half.jsonl").write_text(json.dumps({**rows[0], "\ud800": "a\udfff"}))
     score_file(Sum(), QuestionTable(half), place / "h.parquet", batch_size=4, state=state)
     assert [row["?"] for _, _, row in stored_rows(place / "h.parquet")] == ["a?"]
+
+
+def test_an_augmented_set_is_also_written_in_the_format_of_another_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "Ada met Bob in London. They left London."
+    again = {"context": text, "answer_start": text.rindex("London")}
+    write_questions(tmp_path / "q.jsonl", [record(f"Where did they meet {k}?", id=f"q{k}", **again) for k in range(9)])
+    keys = ["questions=q.jsonl", "gold=", "filters=none", "num_samples=5", "format=squad2"]
+    for _ in range(2):  # a second time it is the same
+        run_command("augment", [*keys, "output=a.json"])
+    made = read_examples(tmp_path / "a.squad2.json", role="train").examples
+    assert made == read_examples(tmp_path / "a.json", role="train").examples and len(made) == 5
+    assert {one.answers[0].start for one in made} == {text.rindex("London")}  # not the first place of that text
+    for part in ("1/2", "2/2"):
+        run_command("augment", [*keys, "output=b.json", f"part={part}"])
+    assert not (tmp_path / "b.squad2.json").exists()
+    merge([*map(str, tmp_path.glob("b.part-?-of-2.jsonl")), "output=b.json"])
+    assert (tmp_path / "b.squad2.json").read_bytes() == (tmp_path / "a.squad2.json").read_bytes()
+    with pytest.raises(InputError, match=r"a.squad2.json: exists, with other contents; delete it"):
+        run_command("augment", [*keys, "num_samples=4", "output=a.json"])
 
 
 def test_rows_without_a_context_are_spread_by_their_questions(folder: Any, tmp_path: Path) -> None:

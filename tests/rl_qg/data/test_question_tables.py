@@ -181,7 +181,7 @@ def test_squad_json_gives_one_row_a_question(tmp_path: Path) -> None:
     source = QuestionTable(path)
     row = {"title": "T", "context": "Ada x"}
     assert [table_row.fields for table_row in source] == [
-        {"id": "a", **row, "question": "Who?", "answer": "Ada"},
+        {"id": "a", **row, "question": "Who?", "answer": "Ada", "answer_start": 0},
         {"id": "b", **row, "question": "What?", "is_impossible": True},
     ]
     with pytest.raises(InputError, match=r"dev\.json\.gz: question 'b': field 'answer' is missing"):
