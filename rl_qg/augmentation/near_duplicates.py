@@ -207,8 +207,7 @@ class ComparesQuestions(SetFilter):
     def dropped(self) -> Iterator[tuple[int, str]]:
         # The questions of each group: human ones, then candidates from best to worst.
         order = np.concatenate([np.arange(self._gold), self._gold + self._ranking.best_first()])
-        groups = [*grouped(np.asarray(self._groups)[order], smallest=2)]
-        for group in ProgressBar(groups, desc=self.name, unit="passage"):
+        for group in ProgressBar([*grouped(np.asarray(self._groups)[order], 2)], desc=self.name, unit="passage"):
             numbers = order[group]
             gold = int((numbers < self._gold).sum())
             if gold == len(numbers):

@@ -92,7 +92,8 @@ class QuestionTable:
             fields |= {"question": record.question, **record.extra}
             fields |= {"is_impossible": True} if record.unusable == IMPOSSIBLE else {}
             if record.answers:
-                fields["answer"], fields["answer_start"] = record.answers[0]
+                fields["answer"], start = record.answers[0]
+                fields |= {"answer_start": start} if start >= 0 else {}
             yield TableRow(f"{path}: question {record.id!r}", fields)
         if self.malformed and not self._told:
             log.warning("%s", malformed_line(self, self.malformed))
