@@ -99,9 +99,9 @@ def _is_amd() -> bool:
 # with AVX-512; on one with AVX2 alone it was the other way around). A frozen model's weights never change, so they are
 # converted once. Values differ from the usual ones by rounding only.
 #
-# Rows are padded to a multiple of it. oneDNN never drops the code that it compiles for each number of rows: without
-# padding, memory grows by 20 MB with every 1,000 questions (measured with miniatures, QRelScore).
-STEP = 64
+# Rows are padded to a multiple of STEP, few ones of FEW. oneDNN never drops the code that it compiles for each number
+# of rows: without padding, memory grows by 20 MB with every 1,000 questions (measured with miniatures, QRelScore).
+STEP, FEW = 64, 8
 
 
 class PackedLinear(nn.Module):
@@ -120,7 +120,7 @@ class PackedLinear(nn.Module):
         # Of an input with a gradient oneDNN may have its reference code alone: 80 s for a head of 30,523 words.
         rows = x.detach().reshape(-1, x.shape[-1])
         count = len(rows)
-        if padding := -count % STEP:
+        if padding := -count % (STEP if count > STEP else FEW):
             rows = nn.functional.pad(rows, (0, 0, 0, padding))
         product = torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "none", [], "")
         return product[:count].view(*x.shape[:-1], product.shape[-1])

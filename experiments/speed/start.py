@@ -1,6 +1,6 @@
 """CPU seconds from a command to its first work: help, scores by words, the first update, questions about a page.
 
-    python experiments/speed/start.py --output experiments/speed/results/start.json [--before FOLDER] [--runs 5]
+    python experiments/speed/start.py --output experiments/speed/results/start.json [--before FOLDER] [--runs 5] [--only NAME]
 
 Each command runs in a process of its own, of one thread, with the packages of this tree and, for comparison, with
 those of `--before`, another checkout; the trees take turns. The least of some runs is kept: other work on the machine
@@ -75,11 +75,13 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--before", type=Path)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--only", default="", help="what the names of the commands begin with")
     given = parser.parse_args()
     trees = {"now": ROOT, **({"before": given.before.resolve()} if given.before else {})}
     results = Measurements(given.output, {"runs": given.runs, "trees": list(trees)})
     found: list[dict[str, Any]] = []
-    for name, (code, arguments) in COMMANDS.items():
+    for name in filter(lambda name: name.startswith(given.only), COMMANDS):
+        code, arguments = COMMANDS[name]
         for tree in trees.values():
             cpu_seconds(tree, code, arguments)  # compiles modules, and unpacks the model
         times: dict[str, list[float]] = {label: [] for label in trees}

@@ -54,7 +54,7 @@ from rl_qg.settings import AskSettings
 from rl_qg.settings.generation import FOR_PAIRS, FOR_SETS, WITHOUT_ANSWERS, TrainSelectorSettings
 from rl_qg.text.words import counted
 
-PASSAGES = 8  # that are asked about together
+PASSAGES = 16  # that are asked about together
 Generator = QuestionGenerator | SetGenerator
 NOT_MADE_BY = ("input", "output", "format", "granularity", "mode", "order")  # keys that no row depends on
 

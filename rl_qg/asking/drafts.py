@@ -288,7 +288,7 @@ class Draft:
             place = row.example.answers[0].start
             found = [self._pair(one, span, row.example.context, place) for one in group]
             distinct = list({pair.question: pair for pair in reversed(found)}.values())[::-1]
-            self.pairs += distinct if given else usable(distinct, row.example.context, self.dropped)
+            self.pairs += distinct if given else usable(distinct, row.example.context, self.dropped, self.least)
 
     def add_whole_pairs(self, generator: CandidateGenerator) -> None:
         if self.way != "end2end" or self.request.answers is not None:
@@ -301,7 +301,7 @@ class Draft:
             spans = [AnswerSpan(one.answer, passage.start + one.answer_start, "generated") for one in written]
             parts = zip(written, spans, strict=True)
             found = [self._pair(one, span, passage.text, one.answer_start) for one, span in parts]
-            self.pairs += usable(found, passage.text, self.dropped)
+            self.pairs += usable(found, passage.text, self.dropped, self.least)
 
     def _pair(self, one: Candidate | GeneratedPair, span: AnswerSpan, context: str, place: int) -> ProposedPair:
         """A pair about the answer at this place of its context."""

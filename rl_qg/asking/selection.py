@@ -116,9 +116,11 @@ def support(question: str, context: str, answer_start: int) -> float:
     return sum(word[:STEM] in said for word in about) / max(1, len(about))
 
 
-def usable(pairs: Sequence[ProposedPair], passage: str, dropped: Counter[str]) -> list[ProposedPair]:
-    """The pairs whose question asks something without telling its answer, and repeats no words that the passage does
-    not repeat; the others are counted in `dropped`.
+def usable(
+    pairs: Sequence[ProposedPair], passage: str, dropped: Counter[str], min_score: float = 0.0
+) -> list[ProposedPair]:
+    """The pairs whose question asks something without telling its answer, repeats no words that the passage does not
+    repeat, and whose score is not too low whatever a reader says; the others are counted in `dropped`.
     """
     kept = []
     for pair in pairs:
@@ -128,6 +130,8 @@ def usable(pairs: Sequence[ProposedPair], passage: str, dropped: Counter[str]) -
             dropped[GIVES_ANSWER] += 1
         elif repeats(pair.question, passage):
             dropped[REPEATS] += 1
+        elif pair.score < min_score:
+            dropped[LOW_SCORE] += 1
         else:
             kept.append(pair)
     return kept

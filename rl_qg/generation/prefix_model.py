@@ -266,7 +266,7 @@ class PrefixLM(PreTrainedModel, GenerationMixin):
         copied = self.copy_gate(hidden).float().sigmoid()
         probabilities = logits.softmax(-1, dtype=torch.float32) * (1 - copied)
         tokens = tokens.repeat_interleave(len(hidden) // len(tokens), 0).expand_as(places)
-        return probabilities.scatter_add(-1, tokens, copied * places).clamp_min(1e-30).log()
+        return probabilities.scatter_add_(-1, tokens, copied * places).clamp_min(1e-30).log()
 
     def shifted(self, labels: Tensor) -> Tensor:
         """What the decoder reads where it has to write the `labels`."""

@@ -40,6 +40,17 @@ def test_a_layer_computes_what_the_plain_one_computes(inputs, bias):
     assert not packed(x.requires_grad_()).requires_grad
 
 
+def test_a_row_is_the_same_to_the_last_digit_beside_any_number_of_others():
+    torch.manual_seed(1)
+    packed, x = PackedLinear(torch.randn(500, 96), torch.randn(500)), torch.randn(200, 96)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # several divide a product by its number of rows
+    whole = packed(x)
+    same = [torch.equal(packed(x[40 : 40 + rows]), whole[40 : 40 + rows]) for rows in (1, 7, 8, 20, 63, 64, 65, 130)]
+    torch.set_num_threads(threads)
+    assert all(same), same
+
+
 def test_a_model_computes_what_it_computed_before(model):
     want, before = model(IDS).logits, linear_layers(model)
     pack(model)

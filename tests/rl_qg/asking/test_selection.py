@@ -35,6 +35,14 @@ def test_empty_and_repeating_questions_and_those_that_tell_the_answer_are_counte
     assert dropped == {"empty question": 1, "answer in the question": 1, "words repeated": 1}
 
 
+def test_what_no_reader_can_save_is_counted_before_one_reads() -> None:
+    dropped: Counter[str] = Counter()
+    pairs = [pair("Who wrote?", "Ada", 0.6), pair("Who sang?", "Ada", 0.4), pair("Who read?", "Ada", 0.9, support=0.1)]
+    assert usable(pairs, TEXT, dropped, min_score=0.55) == [pairs[0]]
+    assert usable(pairs, TEXT, dropped, min_score=0.5) == [pairs[0], pairs[2]]  # 0.9 · 0.1^(1/4) = 0.506
+    assert dropped == {"score below min_score": 3}
+
+
 def test_pairs_spread_over_the_sentences_and_come_best_first() -> None:
     pairs = [
         pair("Who wrote that program?", "Ada", 0.9),
