@@ -1,6 +1,6 @@
 """CPU seconds from a command to its first work: help, scores by words, the first update, questions about a page.
 
-    python experiments/speed/start.py --output experiments/speed/results/start.json [--before FOLDER] [--runs 5] [--only NAME]
+    python experiments/speed/start.py --output experiments/speed/results/start.json [--before FOLDER] [--runs 5]
 
 Each command runs in a process of its own, of one thread, with the packages of this tree and, for comparison, with
 those of `--before`, another checkout; the trees take turns. The least of some runs is kept: other work on the machine

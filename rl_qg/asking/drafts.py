@@ -52,8 +52,6 @@ ANSWERS_PER_PAIR = 4  # of ten pairs about each of ten documents 61 were usable,
 BEAMS = 4  # questions that are decoded for an answer
 TOP_P = 0.9  # of samples, as in `rl-qg generate`
 MARGIN = 10  # tokens that are left free: for special tokens, and because a text may have more than its parts
-
-
 IS_AWAITED: ContextVar[Callable[[], bool]] = ContextVar("is_awaited", default=lambda: True)
 """Asked before each passage and each batch: whether somebody still waits for the result. A server sets it."""
 Propose = Callable[[Sequence[str]], list[list[Span]]]
@@ -288,7 +286,7 @@ class Draft:
             place = row.example.answers[0].start
             found = [self._pair(one, span, row.example.context, place) for one in group]
             distinct = list({pair.question: pair for pair in reversed(found)}.values())[::-1]
-            self.pairs += distinct if given else usable(distinct, row.example.context, self.dropped, self.least)
+            self.pairs += distinct if given else usable(distinct, row.example.context, self.least, self.dropped)
 
     def add_whole_pairs(self, generator: CandidateGenerator) -> None:
         if self.way != "end2end" or self.request.answers is not None:
@@ -301,7 +299,7 @@ class Draft:
             spans = [AnswerSpan(one.answer, passage.start + one.answer_start, "generated") for one in written]
             parts = zip(written, spans, strict=True)
             found = [self._pair(one, span, passage.text, one.answer_start) for one, span in parts]
-            self.pairs += usable(found, passage.text, self.dropped, self.least)
+            self.pairs += usable(found, passage.text, self.least, self.dropped)
 
     def _pair(self, one: Candidate | GeneratedPair, span: AnswerSpan, context: str, place: int) -> ProposedPair:
         """A pair about the answer at this place of its context."""

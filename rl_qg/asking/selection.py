@@ -1,7 +1,7 @@
 """Which of the pairs that were made of a text are returned.
 
 1. Pairs are left out, and counted, whose question is empty, says its own answer, is not answered with the answer by
-   the reader (where there is one), or whose score is too low.
+   the reader (where there is one), or whose score is too low; those that no reader can save before it reads.
 2. The others are put in order. Each answer's best question comes before the second one of any answer. Among the best,
    the best of each sentence comes before the second one of any sentence, so that the pairs spread over the text; then
    the higher score decides.
@@ -116,11 +116,9 @@ def support(question: str, context: str, answer_start: int) -> float:
     return sum(word[:STEM] in said for word in about) / max(1, len(about))
 
 
-def usable(
-    pairs: Sequence[ProposedPair], passage: str, dropped: Counter[str], min_score: float = 0.0
-) -> list[ProposedPair]:
+def usable(pairs: Sequence[ProposedPair], passage: str, least: float, dropped: Counter[str]) -> list[ProposedPair]:
     """The pairs whose question asks something without telling its answer, repeats no words that the passage does not
-    repeat, and whose score is not too low whatever a reader says; the others are counted in `dropped`.
+    repeat, and whose score is not below `least` whatever a reader says; the others are counted in `dropped`.
     """
     kept = []
     for pair in pairs:
@@ -130,7 +128,7 @@ def usable(
             dropped[GIVES_ANSWER] += 1
         elif repeats(pair.question, passage):
             dropped[REPEATS] += 1
-        elif pair.score < min_score:
+        elif pair.score < least:
             dropped[LOW_SCORE] += 1
         else:
             kept.append(pair)

@@ -159,7 +159,7 @@ def test_other_formats_are_written_at_the_end(generator: QuestionGenerator, tmp_
 
 
 def test_no_pair_at_all_is_an_error(generator: QuestionGenerator, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no pair was found in 1 passage \(.*score below min_score \d+.*\); lower min"):
+    with pytest.raises(InputError, match=r"no pair was found in 1 passage \(.*below min_score \d+.*\); lower"):
         ask(generator, tmp_path / "p.jsonl", Document("a", TEXTS[0]), min_score=1.0)
     with pytest.raises(InputError, match=r"no pair was found in 1 passage \(no answer to ask about\)"):
         ask(generator, tmp_path / "q.json", Document("a", "and of the"))

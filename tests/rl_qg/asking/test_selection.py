@@ -30,7 +30,7 @@ def test_the_score_is_the_mean_probability_of_a_token_times_the_readers_f1() -> 
 def test_empty_and_repeating_questions_and_those_that_tell_the_answer_are_counted() -> None:
     dropped: Counter[str] = Counter()
     questions = ["?!", "Did Ada write it?", "Who wrote?", "Who wrote wrote?", "Who sang of Duran Duran?"]
-    kept = usable([pair(text, "Ada", 0.9) for text in questions], "Ada sang of Duran Duran, and wrote.", dropped)
+    kept = usable([pair(text, "Ada", 0.9) for text in questions], "Ada sang of Duran Duran, and wrote.", 0.0, dropped)
     assert [one.question for one in kept] == ["Who wrote?", "Who sang of Duran Duran?"]
     assert dropped == {"empty question": 1, "answer in the question": 1, "words repeated": 1}
 
@@ -38,8 +38,8 @@ def test_empty_and_repeating_questions_and_those_that_tell_the_answer_are_counte
 def test_what_no_reader_can_save_is_counted_before_one_reads() -> None:
     dropped: Counter[str] = Counter()
     pairs = [pair("Who wrote?", "Ada", 0.6), pair("Who sang?", "Ada", 0.4), pair("Who read?", "Ada", 0.9, support=0.1)]
-    assert usable(pairs, TEXT, dropped, min_score=0.55) == [pairs[0]]
-    assert usable(pairs, TEXT, dropped, min_score=0.5) == [pairs[0], pairs[2]]  # 0.9 · 0.1^(1/4) = 0.506
+    assert usable(pairs, TEXT, 0.55, dropped) == [pairs[0]]
+    assert usable(pairs, TEXT, 0.5, dropped) == [pairs[0], pairs[2]]  # 0.9 · 0.1^(1/4) = 0.506
     assert dropped == {"score below min_score": 3}
 
 
