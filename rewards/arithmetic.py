@@ -104,6 +104,24 @@ def _is_amd() -> bool:
 STEP, FEW = 64, 8
 
 
+def _linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
+    return product
+
+
+@cache
+def _step_of_few(inputs: int, outputs: int, dtype: torch.dtype) -> int:
+    """FEW where the kernels for few rows compute each row as the one for STEP rows does, to the last digit; else STEP.
+    On AVX2 they do; other processors have other kernels.
+    """
+    drawn = torch.Generator().manual_seed(0)
+    rows, weight = (torch.rand(count, inputs, generator=drawn).to(dtype) for count in (STEP, outputs))
+    weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
+    whole = _linear(rows, weight)
+    alike = all(torch.equal(_linear(rows[:few], weight), whole[:few]) for few in (FEW, 3 * FEW, STEP - FEW))
+    return FEW if alike else STEP
+
+
 class PackedLinear(nn.Module):
     """A linear layer without gradient: ``x`` [..., inputs] -> [..., outputs], in float32 or bfloat16 on a CPU; weight
     [outputs, inputs], ``transposed`` where it came from a `Conv1D`, which holds it as [inputs, outputs].
@@ -120,9 +138,11 @@ class PackedLinear(nn.Module):
         # Of an input with a gradient oneDNN may have its reference code alone: 80 s for a head of 30,523 words.
         rows = x.detach().reshape(-1, x.shape[-1])
         count = len(rows)
-        if padding := -count % (STEP if count > STEP else FEW):
+        few = count <= STEP - FEW
+        step = _step_of_few(x.shape[-1], self.weight.shape[0], rows.dtype) if few else STEP
+        if padding := -count % step:
             rows = nn.functional.pad(rows, (0, 0, 0, padding))
-        product = torch.ops.mkldnn._linear_pointwise(rows, self.weight, self.bias, "none", [], "")
+        product = _linear(rows, self.weight, self.bias)
         return product[:count].view(*x.shape[:-1], product.shape[-1])
 
     def unpacked(self) -> nn.Module:
