@@ -113,9 +113,8 @@ def _as_gift(rows: Sequence[Row]) -> str:
         parts.append(f"$CATEGORY: {' '.join(title.split()).replace('/', '//') or 'rl-qg'}\n")
         for row in group:
             answer = line_feeds(row["answer"]).replace("->", "→").replace("*", "\\*")
-            name, question, answer = (
-                text.translate(_GIFT) for text in (row["id"], line_feeds(row["question"]), answer)
-            )
+            texts = row["id"], line_feeds(row["question"]), answer
+            name, question, answer = (text.translate(_GIFT) for text in texts)
             parts.append(f"::{name}::[plain]{question} {{=%100%{answer}}}\n")
     return "\n".join(parts)
 
@@ -132,10 +131,8 @@ def _as_deepeval(rows: Sequence[Row]) -> str:
     """Goldens of DeepEval, as `EvaluationDataset.add_goldens_from_json_file` reads them by its default names."""
     return _json(
         [
-            {
-                **{"input": row["question"], "expected_output": row["answer"], "context": [row["context"]]},
-                **{"actual_output": None, "retrieval_context": None, "source_file": row["title"]},
-            }
+            {"input": row["question"], "expected_output": row["answer"], "context": [row["context"]]}
+            | {"actual_output": None, "retrieval_context": None, "source_file": row["title"]}
             for row in rows
         ]
     )
@@ -218,11 +215,10 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings, *,
 
 
 def _row_of(source: QuestionTable, row: TableRow, number: int, options: ExportSettings) -> Row:
-    question, context, answer = source.text(row, "question"), source.text(row, "context"), ""
-    if options.format not in WITHOUT_ANSWERS:
-        answer = source.text(row, "answer")
-    start = row.fields.get("answer_start")
-    if type(start) is not int or start < 0 or not context.startswith(answer, start):
+    question, context = source.text(row, "question"), source.text(row, "context")
+    answer = "" if options.format in WITHOUT_ANSWERS else source.text(row, "answer")
+    start = source.answer_start(row)
+    if start is None or not context.startswith(answer, start):
         start = context.find(answer)
     score = row.fields.get(options.score, "")
     if options.format == PREFERENCES and (type(score) not in (int, float) or not abs(score) <= LARGEST):

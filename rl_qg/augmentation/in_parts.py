@@ -77,9 +77,8 @@ def augment_part(
         return made_by
 
     def end(funnel: Funnel, measured: Mapping[str, MeasuredValues]) -> None:
-        sampler = (
-            augment.sampler_of(settings) if len(own) == len(filters) and settings.sampling in OF_EACH_PART else None
-        )
+        of_each = len(own) == len(filters) and settings.sampling in OF_EACH_PART
+        sampler = augment.sampler_of(settings) if of_each else None
         funnel.read_through(sampler.observe if sampler else None)
         if sampler:
             funnel.candidates.keep_only(sampler.selected())

@@ -61,10 +61,8 @@ class QuestionTable:
             raise InputError(f"input={source!r}: give one file, or text files by column: {{question: q.txt, …}}")
         self._parallel = not self._texts and parallel_files(self.paths[0]) is not None
         if not self._texts and not self._parallel and not stem_and_kind(self.paths[0])[1]:
-            raise InputError(
-                f"{self.paths[0]}: unknown kind of file; use {KINDS}, or for plain text "
-                "one file for each column: 'input={question: q.txt, context: c.txt}'"
-            )
+            texts = "one file for each column: 'input={question: q.txt, context: c.txt}'"
+            raise InputError(f"{self.paths[0]}: unknown kind of file; use {KINDS}, or for plain text {texts}")
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.paths))
@@ -109,13 +107,17 @@ class QuestionTable:
             name = ALTERNATIVES.get(column, name)
         return _READ[column](row.fields.get(name))
 
+    def answer_start(self, row: TableRow) -> int | None:
+        """Where the answer begins in the context, as the row says; None if it does not say."""
+        values = (row.fields.get(name) for name in ("answer_start", self.columns["answer"], "answers"))
+        starts = (_first(value, "answer_start") for value in values)
+        return next((start for start in starts if type(start) is int and start >= 0), None)
+
     def text(self, row: TableRow, column: str) -> str:
         text: str | None = self.value(row, column)
         if text is None:
-            raise InputError(
-                f"{row.where}: field {self.columns[column]!r} is missing or no text; the row has "
-                f"{', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
-            )
+            has = f"the row has {', '.join(map(repr, row.fields))} (columns.{column}=… names another field)"
+            raise InputError(f"{row.where}: field {self.columns[column]!r} is missing or no text; {has}")
         return text
 
 
@@ -123,11 +125,15 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and is_unicode(value) else None
 
 
-def _answer(value: Any) -> str | None:
-    """A text that is not blank, the first one of a list, or SQuAD's `{text: […]}` or `[{text: …}]`."""
+def _first(value: Any, name: str) -> Any:
+    """The value, the first one of a list, or that of SQuAD's `{name: […]}` or `[{name: …}]`."""
     while isinstance(value, Mapping | list):  # no recursion: values can be nested more deeply than functions
-        value = value.get("text") if isinstance(value, Mapping) else value[0] if value else None
-    text = _text(value)
+        value = value.get(name) if isinstance(value, Mapping) else value[0] if value else None
+    return value
+
+
+def _answer(value: Any) -> str | None:
+    text = _text(_first(value, "text"))
     return text if text and text.strip() else None
 
 

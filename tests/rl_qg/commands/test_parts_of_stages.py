@@ -263,6 +263,9 @@ def test_an_augmented_set_is_also_written_in_the_format_of_another_program(
     made = read_examples(tmp_path / "a.squad2.json", role="train").examples
     assert made == read_examples(tmp_path / "a.json", role="train").examples and len(made) == 5
     assert {one.answers[0].start for one in made} == {text.rindex("London")}  # not the first place of that text
+    for flat in ("c.jsonl", "d.parquet"):
+        run_command("augment", [*keys, f"output={flat}"])
+        assert Path(flat[0] + ".squad2.json").read_bytes() == Path("a.squad2.json").read_bytes()
     for part in ("1/2", "2/2"):
         run_command("augment", [*keys, "output=b.json", f"part={part}"])
     assert not (tmp_path / "b.squad2.json").exists()
