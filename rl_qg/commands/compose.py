@@ -114,16 +114,15 @@ def own_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, Any
     for text in overrides:
         match = _OVERRIDE.fullmatch(text)
         if text.startswith("-") or match is None:
-            raise InputError(
-                f"argument {text!r} is not of the form key=value; rl-qg {command} --help all lists the keys"
-            )
+            fault = f"argument {text!r} is not of the form key=value; rl-qg {command} --help all lists the keys"
+            raise InputError(fault)
         sign, key, value = match.groups()
         key = aliases.get(key, key)
         if key.startswith("filters.") or (key == "filters" and value.startswith("{")):
             key = f"augment.{key}"
         elif key.split(".")[0] in section_keys and key not in groups:
             key = f"{section_of(command)}.{key}"
-        if key.startswith(("augment.filters", "cluster.parameters")) and sign in ("", "+"):
+        if f"{key}.".startswith(("augment.filters.", "cluster.parameters.")) and sign in ("", "+"):
             sign = "++"
         is_choice = key in GROUPS and (key == "preset" or not value.startswith("{"))  # which has no options
         meant = value.strip("'\"") if is_choice else _value(key, value)

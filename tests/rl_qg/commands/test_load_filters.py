@@ -73,6 +73,9 @@ def test_keys_of_filters_on_the_command_line() -> None:
     assert by_mapping.augment.filters == {"same_meaning": {}, "cap": {"per_answer": 1}}
     with pytest.raises(InputError, match=r"preset={a:1} is not a valid choice; choose one of "):
         compose("augment", ["preset={a:1}"])
+    for command, key in (("augment", "augment.filtersx"), ("generate", "cluster.parametersx")):
+        with pytest.raises(InputError, match=f"there is no key or group '{key}'"):
+            compose(command, [f"{key}=3"])
     assert list(compose("augment", ["filters=strict", "filters.round_trip.reader=r"]).augment.filters) == [
         *("length", "answer_in_question", "gold_duplicates", "duplicates"),
         *("well_formed", "language", "near_duplicates", "round_trip"),
