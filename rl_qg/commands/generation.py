@@ -136,10 +136,8 @@ def augment(settings: Settings) -> None:
     report = run_augmentation(questions, gold, output, settings=complete, state=state, load_metric=load_metric)
     what = "kept questions are added"
     report_limit("augment.num_samples", options.num_samples, report["sampled"], report["kept"], what)
-    log.info(
-        "done: %d questions added to %d human ones in %s; report and data card beside it",
-        *(report["sampled"], report["gold"], output),
-    )
+    done = "done: %d questions added to %d human ones in %s; report and data card beside it"
+    log.info(done, report["sampled"], report["gold"], output)
     from_main(state, partial(_export, output, options.format))
 
 

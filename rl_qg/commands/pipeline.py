@@ -240,16 +240,15 @@ def pipeline(settings: Settings) -> None:
 def check_late_stages(settings: Settings, state: PartialState) -> None:
     """Raise `InputError` for what a late stage would refuse, before the first one has taken hours."""
     if not settings.data.train:
-        raise InputError(
-            "data.train has no value, and the pipeline's readers learn from it; rl-qg train can do without"
-        )
+        fault = "data.train has no value, and the pipeline's readers learn from it; rl-qg train can do without"
+        raise InputError(fault)
     if settings.training.stop_after is not None:
         raise InputError("training.stop_after: the pipeline goes on with the trained generator; use rl-qg train")
     if settings.task not in ("questions", "multitask"):
-        raise InputError(
-            f"model.task={settings.task}: the pipeline asks about given answers; use model.task=questions or "
-            "multitask, or rl-qg train"
-        )
+        asks = "the pipeline asks about given answers; use model.task=questions or multitask, or rl-qg train"
+        raise InputError(f"model.task={settings.task}: {asks}")
+    if settings.augment.format is not None:
+        raise InputError("augment.format: the pipeline writes no second file; use rl-qg export on augmented.json")
     check_filters(settings)
     check_numbers(settings)
     rerank_options(settings.generate.rerank, settings, "generate.rerank")

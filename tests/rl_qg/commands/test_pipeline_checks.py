@@ -48,6 +48,7 @@ def check(files: Path, unlabelled: list[str], **changes: Any) -> None:
         ([], {"augment": {"hub_dataset": "a/b/c"}}, r"augment\.hub_dataset=a/b/c: not a name of a Hub repository"),
         ([], {"augment": {"filters": {"reward": {"metric": "qascor"}}}}, r"reward\.metric=qascor: no such metric"),
         ([], {"augment": {"filters": {"lenght": {}}}}, r"lenght: no such filter"),
+        ([], {"augment": {"format": "csv"}}, r"augment\.format: the pipeline writes no second file; use rl-qg export"),
         (["plain.txt"], {"data": {"train": None}}, r"data\.train has no value, and the pipeline's readers"),
         (["nothing.txt"], {}, r"nothing\.txt: no such file"),
         (["latin.txt"], {}, r"latin\.txt: line 1: not UTF-8 text"),
