@@ -240,7 +240,8 @@ class AugmentSettings(Section):
     output: str = key("", "the file to write: .json (SQuAD), .parquet or .jsonl (flat rows)")
     format: str | None = choice(
         "null squad2 csv anki gift retrieval ragas deepeval prompts",
-        "of a second file beside the output, as rl-qg export writes it, such as augmented.csv; null: none",
+        "of a second file beside the output, as rl-qg export writes it (squad2, csv, anki, gift, retrieval, ragas, "
+        "deepeval or prompts); null: none",
     )
     num_samples: int = key(90_000, "synthetic questions added, or as many as are kept", NOT_NEGATIVE)
     filters: dict[str, Any] = key({}, "name and options of each, in order (group filters); null switches one off")
