@@ -66,6 +66,8 @@ class Endpoint:
             number("endpoint", name, getattr(self, name), low=1, whole=True)
         costs = {name: getattr(self, name) for name in ("input_price", "output_price", "max_cost")}
         given = {name: number("endpoint", name, cost, low=0) for name, cost in costs.items() if cost is not None}
+        if self.max_cost == 0:
+            raise MetricInputError("endpoint: max_cost=0 would ask nothing; give more than 0")
         if given and not {"input_price", "output_price"} <= given.keys():
             fault = "costs need both prices; give input_price and output_price, each of a million tokens"
             raise MetricInputError(f"endpoint: {fault}")
@@ -112,7 +114,7 @@ class Endpoint:
             if self.max_cost is not None and self.cost >= self.max_cost:
                 spent = f"the cost has reached max_cost={self.max_cost:g} ({self.cost:.4g})"
             if spent:
-                goes_on = "every answer is kept: the same command goes on, with a budget of its own"
+                goes_on = "every answer is kept: the same command goes on, and may spend as much again"
                 raise EndpointError(f"{self.url}: {spent}; {goes_on}")
             self.asked += 1
         choice, usage = self._choice(body)

@@ -168,7 +168,8 @@ class Study:
             start.result()
             model = self.train(arm)
             self.measure(arm, model)
-        self.teach(arm, model)
+        if not self.given.untaught:
+            self.teach(arm, model)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -184,6 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--updates", type=int, default=200, help="of each arm")
     bf16 = parser.add_argument("--precision", choices=("no", "bf16"), default="bf16")
     bf16.help = "of all arms of a seed; no: float32, for processors without bf16"
+    parser.add_argument("--untaught", action="store_true", help="no reader is taught with an arm's questions")
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--jobs", type=int, default=1, help="commands that run side by side")
     given = parser.parse_args(arguments)

@@ -117,8 +117,9 @@ def augment(settings: Settings) -> None:
     questions = required(options.questions, "questions", "questions.jsonl")
     output = required(options.output, "output", "augmented.json")
     check_filters(settings)
-    check_writable(output)
-    check_inputs(output, [questions, *source_names(options.gold, "gold")])
+    for written in (output, *([_beside(output, options.format)] if options.format else [])):
+        check_writable(written)
+        check_inputs(written, [questions, *source_names(options.gold, "gold")])
     with_models = needs_models(settings)
     state = processes(settings.training.use_cpu or not with_models, computes=with_models)
     gold: Examples = []
@@ -146,9 +147,13 @@ def _export(output: Path, form: str | None) -> None:
     from rl_qg.commands.evaluation import export
 
     if form:
-        ending = {"squad2": ".json", "deepeval": ".json", "anki": ".txt", "csv": "", "gift": ""}.get(form, ".jsonl")
-        beside = str(output.with_name(f"{output.stem}.{form}{ending}"))
+        beside = str(_beside(output, form))
         export(Settings(export=ExportSettings(input=str(output), output=beside, format=form)))
+
+
+def _beside(output: Path, form: str) -> Path:
+    ending = {"squad2": ".json", "deepeval": ".json", "anki": ".txt", "csv": "", "gift": ""}.get(form, ".jsonl")
+    return output.with_name(f"{output.stem}.{form}{ending}")
 
 
 def merge(arguments: Sequence[str]) -> None:

@@ -249,6 +249,9 @@ def check_late_stages(settings: Settings, state: PartialState) -> None:
         raise InputError(f"model.task={settings.task}: {asks}")
     if settings.augment.format is not None:
         raise InputError("augment.format: the pipeline writes no second file; use rl-qg export on augmented.json")
+    for name in ("questions", "gold", "output"):
+        if getattr(settings.augment, name):
+            raise InputError(f"augment.{name}: the pipeline names its files itself, in its output_dir; leave it out")
     check_filters(settings)
     check_numbers(settings)
     rerank_options(settings.generate.rerank, settings, "generate.rerank")

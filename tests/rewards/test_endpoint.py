@@ -120,6 +120,11 @@ def test_costs_need_both_prices(costs):
         Endpoint("http://127.0.0.1/v1", "m", **costs)
 
 
+def test_a_limit_that_lets_nothing_be_asked_is_refused():
+    with pytest.raises(MetricInputError, match="max_cost=0 would ask nothing; give more than 0"):
+        Endpoint("http://127.0.0.1/v1", "m", max_cost=0, **PRICES)
+
+
 def test_tokens_are_estimated_where_the_server_does_not_count_them(kept):
     with chat_server(lambda body: completion("x" * 400, used=False)) as chat:
         endpoint = Endpoint(chat.url, "m", kept=kept, **PRICES)

@@ -273,6 +273,10 @@ def test_an_augmented_set_is_also_written_in_the_format_of_another_program(
     assert (tmp_path / "b.squad2.json").read_bytes() == (tmp_path / "a.squad2.json").read_bytes()
     with pytest.raises(InputError, match=r"a.squad2.json: exists, with other contents; delete it"):
         run_command("augment", [*keys, "num_samples=4", "output=a.json"])
+    (tmp_path / "e.squad2.json").mkdir()
+    with pytest.raises(InputError, match=r"e.squad2.json"):
+        run_command("augment", [*keys, "output=e.json"])
+    assert not Path("e.json").exists()  # before the augmentation, and not after hours of filtering
 
 
 def test_rows_without_a_context_are_spread_by_their_questions(folder: Any, tmp_path: Path) -> None:

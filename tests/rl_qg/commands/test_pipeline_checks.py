@@ -49,6 +49,8 @@ def check(files: Path, unlabelled: list[str], **changes: Any) -> None:
         ([], {"augment": {"filters": {"reward": {"metric": "qascor"}}}}, r"reward\.metric=qascor: no such metric"),
         ([], {"augment": {"filters": {"lenght": {}}}}, r"lenght: no such filter"),
         ([], {"augment": {"format": "csv"}}, r"augment\.format: the pipeline writes no second file; use rl-qg export"),
+        ([], {"augment": {"questions": "q.jsonl"}}, r"augment\.questions: the pipeline names its files itself"),
+        ([], {"augment": {"output": "a.json"}}, r"augment\.output: the pipeline names its files itself"),
         (["plain.txt"], {"data": {"train": None}}, r"data\.train has no value, and the pipeline's readers"),
         (["nothing.txt"], {}, r"nothing\.txt: no such file"),
         (["latin.txt"], {}, r"latin\.txt: line 1: not UTF-8 text"),
