@@ -2,7 +2,7 @@
 training text where needed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -44,14 +44,17 @@ def with_miniatures(
 
 def reward_with_miniatures(settings: Settings) -> dict[str, Any]:
     """The options of the reward with the miniatures that a run on the same data has; for a single process."""
-    data, examples = settings.data, list[QAExample]()
-    if _named(settings.reward) and data.train != WORLD:  # where they are pretrained on other passages
-        if data.validation:
-            splits = load_splits(data)
-            examples = [*splits.gold, *splits.unlabelled]
-        else:
-            examples = load_training(data)
-    return in_folders(settings.reward, examples, settings)
+    return in_folders(settings.reward, _passages_of(settings.data), settings)
+
+
+def _passages_of(data: DataSettings) -> Iterator[QAExample]:
+    """What miniatures are pretrained on in a run on this data; nothing is read before one is pretrained."""
+    if data.validation:
+        splits = load_splits(data)
+        yield from splits.gold
+        yield from splits.unlabelled
+    else:
+        yield from load_training(data)
 
 
 def answers_with_miniature(settings: Settings) -> AnswersSettings:
