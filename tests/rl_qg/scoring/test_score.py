@@ -271,7 +271,7 @@ def test_scoring_uses_the_miniatures_of_a_run_on_the_same_data(
     named = compose("score", ["reward.encoder=a", "reward.decoder=b"])
     assert reward_with_miniatures(named) == named.reward and len(requests) == 3
     packaged = compose("score", ["reward=reader", "reward_models.reader=packaged:english/reader"])
-    assert Path(reward_with_miniatures(packaged)["model"]).is_dir()  # no training data is read for it, from a hub or not
+    assert Path(reward_with_miniatures(packaged)["model"]).is_dir()  # it needs no training data
 
 
 @pytest.mark.parametrize(
