@@ -3,9 +3,10 @@
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import flag, language_of, number
@@ -80,12 +81,7 @@ class QuestionForm(Metric):
             tokenizer = load_tokenizer(vocabulary)
             known = "\n".join(sorted(tokenizer.get_vocab()))
             self.vocabulary = f"{len(tokenizer)}@{hashlib.sha256(known.encode()).hexdigest()[:8]}"
-
-            def is_token(word: str) -> bool:
-                tokens = (tokenizer.tokenize(f" {form}") for form in (word, word.lower(), word.capitalize()))
-                return any(len(found) == 1 and found[0] != tokenizer.unk_token for found in tokens)
-
-            self._is_token = lru_cache(1 << 16)(is_token)
+            self._is_token = words_that_are_tokens(tokenizer)
 
     def choices(self) -> Mapping[str, object]:
         return {
@@ -112,13 +108,26 @@ class QuestionForm(Metric):
                 for split in (_compared, _plain)
             ),
             "no_copy": _passage_runs(context, self.max_copied + 1).isdisjoint(_runs(words, self.max_copied + 1)),
-            "known_words": self.vocabulary is None
-            or all(
-                word.casefold() in _passage_words(context) or is_unspaced(word) or self._is_token(word)
-                for word in _LETTERS.findall(question)
-            ),
+            "known_words": self.vocabulary is None or knows_words(question, context, self._is_token),
         }
         return {name: checks[name] for name in self.part_names}
+
+
+def words_that_are_tokens(tokenizer: Any) -> Callable[[str], bool]:
+    """Whether a word is one token of a tokenizer, as it stands, in lower case or capitalised."""
+
+    @lru_cache(1 << 16)
+    def is_token(word: str) -> bool:
+        tokens = (tokenizer.tokenize(f" {form}") for form in (word, word.lower(), word.capitalize()))
+        return any(len(found) == 1 and found[0] != tokenizer.unk_token for found in tokens)
+
+    return is_token
+
+
+def knows_words(question: str, context: str, is_token: Callable[[str], bool]) -> bool:
+    """Whether each word of a question stands in the context or is a token."""
+    words, there = _LETTERS.findall(question), _passage_words(context)
+    return all(word.casefold() in there or is_unspaced(word) or is_token(word) for word in words)
 
 
 def repeats(question: str, context: str) -> bool:

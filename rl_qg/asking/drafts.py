@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import torch
 
+from rewards.form import knows_words
 from rl_qg.asking.documents import TextPassage, cut_text, with_full_stops
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
 from rl_qg.asking.selection import (
@@ -278,13 +279,15 @@ class Draft:
     def rows(self) -> list[QuestionRow]:
         return [row for _, row in self._rows]
 
-    def add(self, candidates: Iterator[Sequence[Candidate]], *, given: bool = False) -> None:
+    def add(
+        self, candidates: Iterator[Sequence[Candidate]], is_token: Callable[[str], bool], *, given: bool = False
+    ) -> None:
         """Add what was decoded: takes the candidates of its rows. Questions that were `given` are all kept."""
         for span, row in self._rows:
             group = next(candidates)
             self.dropped[CUT] += not group
             place = row.example.answers[0].start
-            found = [self._pair(one, span, row.example.context, place) for one in group]
+            found = [self._pair(one, span, row.example.context, place, is_token) for one in group]
             distinct = list({pair.question: pair for pair in reversed(found)}.values())[::-1]
             self.pairs += distinct if given else usable(distinct, row.example.context, self.least, self.dropped)
 
@@ -298,12 +301,24 @@ class Draft:
             self.dropped.update(written.dropped)
             spans = [AnswerSpan(one.answer, passage.start + one.answer_start, "generated") for one in written]
             parts = zip(written, spans, strict=True)
-            found = [self._pair(one, span, passage.text, one.answer_start) for one, span in parts]
+            found = [self._pair(one, span, passage.text, one.answer_start, generator.is_token) for one, span in parts]
             self.pairs += usable(found, passage.text, self.least, self.dropped)
 
-    def _pair(self, one: Candidate | GeneratedPair, span: AnswerSpan, context: str, place: int) -> ProposedPair:
-        """A pair about the answer at this place of its context."""
-        supported = support(one.question, context, place) if self.request.language == "en" else None
+    def _pair(
+        self,
+        one: Candidate | GeneratedPair,
+        span: AnswerSpan,
+        context: str,
+        place: int,
+        is_token: Callable[[str], bool],
+    ) -> ProposedPair:
+        """A pair about the answer at this place of its context. A word that is neither in the text nor a token is
+        mostly a broken one: nothing supports an English question with it.
+        """
+        supported = None
+        if self.request.language == "en":
+            known = knows_words(one.question, self.request.text, is_token)
+            supported = support(one.question, context, place) if known else 0.0
         return ProposedPair(one.question, span, one.logprob, one.tokens, support=supported)
 
     def read_back(self, reader: AnswerReader | None) -> None:

@@ -197,7 +197,7 @@ class QuestionGenerator:
         rows = [row for draft in drafts for row in draft.rows()]
         candidates = iter(self._rows.candidates(rows))
         for draft in drafts:
-            draft.add(candidates)
+            draft.add(candidates, self._generator.is_token)
             draft.add_whole_pairs(self._generator)
             draft.read_back(self._reader)
             draft.rank(self._reranker)
@@ -285,7 +285,7 @@ class QuestionGenerator:
         scores = []
         for draft, text in drafts:
             found = [next(known) if text.strip() else None for _ in draft.rows()]
-            draft.add(iter([[one] if one else [] for one in found]), given=True)
+            draft.add(iter([[one] if one else [] for one in found]), self._generator.is_token, given=True)
             draft.read_back(self._reader)
             draft.rank(self._reranker)
             scores.append(next(({"score": p.score, "logprob": p.logprob, **p.scores} for p in draft.pairs), {}))

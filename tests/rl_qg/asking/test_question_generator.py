@@ -156,11 +156,20 @@ def score_by_hand(scores: Mapping[str, float]) -> float:
         ("Who repaired the roof?", "May", 0.0),
         ("How many people were there?", "May", 0.0),  # about nothing
         ("In what year did it open?", "1901", 1.0),
+        ("When did the boiler break the boiler?", "May", 1 / 4),  # the same word twice
     ],
 )
 def test_support_is_the_share_of_topic_words_in_the_sentence(question: str, answer: str, share: float) -> None:
     text = "The boiler broke in May, when breaks are long. Leeds has a mill that opened in 1901."
     assert support(question, text, text.index(answer)) == pytest.approx(share)
+
+
+def test_a_broken_word_has_no_support(bart: QuestionGenerator) -> None:
+    """The name is no token either, but stands in the text; `founded` is a token that does not."""
+    questions = ["Was Lovelace in London?", "Was Lovelaceby in London?", "Was London founded in London?"]
+    place = AnswerSpan("1833", TEXT.index("1833"))
+    shares = [one["support"] for one in bart.score(questions, [TEXT] * 3, [place] * 3)]
+    assert shares == [1.0, 0.0, pytest.approx(2 / 3 / 4, abs=1e-6)]
 
 
 def test_only_english_questions_have_support(bart: QuestionGenerator) -> None:
