@@ -13,6 +13,7 @@ from transformers import HfArgumentParser
 
 from rl_qg import SelfCriticalConfig
 from rl_qg.commands.cli import run_command
+from rl_qg.commands.compose import compose
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import QASettings, SCSTSettings, SelfCriticalOptions, Settings, describe
 from rl_qg.settings.keys import Section
@@ -24,6 +25,11 @@ def keys(section: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield f"{name}{item.name}", item
         if is_dataclass(value := getattr(section, item.name)):
             yield from keys(value, f"{name}{item.name}.")
+
+
+def leaves(values: dict[str, Any], name: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        yield from leaves(value, f"{name}{key}.") if isinstance(value, dict) else [(f"{name}{key}", value)]
 
 
 def test_every_key_has_a_comment_of_one_line_that_names_its_choices() -> None:
@@ -49,6 +55,15 @@ def test_one_section_of_the_yaml() -> None:
     assert describe("seed").split("#")[0].strip() == "seed: 13"
     with pytest.raises(KeyError):
         describe("no_such_section")
+
+
+@pytest.mark.parametrize("model", ["miniature", "miniature-t5", "miniature-gpt2"])
+@pytest.mark.parametrize("command", ["train", "qa", "retrieve", "train-answers", "train-kpqa", "train-sentences"])
+def test_a_miniature_generator_comes_with_miniatures_for_every_other_model(command: str, model: str) -> None:
+    settings = compose(command, [f"model={model}"])
+    paths = [value for name, value in leaves(asdict(settings)) if name.endswith("model.path")]
+    paths += settings.reward_models.values()
+    assert [path for path in paths if path and not path.startswith("miniature:")] == []
 
 
 def test_objects_do_not_share_their_defaults() -> None:
