@@ -198,6 +198,8 @@ def read_picks(path: Path, spans: Sequence[QAExample]) -> Picks:
     known = {span.id: span for span in spans}
     records = [record for _, record in read_json_lines(path)]
     usable = [record for record in records if record["reward"] is not None and record["question"]]
+    if not usable:
+        raise InputError(f"{path}: no answer has a question with a reward; check the generator and the reward")
     return Picks(
         [replace(known[record["id"]], id=f"pick-{record['id']}", question=record["question"]) for record in usable],
         {f"pick-{record['id']}": (record["reward"], record["reward_mean"]) for record in usable},

@@ -18,7 +18,7 @@ from rl_qg.generation.generate import generate
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 from rl_qg.settings import CESettings, GenerateSettings, ModelSettings, SCSTSettings, Settings, TrainingSettings
-from rl_qg.training.best_of_n import check_best_of_n
+from rl_qg.training.best_of_n import check_best_of_n, read_picks
 from rl_qg.training.row_schedule import RowSchedule
 from rl_qg.training.stages import train
 from rl_qg.training.trainer import SelfCriticalTrainer
@@ -239,3 +239,13 @@ def test_the_best_model_by_a_held_out_measure_is_kept(tmp_path: Path, start: str
     }
     assert kept["value"] == max(values.values()) == values[kept["step"]]
     assert not (tmp_path / "best").exists()
+
+
+def test_picks_without_a_usable_one_are_an_error(tmp_path: Path) -> None:
+    """Some rewards failed, and all other questions are empty: neither alone, which the generation refuses itself."""
+    rows = [{"id": "a", "question": "", "reward": 1.0}, {"id": "b", "question": "Who?", "reward": None}]
+    (picks := tmp_path / "picks.jsonl").write_text(
+        "".join(json.dumps(row | {"reward_mean": 0.0}) + "\n" for row in rows)
+    )
+    with pytest.raises(InputError, match=r"picks\.jsonl: no answer has a question with a reward"):
+        read_picks(picks, [])
