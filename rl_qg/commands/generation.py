@@ -126,15 +126,13 @@ def augment(settings: Settings) -> None:
     if options.gold:
         gold = stream_examples(options.gold, role="train", hotpotqa_context=settings.data.hotpotqa_context)
         log.info("gold: %s", data_line(gold.report))
-    complete = with_metrics(settings, state)
-    load_metric = partial(load_reward, state=state, placement=settings.training.reward_placement)
+    made_by: Any = {"settings": with_metrics(settings, state), "state": state}
+    made_by["load_metric"] = partial(load_reward, state=state, placement=settings.training.reward_placement)
     if part := part_of(settings):
-        resources: Any = {"state": state, "load_metric": load_metric}
-        context = settings.data.hotpotqa_context
-        augment_part(questions, gold, output, part, settings=complete, hotpotqa_context=context, **resources)
+        augment_part(questions, gold, output, part, hotpotqa_context=settings.data.hotpotqa_context, **made_by)
         log.info("done: part %s in %s", part, part.path(output, "augment"))
         return
-    report = run_augmentation(questions, gold, output, settings=complete, state=state, load_metric=load_metric)
+    report = run_augmentation(questions, gold, output, **made_by)
     what = "kept questions are added"
     report_limit("augment.num_samples", options.num_samples, report["sampled"], report["kept"], what)
     done = "done: %d questions added to %d human ones in %s; report and data card beside it"
@@ -183,7 +181,6 @@ def merge(arguments: Sequence[str]) -> None:
 
 # The filters of the settings: checked early, and completed with the options of their metrics.
 
-KINDS_WITH_MODELS = ("reward", "round_trip")
 GENERATED = ("logprob", "candidate", "answer_start")  # the numbers in each line of `rl-qg generate`
 
 
@@ -223,17 +220,17 @@ def needs_models(settings: Settings) -> bool:
 
 
 def with_metrics(settings: Settings, state: PartialState) -> AugmentSettings:
-    """The augmentation's settings, in which every reward filter names its metric with all options.
-
-    A filter without a metric has the `reward` of the settings; a name is one of the files in `configs/reward/`.
+    """The augmentation's settings, in which every reward filter names its metric with all options, and models of
+    filters are folders. A filter without a metric has the `reward` of the settings; a name is a file of that group.
     """
 
     def complete(name: str, options: Any) -> Any:
-        if filter_kind(name, options) != "reward" or options.get("field") is not None:
+        if not _takes_measure(name, options):
             return options
-        metric = _metric_options(name, options, settings)
+        if filter_kind(name, options) == "reward":
+            options = {**options, "metric": _metric_options(name, options, settings)}
         with state.main_process_first():
-            return {**options, "metric": reward_with_miniatures(replace(settings, reward=metric))}
+            return reward_with_miniatures(replace(settings, reward=options))
 
     filters = {name: complete(name, options) for name, options in settings.augment.filters.items()}
     return replace(settings.augment, filters=filters)
@@ -241,7 +238,7 @@ def with_metrics(settings: Settings, state: PartialState) -> AugmentSettings:
 
 def _takes_measure(name: str, options: Any) -> bool:
     """Whether the filter measures candidates with a model; later filters can use the measure by the filter's name."""
-    return filter_kind(name, options) in KINDS_WITH_MODELS and options.get("field") is None
+    return filter_kind(name, options) in ("reward", "round_trip") and options.get("field") is None
 
 
 def _metric_options(name: str, options: Mapping[str, Any], settings: Settings) -> dict[str, Any]:

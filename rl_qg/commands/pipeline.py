@@ -17,17 +17,21 @@ from typing import Any
 
 from accelerate import PartialState
 
-from rl_qg.augmentation.augment import augment, check_questions
+from rl_qg.augmentation.augment import augment, build_filters, check_questions
 from rl_qg.augmentation.data_card import check_dataset_name
+from rl_qg.augmentation.funnel import FilterResources, measures_of
 from rl_qg.commands.generation import check_filters, check_numbers, with_metrics
-from rl_qg.commands.runs import OpenRun, check_unlabelled, open_run
+from rl_qg.commands.runs import OUTPUTS, OpenRun, check_unlabelled, open_run
 from rl_qg.commands.training import check_generator, train_generator
 from rl_qg.data.examples import QAExample, report_limit
 from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import answer_spans, take
 from rl_qg.evaluation.compare_generators import evaluate_generators
 from rl_qg.generation.generate import generate
+from rl_qg.miniatures.cache import is_miniature
+from rl_qg.miniatures.packaged import packaged_folder
 from rl_qg.readers.comparison import compare_readers, count_updates, count_windows
+from rl_qg.readers.reader import load_tokenizer
 from rl_qg.readers.train_reader import train_readers as train_all
 from rl_qg.reports.model_card import publish
 from rl_qg.reports.report import write_report
@@ -37,13 +41,12 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_record, report_path
 from rl_qg.runtime.processes import processes
 from rl_qg.runtime.ranks import from_main
-from rl_qg.scoring.metrics import load_reranker, load_reward, rerank_options
+from rl_qg.scoring.metrics import load_pair_reward, load_reranker, load_reward
 from rl_qg.settings import AugmentSettings, QASettings, Settings
 
 # The late stages answer one question: is a reader better with the questions of the generator that learned from a
 # reward than with those of the CE generator that it began as, or with human questions alone? So both generators get
 # the same answers, settings, filters and seed, both add as many questions, and all readers make as many updates.
-
 
 log = logging.getLogger(__name__)
 GOLD, CE = "gold", "ce"
@@ -155,68 +158,53 @@ def _report(arm: Arm, arms: Sequence[Arm], settings: AugmentSettings) -> dict[st
 
 
 def train_readers(run: OpenRun, arms: Sequence[Arm], candidates: int) -> dict[str, Path]:
-    """Train the readers on gold alone and on gold with each generator's questions; compare them.
-
-    Returns the folder of each reader. `candidates` is how many questions each generator has written.
+    """Train the readers on gold alone and on gold with each generator's questions; compare them. Returns the folder of
+    each reader. `candidates` is how many questions each generator has written.
     """
     data: dict[str, Sequence[QAExample]] = {GOLD: run.splits.gold} if run.splits.gold else {}
     data |= {arm.name: read_examples(arm.augmented, role="train").examples for arm in arms}
-    settings = run.settings.qa
-    if settings.equal_updates:
-        updates = _planned_updates(run, candidates) if filters_use_reader(run) else _most_updates(run, data)
-        settings = replace(settings, max_steps=updates)
-        log.info("each reader makes %d updates", updates)
     folders = {name: run.folder / "qa" / name for name in data}
     for name, examples in data.items():
         log.info("reader %s: %d questions", name, len(examples))
-    _train(run, {folders[name]: examples for name, examples in data.items()}, settings)
+    _train(run, {folders[name]: examples for name, examples in data.items()}, _with_updates(run, data, candidates))
     if run.state.is_main_process and len(folders) > 1:
         compare_readers(folders, run.folder / "qa" / "comparison.json")
     return folders
 
 
 def train_reader_of_filters(run: OpenRun, candidates: int) -> None:
-    """Train the reader on gold alone before the filters, one of which uses it.
-
-    How many questions are kept is not known then. For equal updates as many are assumed as could be added.
-    """
-    settings = run.settings.qa
-    if settings.equal_updates:
-        settings = replace(settings, max_steps=_planned_updates(run, candidates))
-    _train(run, {run.folder / "qa" / GOLD: run.splits.gold}, settings)
+    """Train the reader on gold alone before the filters, one of which uses it."""
+    _train(run, {run.folder / "qa" / GOLD: run.splits.gold}, _with_updates(run, {}, candidates))
 
 
-def filters_use_reader(run: OpenRun) -> bool:
-    """Whether a filter of the run names the reader that the run trains on gold questions."""
-    folder = (run.folder / "qa" / GOLD).resolve()
-    return any(Path(text).expanduser().resolve() == folder for text in _texts(run.settings.augment.filters) if text)
+def use_reader(filters: Any, folder: Path) -> bool:
+    """Whether filters, or the options of one, name the reader that the run in `folder` trains on gold questions."""
+    reader = (folder / "qa" / GOLD).resolve()
+    return any(Path(text).expanduser().resolve() == reader for text in _texts(filters) if text)
 
 
 def _texts(value: Any) -> list[str]:
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list):
-        return [text for part in value for text in _texts(part)]
+    if isinstance(value, Mapping | list):
+        return [text for part in (value.values() if isinstance(value, Mapping) else value) for text in _texts(part)]
     return [value] if isinstance(value, str) else []
 
 
-def _most_updates(run: OpenRun, data: Mapping[str, Sequence[QAExample]]) -> int:
-    """As many updates as the reader with most windows would make."""
-    settings = run.settings.qa
-    if settings.max_steps > 0:
-        return settings.max_steps
-    windows = from_main(run.state, lambda: max(count_windows(examples, settings) for examples in data.values()))
-    return count_updates(windows, settings, run.state.num_processes)
-
-
-def _planned_updates(run: OpenRun, candidates: int) -> int:
-    """The updates of a reader on gold and as many questions as could be added, each with as many windows as gold."""
+def _with_updates(run: OpenRun, data: Mapping[str, Sequence[QAExample]], candidates: int) -> QASettings:
+    """The readers' settings, for equal updates with those of the reader with most windows. Before a filter that uses
+    the first reader the others' data are not known: then gold and as many questions as could be added, each with as
+    many windows as gold.
+    """
     settings, gold = run.settings.qa, run.splits.gold
-    if settings.max_steps > 0:
-        return settings.max_steps
-    windows = from_main(run.state, lambda: count_windows(gold, settings))
-    added = min(run.settings.augment.num_samples, candidates)
-    return count_updates(round(windows * (1 + added / len(gold))), settings, run.state.num_processes)
+    if not settings.equal_updates or settings.max_steps > 0:
+        return settings
+    if use_reader(run.settings.augment.filters, run.folder):
+        share = 1 + min(run.settings.augment.num_samples, candidates) / len(gold)
+        windows = from_main(run.state, lambda: round(count_windows(gold, settings) * share))
+    else:
+        windows = from_main(run.state, lambda: max(count_windows(examples, settings) for examples in data.values()))
+    updates = count_updates(windows, settings, run.state.num_processes)
+    log.info("each reader makes %d updates", updates)
+    return replace(settings, max_steps=updates)
 
 
 def _train(run: OpenRun, train: Mapping[Path, Sequence[QAExample]], settings: QASettings) -> None:
@@ -233,15 +221,16 @@ def _train(run: OpenRun, train: Mapping[Path, Sequence[QAExample]], settings: QA
 def pipeline(settings: Settings) -> None:
     """Check everything that can be checked early, then run all stages."""
     settings = check_generator(settings)
-    check_late_stages(settings, processes(settings.training.use_cpu))
+    state = processes(settings.training.use_cpu)
+    check_late_stages(settings, state)
+    check_models(settings, state)
     run_pipeline(open_run(settings))
 
 
 def check_late_stages(settings: Settings, state: PartialState) -> None:
     """Raise `InputError` for what a late stage would refuse, before the first one has taken hours."""
     if not settings.data.train:
-        fault = "data.train has no value, and the pipeline's readers learn from it; rl-qg train can do without"
-        raise InputError(fault)
+        raise InputError("data.train has no value, and the pipeline's readers learn from it; rl-qg train needs none")
     if settings.training.stop_after is not None:
         raise InputError("training.stop_after: the pipeline goes on with the trained generator; use rl-qg train")
     if settings.task not in ("questions", "multitask"):
@@ -254,9 +243,24 @@ def check_late_stages(settings: Settings, state: PartialState) -> None:
             raise InputError(f"augment.{name}: the pipeline names its files itself, in its output_dir; leave it out")
     check_filters(settings)
     check_numbers(settings)
-    rerank_options(settings.generate.rerank, settings, "generate.rerank")
     check_dataset_name(settings.augment.hub_dataset)
     check_unlabelled(settings, state)
+
+
+def check_models(settings: Settings, state: PartialState) -> None:
+    """Load what late stages will: what orders and filters questions, without the run's own reader, and a tokenizer."""
+    folder = Path(settings.output_dir)
+    if (folder / OUTPUTS["augment"]).exists():
+        return
+    if not is_miniature(settings.qa.model.path):
+        load_tokenizer(packaged_folder(settings.qa.model.path), max_length=settings.qa.max_length)
+    with state.main_process_first():
+        load_pair_reward(settings.generate.rerank, settings, state, "generate.rerank")
+    load_metric = partial(load_reward, state=state, placement=settings.training.reward_placement)
+    given = with_metrics(settings, state).filters
+    filters = build_filters({name: options for name, options in given.items() if not use_reader(options, folder)})
+    for measure in measures_of(filters, FilterResources(device=state.device, load_metric=load_metric)).values():
+        measure.load()
 
 
 def run_pipeline(run: OpenRun) -> Path:
@@ -277,7 +281,7 @@ def run_pipeline(run: OpenRun) -> Path:
     begin("generate questions with each generator")
     arms = generators_of(run, generator)
     candidates = generate_questions(run, arms)
-    if filters_use_reader(run):
+    if use_reader(run.settings.augment.filters, run.folder):
         train_reader_of_filters(run, candidates)
 
     begin("filter, sample and merge with the human questions")
@@ -301,11 +305,10 @@ def run_pipeline(run: OpenRun) -> Path:
 
 
 def _evaluate(run: OpenRun) -> None:
-    output = run.folder / "evaluation.json"
+    settings, output = run.settings, run.folder / "evaluation.json"
     models = {name: run.folder / name for name in ("ce", "scst") if (run.folder / name).exists()}
     if output.exists() or not models:
         return
-    settings = run.settings
     limit, what = settings.evaluation.max_examples, "validation questions compare the generators"
     evaluate_generators(
         models,

@@ -44,11 +44,18 @@ def test_miniatures_are_made_for_the_metric(monkeypatch: pytest.MonkeyPatch) -> 
 
     def ready(settings: Any) -> dict[str, Any]:
         received.append(settings.reward)
-        return {"_target_": "ready"}
+        return {"metric": {"_target_": "ready"}}
 
     monkeypatch.setattr("rl_qg.commands.generation.reward_with_miniatures", ready)
     assert metric("filters=reward", "filters.reward.metric=qascore", "model=miniature") == {"_target_": "ready"}
-    assert received[0]["model"] == "miniature:roberta"
+    assert received[0]["metric"]["model"] == "miniature:roberta"
+
+
+def test_the_reader_of_a_filter_may_be_the_packaged_one() -> None:
+    given = "filters={round_trip: {reader: packaged:english/reader}, length: {min_words: 2}}"
+    filters = with_metrics(compose("augment", ["filters=none", given]), STATE).filters
+    assert (Path(filters["round_trip"]["reader"]) / "model.safetensors").is_file()
+    assert filters["length"] == {"min_words": 2}
 
 
 @pytest.mark.slow

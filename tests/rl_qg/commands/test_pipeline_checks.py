@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from accelerate import PartialState
 
+from rewards.errors import MetricInputError
 from rl_qg.commands.cli import run_command
-from rl_qg.commands.pipeline import check_late_stages
+from rl_qg.commands.compose import compose
+from rl_qg.commands.pipeline import check_late_stages, check_models
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import Settings
 
@@ -73,6 +75,27 @@ def test_a_fault_of_a_late_stage_is_an_error_at_once(
 @pytest.mark.parametrize("unlabelled", [[], ["good.jsonl"]])
 def test_settings_that_are_not_used_are_not_checked(files: Path, unlabelled: list[str]) -> None:
     check(files, unlabelled, answers={"method": "extractor"}, augment={"sample_by": "logprop"})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("qa.model.path=/no", r"qa\.model\.path=/no: no such folder"),
+        ("generate.rerank={metric: reader, model: /no}", r"'/no' does not exist"),
+        ("+augment.filters.round_trip={reader: /no}", r"filters\.round_trip\.reader=/no: no such folder"),
+        ("+augment.filters.reward={metric: bleu4}", r"filters\.reward: the metric compares with references"),
+    ],
+)
+def test_a_model_of_a_late_stage_is_loaded_at_once(tmp_path: Path, given: str, message: str) -> None:
+    folder = tmp_path / "run"
+    own = f"+augment.filters.own={{kind: round_trip, reader: {folder}/qa/gold}}"  # which the run will train
+    settings = compose("pipeline", ["preset=smoke", f"output_dir={folder}", own, given])
+    with pytest.raises((InputError, MetricInputError), match=message):
+        check_models(settings, PartialState(cpu=True))
+    folder.mkdir()
+    (folder / "augmented.json").touch()
+    check_models(settings, PartialState(cpu=True))  # nothing is needed any more
+    assert not list(tmp_path.glob("run/qa"))
 
 
 def test_the_command_checks_before_it_claims_a_folder(files: Path) -> None:

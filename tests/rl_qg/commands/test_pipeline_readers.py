@@ -12,10 +12,10 @@ from rl_qg.commands.pipeline import (
     Arm,
     answers_asked,
     augment_equally,
-    filters_use_reader,
     generators_of,
     train_reader_of_filters,
     train_readers,
+    use_reader,
 )
 from rl_qg.commands.runs import OpenRun
 from rl_qg.data.splits import Splits
@@ -175,7 +175,7 @@ def test_a_filter_may_use_the_reader_on_gold(tmp_path: Path, reader_model: Path)
     options = {"reader": str(tmp_path / "qa" / "gold"), "min_f1": 0.0, "max_length": 32, "doc_stride": 8}
     filters = {**FILTERS, "round_trip": options}
     run = open_toy_run(tmp_path, filters=filters, qa=toy_settings(reader_model))
-    assert filters_use_reader(run) and not filters_use_reader(open_toy_run(tmp_path))
+    assert use_reader(filters, tmp_path) and not use_reader(FILTERS, tmp_path)
     both = arms(tmp_path, 16, 16)
     train_reader_of_filters(run, candidates=26)
     first = (tmp_path / "qa" / "gold" / "model.safetensors").stat().st_mtime_ns
