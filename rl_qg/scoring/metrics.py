@@ -30,7 +30,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.ranks import OneProcess, Ranks
 from rl_qg.scoring.reward_scorer import Reward, RewardScorer, code_files, direction_of, signature_of
 from rl_qg.settings import REWARD_MODELS, Settings, TrainingSettings
-from rl_qg.settings.yaml_files import choices, file_options
+from rl_qg.settings.yaml_files import choices, complete_parts, reward_options
 from rl_qg.text.languages import OTHER
 
 if TYPE_CHECKING:
@@ -151,14 +151,16 @@ def _entry(entry: Any, where: str, models: Mapping[str, str]) -> tuple[str, dict
         raise InputError(f"{where}: give either metric (a short name) or _target_ (a dotted path)")
     label = str(label or str(name or target).rpartition(".")[2])
     if name is None:
-        return label, {"_target_": target, **options}
+        return label, complete_parts({"_target_": target, **options}, models)
     known = rewards.known_name(str(name))
     if known in SET_REWARDS:
         raise InputError(f"{where}: {known} scores sets of questions, not single ones; it is a reward of rl-qg train")
-    if known not in rewards.METRICS and "." not in known:
+    of_files = {*choices("reward")} - {"custom"}
+    if known not in {*rewards.METRICS, *of_files} and "." not in known:
         raise InputError(f"{where}: unknown metric {name!r}; known are {', '.join(rewards.METRICS)}")
-    has_file = known in rewards.METRICS and known in choices("reward")
-    return label, {**(file_options(known, models) if has_file else {"_target_": known}), **options}
+    if known not in of_files:
+        return label, {"_target_": known, **options}
+    return label, complete_parts(reward_options(known, options, models, where), models)
 
 
 def published_options(entries: Any, published: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Any:

@@ -16,6 +16,7 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import parse_yaml, regular
+from rl_qg.settings.keys import MISSING
 
 _PACKAGE = Path(__file__).parents[1]
 _PACKAGED = _PACKAGE / "configs"  # in an installed wheel
@@ -33,9 +34,33 @@ def choices(group: str) -> list[str]:
 
 def file_options(name: str, models: Mapping[str, str]) -> dict[str, Any]:
     """The options in `configs/reward/<name>.yaml`, `_target_` among them; `models` are those of `reward_models`."""
-    options = yaml.safe_load((CONFIGS / "reward" / f"{name}.yaml").read_text(encoding="utf-8"))
     paths = {f"${{reward_models.{key}}}": path for key, path in models.items()}
-    return {key: paths.get(value, value) if isinstance(value, str) else value for key, value in options.items()}
+
+    def with_paths(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: with_paths(item) for key, item in value.items()}
+        return paths.get(value, value) if isinstance(value, str) else value
+
+    options = yaml.safe_load((CONFIGS / "reward" / f"{name}.yaml").read_text(encoding="utf-8"))
+    return {key: with_paths(value) for key, value in options.items()}
+
+
+def reward_options(name: str, given: Mapping[str, Any], models: Mapping[str, str], where: str) -> dict[str, Any]:
+    """`file_options` with those `given`, mappings in them merged too; `InputError` for one without a value."""
+    options = _merged(file_options(name, models), given)
+    if missing := [key for key, value in options.items() if value == MISSING]:
+        raise InputError(f"{where}: {missing[0]} of {name} has no value; give one, such as {missing[0]}: …")
+    return options
+
+
+def _merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    changed = {
+        key: _merged(defaults[key], value)
+        if isinstance(value, Mapping) and isinstance(defaults.get(key), dict)
+        else value
+        for key, value in given.items()
+    }
+    return {**defaults, **changed}
 
 
 def complete_parts(reward: Any, models: Mapping[str, str]) -> Any:
@@ -49,19 +74,18 @@ def complete_parts(reward: Any, models: Mapping[str, str]) -> Any:
         name = part.get("metric") or label
         if name not in choices("reward") or name == "custom":
             return complete_parts({**PART, **part, "metric": name}, models)
-        defaults: Any = {**file_options(name, models), **PART}
-        target = defaults.pop("_target_")
-        if unknown := sorted(map(str, part.keys() - defaults.keys())):
-            raise InputError(f"settings: part {label!r} has no key {unknown[0]!r}; it has {', '.join(defaults)}")
-        return complete_parts({**defaults, **part, "metric": target}, models)
+        keys = [key for key in {**file_options(name, models), **PART} if key != "_target_"]
+        if unknown := sorted(map(str, part.keys() - set(keys))):
+            raise InputError(f"settings: part {label!r} has no key {unknown[0]!r}; it has {', '.join(keys)}")
+        options = reward_options(name, {**PART, **part}, models, f"settings: part {label!r}")
+        return complete_parts({**options, "metric": options.pop("_target_")}, models)
 
     if option := OF_SETS.get(reward.get("_target_")):
         given = reward.get(option)
         options = {"metric": given} if isinstance(given, str) else given
         if isinstance(options, Mapping) and options.get("metric") in choices("reward"):
-            defaults = file_options(str(options["metric"]), models)
-            target = defaults.pop("_target_")
-            given = {**defaults, **options, "metric": target}
+            given = reward_options(str(options["metric"]), options, models, f"settings: {option}")
+            given["metric"] = given.pop("_target_")
         return {**reward, option: given}
     parts = reward.get("parts")
     if reward.get("_target_", reward.get("metric")) not in COMBINED or not isinstance(parts, Mapping):

@@ -1,5 +1,6 @@
 """Lists of metrics in the settings."""
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -104,4 +105,43 @@ def test_a_reward_of_sets_is_no_metric_of_a_list() -> None:
 
 
 def test_every_short_name_makes_an_entry() -> None:
-    assert len(metric_options(list(rewards.METRICS), MODELS)) == len(rewards.METRICS)
+    needy = {"judge": {"model": "m"}, "retrievability": {"passages": "p.jsonl"}}
+    entries = [{"metric": name, **needy.get(name, {})} for name in rewards.METRICS]
+    assert len(metric_options(entries, MODELS)) == len(rewards.METRICS)
+
+
+READER = "reward_models.reader=my-reader"
+
+
+def _as_key(parts: Any) -> str:
+    return json.dumps(parts).replace('"', "")
+
+
+def test_a_list_takes_what_the_reward_takes() -> None:
+    """With the same options, those of the parts and the models within them included."""
+    models = {**MODELS, "reader": "my-reader"}
+    gated = compose("score", ["reward=gated", "reward.parts.form.max_copied=6", READER]).reward
+    assert gated["parts"]["form"]["vocabulary"] == gated["parts"]["reader"]["model"] == "my-reader"
+    entry = {"metric": "gated", "parts": {"form": {"max_copied": 6}}}  # the other parts stay
+    assert metric_options([entry], models) == {"gated": gated}
+    parts = {"gated": {"parts": {"form": {"max_copied": 6}}}, "bleu4": {"weight": 0.5}}
+    whole = compose("score", ["reward=weighted", "reward.parts=" + _as_key(parts), READER]).reward
+    assert whole["parts"]["gated"]["parts"] == gated["parts"]  # a combined reward as a part of another
+    for entry in ({"metric": "weighted", "parts": parts}, {"_target_": "rewards.Weighted", "parts": parts}):
+        assert [*metric_options([entry], models).values()] == [whole]
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("judge", r"metrics\[0\]: model of judge has no value"),
+        ("product", r"metrics\[0\]: parts of product has no value"),
+        ({"metric": "product", "parts": {"mine": {"metric": "kpqa"}}}, r"part 'mine': model of kpqa has no value"),
+    ],
+)
+def test_an_option_that_must_be_given(entry: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        metric_options([entry], MODELS)
+    if isinstance(entry, dict):
+        with pytest.raises(InputError, match=message):
+            compose("score", ["reward=product", "reward.parts=" + _as_key(entry["parts"])])
