@@ -78,7 +78,8 @@ def complete_parts(reward: Any, models: Mapping[str, str]) -> Any:
         if unknown := sorted(map(str, part.keys() - set(keys))):
             raise InputError(f"settings: part {label!r} has no key {unknown[0]!r}; it has {', '.join(keys)}")
         options = reward_options(name, {**PART, **part}, models, f"settings: part {label!r}")
-        return complete_parts({**options, "metric": options.pop("_target_")}, models)
+        options["metric"] = options.pop("_target_")
+        return complete_parts(options, models)
 
     if option := OF_SETS.get(reward.get("_target_")):
         given = reward.get(option)
