@@ -85,7 +85,8 @@ def evaluate_generators(
     for kind, by_model in scored.items():
         for name, summary in summaries.items():
             parts = {part: _finite(values) for part, values in by_model[name].parts.items()}
-            summary[kind] = asdict(mean_interval(_finite(by_model[name].scores), draws))
+            bounds = getattr(rewards[kind], "bounds", None)
+            summary[kind] = asdict(mean_interval(_finite(by_model[name].scores), draws, bounds=bounds))
             summary[f"{kind}_parts"] = {
                 part: asdict(mean_interval(values, draws))
                 for part, values in parts.items()

@@ -35,7 +35,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.ranks import OutOfMemoryRetry, Ranks, from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, begins_with, note_path
 from rl_qg.scoring.reward_scorer import Reward, score_or_refuse, signature_of
-from rl_qg.stats.intervals import Floats, Interval, PassageDraws, mean_interval
+from rl_qg.stats.intervals import Bounds, Floats, Interval, PassageDraws, mean_interval
 
 log = logging.getLogger(__name__)
 
@@ -94,13 +94,16 @@ class PassageSums:
         return self._table[self._table[:, 1] > 0]
 
 
-def summarise_scores(path: Path, columns: Mapping[str, str] | None = None) -> dict[str, Any]:
+def summarise_scores(
+    path: Path, columns: Mapping[str, str] | None = None, *, bounds: Bounds | None = None
+) -> dict[str, Any]:
     """Return `rows`, `without_score`, `score` (None where no row has one) and `parts` of scored JSON lines.
 
     `score` holds mean, low and high (a 95 % interval over passages), n, `passages`, `interval` (how it was found),
     std, extremes and quantiles. A row without a context is a passage of its own. Up to 100,000 scores on 10,000
     passages the interval is a percentile bootstrap; beyond that the mean of any scores is normal (`normal_interval`),
-    and quantiles are those of 100,000 scores chosen at random. `columns` names fields as for `QuestionTable`.
+    and quantiles are those of 100,000 scores chosen at random. Intervals do not leave the `bounds` of the metric.
+    `columns` names fields as for `QuestionTable`.
     """
     rows, scores, parts, passages = 0, Moments(), dict[str, Moments](), PassageSums()
     sample, sample_passages, chance = list[float](), list[int](), random.Random(0)
@@ -124,9 +127,9 @@ def summarise_scores(path: Path, columns: Mapping[str, str] | None = None) -> di
     score: dict[str, Any] = {}
     if scores.n:
         if scores.n > len(sample) or passages.grouped:
-            method, found = "normal approximation", normal_interval(passages.table)
+            method, found = "normal approximation", normal_interval(passages.table, bounds=bounds)
         else:
-            method, found = "percentile bootstrap", mean_interval(sample, PassageDraws(sample_passages))
+            method, found = "percentile bootstrap", mean_interval(sample, PassageDraws(sample_passages), bounds=bounds)
         score = asdict(found) | ({"passages": None} if passages.grouped else {})  # they were not counted
         score["interval"] = f"95 %, {method} over {'passages' if has_context else 'rows'}"
         quantiles = zip(QUANTILES, np.quantile(sample, [*QUANTILES.values()]).tolist(), strict=True)
@@ -139,7 +142,7 @@ def summarise_scores(path: Path, columns: Mapping[str, str] | None = None) -> di
     }
 
 
-def normal_interval(table: Floats, *, level: float = 0.95) -> Interval:
+def normal_interval(table: Floats, *, level: float = 0.95, bounds: Bounds | None = None) -> Interval:
     """Return the mean with the interval that the central limit theorem gives it, from the sum and number of scores of
     each passage, (passages, 2).
 
@@ -152,7 +155,8 @@ def normal_interval(table: Floats, *, level: float = 0.95) -> Interval:
         return Interval(mean, None, None, n, passages)
     squares = float(((table[:, 0] - mean * table[:, 1]) ** 2).sum())
     half = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(passages / (passages - 1) * squares) / n
-    return Interval(mean, mean - half, mean + half, n, passages)
+    least, most = bounds or (-math.inf, math.inf)
+    return Interval(mean, max(mean - half, least), min(mean + half, most), n, passages)
 
 
 def summary_text(summary: Mapping[str, Any]) -> str:
@@ -209,7 +213,8 @@ def score_file(
             raise InputError(f"output={output}: holds scores of {', '.join(noted)}; name another file or delete it")
         position = rows.position(changed)
         left = {"malformed": {"count": len(faults), "records": faults[:REPORTED_IDS]}} if faults else {}
-        lines.write_note({"complete": False, **made_by, "input": sources, **left, **rows.note})
+        ends = [end if math.isfinite(end) else None for end in getattr(reward, "bounds", None) or ()]
+        lines.write_note({"complete": False, **made_by, "input": sources, **left, **rows.note, "bounds": ends})
         return len(rows) if part else total, columns, position
 
     total, columns, position = from_main(state, begin)
@@ -242,7 +247,9 @@ def merge_scores(parts: Parts, output: Path) -> dict[str, Any]:
 
 def _summarise(lines: ResumableLines) -> dict[str, Any]:
     note = lines.read_note()
-    summary = {**note, "complete": True, **summarise_scores(lines.output, note["columns"])}
+    least, most = note.pop("bounds", None) or (None, None)
+    bounds = -math.inf if least is None else least, math.inf if most is None else most
+    summary = {**note, "complete": True, **summarise_scores(lines.output, note["columns"], bounds=bounds)}
     lines.write_note(summary)
     if summary["score"] is None:
         raise InputError(f"{lines.output}: no row has a finite score; {note['signature']} fails on all of them")

@@ -328,3 +328,21 @@ def test_parts_and_merges_that_are_killed_at_any_time_end_in_the_same_bytes(home
         found.append(contents(place))
     assert kills > 1
     assert found[0] == found[1]
+
+
+def test_intervals_of_merged_scores_end_at_the_bounds_too(folder: Any, tmp_path: Path) -> None:
+    class Share(Sum):
+        bounds = (0.0, 1.0)
+
+        def score(self, questions: Any, contexts: Any, **columns: Any) -> Any:
+            return SimpleNamespace(scores=[0.4 if "2" in question else 1.0 for question in questions], parts={})
+
+    source = write_questions(tmp_path / "q.jsonl", [record(f"q {k}?", id=str(k), context=f"c {k}") for k in range(5)])
+    whole, parts = folder("whole"), folder("parts")
+    score_file(Share(), QuestionTable(source), whole / "s.jsonl", batch_size=4, state=PartialState(cpu=True))
+    for number in (1, 2):
+        table, part = QuestionTable(source), DataPart(number, 2)
+        score_file(Share(), table, parts / "s.jsonl", batch_size=4, state=PartialState(cpu=True), part=part)
+    assert merged(parts, "s.jsonl", 2) == contents(whole)
+    summary = read_json(whole / "s.summary.json")
+    assert summary["score"]["high"] == 1.0 and "bounds" not in summary

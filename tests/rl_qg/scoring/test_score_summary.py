@@ -118,3 +118,12 @@ def test_summaries_of_one_score_and_of_none(tmp_path: Path) -> None:
     assert (one["score"]["low"], one["score"]["high"]) == (None, None)
     assert text[2] == "mean       0.25  (one passage: no interval)"
     assert text[-1] == "parts      p 0.25"
+
+
+def test_intervals_end_at_the_bounds_of_the_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values, contexts = [1.0, 0.95, 0.4, 1.0], ["a", "b", "c", "d"]
+    path = written(tmp_path / "s.jsonl", [*values], contexts)
+    free, bound = (summarise_scores(path, bounds=bounds)["score"] for bounds in (None, (0.0, 1.0)))
+    assert free["high"] > 1.0 == bound["high"] and bound["low"] == free["low"] < bound["mean"]
+    table = np.column_stack([values, np.ones(4)])
+    assert normal_interval(table).high > 1.0 == normal_interval(table, bounds=(-np.inf, 1.0)).high  # type: ignore[operator]
