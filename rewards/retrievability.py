@@ -59,7 +59,7 @@ class Retrievability(Metric):
         dtype: str = "float32",
     ) -> None:
         self.batch_size = batch_of(self.name, batch_size)
-        if passages in (None, "", "???"):  # as settings mark a missing value
+        if passages in (None, ""):
             raise MetricInputError(f"retrievability: passages has no value; {_FORM}")
         texts = passages_of(passages) if isinstance(passages, str | Path) else [*map(_plain, passages or ())]
         self._texts = list(dict.fromkeys(texts))
