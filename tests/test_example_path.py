@@ -106,7 +106,6 @@ def listed() -> set[str]:
 
 TRAINER = "rl_qg/training/trainer.py"
 STAYS = [  # files that the trainer calls with the inputs of an update, in this order
-    "rl_qg/training/run_files.py",
     "rl_qg/generation/decoding.py",
     "rl_qg/generation/prompts.py",
     "rl_qg/scoring/reward_scorer.py",
@@ -115,6 +114,7 @@ STAYS = [  # files that the trainer calls with the inputs of an update, in this 
     "rl_qg/generation/logprobs.py",  # decoder inputs before the forward pass, log-probabilities after it
     "rl_qg/training/objectives.py",
     "rl_qg/training/step_metrics.py",
+    "rl_qg/training/run_files.py",
 ]
 
 
