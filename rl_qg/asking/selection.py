@@ -54,7 +54,7 @@ EMPTY, GIVES_ANSWER, REPEATS, NOT_GIVEN_BACK, LOW_SCORE, NEAR_DUPLICATE, NOT_NEE
 class ProposedPair:
     """A question that was made for an answer, the `span` of a text; `logprob` (NaN: not known) and `tokens` as of a
     `Candidate`, `round_trip` is the F1 of the reader's answer (None without a reader), and `support` of the function
-    of this name (None: not English).
+    of this name, 0 with a word that is neither in the text nor a token (None: not English).
 
     `reward` is the name and value of the reward that ranks the pairs (None without one, or where it failed), and
     `rank` what orders them, higher is better (None: the score).

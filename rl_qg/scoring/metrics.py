@@ -1,10 +1,10 @@
 """The metrics of the settings: the reward, the metric that orders candidates, and lists such as
 `metrics=[bleu4,qrelscore,{metric: bertscore, layer: 5, label: bs5}]`.
 
-An entry of a list is a short name of `rewards.METRICS` in any spelling (`Q-BLEU1`), the dotted path of a custom
-metric, or a mapping with `metric` or `_target_`, options, and a `label` chosen by the user; `score: lrm` takes a part
-of the result instead of its score. A name that has a file in `configs/reward/` has the defaults of that file, so it
-reads the models of `reward_models`.
+An entry of a list is a short name of `rewards.METRICS` in any spelling (`Q-BLEU1`) or of a file in `configs/reward/`,
+the dotted path of a custom metric, or a mapping with `metric` or `_target_`, options, and a `label` chosen by the user;
+`score: lrm` takes a part of the result instead of its score. A name that has a file has the defaults of that file, so
+it reads the models of `reward_models`.
 """
 
 import json
@@ -155,12 +155,13 @@ def _entry(entry: Any, where: str, models: Mapping[str, str]) -> tuple[str, dict
     known = rewards.known_name(str(name))
     if known in SET_REWARDS:
         raise InputError(f"{where}: {known} scores sets of questions, not single ones; it is a reward of rl-qg train")
-    of_files = {*choices("reward")} - {"custom"}
-    if known not in {*rewards.METRICS, *of_files} and "." not in known:
-        raise InputError(f"{where}: unknown metric {name!r}; known are {', '.join(rewards.METRICS)}")
-    if known not in of_files:
-        return label, {"_target_": known, **options}
-    return label, complete_parts(reward_options(known, options, models, where), models)
+    of_files = [file for file in choices("reward") if file not in {"custom", *SET_REWARDS}]
+    if known in of_files:
+        return label, complete_parts(reward_options(known, options, models, where), models)
+    if known not in rewards.METRICS and "." not in known:
+        names = dict.fromkeys([*rewards.METRICS, *of_files])
+        raise InputError(f"{where}: unknown metric {name!r}; known are {', '.join(names)}")
+    return label, complete_parts({"_target_": known, **options}, models)
 
 
 def published_options(entries: Any, published: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Any:
