@@ -2,7 +2,7 @@
 `metrics=[bleu4,qrelscore,{metric: bertscore, layer: 5, label: bs5}]`.
 
 An entry of a list is a short name of `rewards.METRICS` in any spelling (`Q-BLEU1`) or of a file in `configs/reward/`,
-the dotted path of a custom metric, or a mapping with `metric` or `_target_`, options, and a `label` chosen by the user;
+the dotted path of a custom metric, or a mapping with `metric` or `_target_`, options, and a `label` that you choose;
 `score: lrm` takes a part of the result instead of its score. A name that has a file has the defaults of that file, so
 it reads the models of `reward_models`.
 """
