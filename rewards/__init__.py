@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rewards.learned import COMET as COMET
     from rewards.learned import CTC as CTC
     from rewards.learned import RQUGE as RQUGE
+    from rewards.learned import Usability as Usability
     from rewards.overlap.answerability import Answerability as Answerability
     from rewards.overlap.answerability import QMetric as QMetric
     from rewards.overlap.bleu import Bleu as Bleu
@@ -93,6 +94,7 @@ __all__ = [
     "RougeL",
     "SetReward",
     "Standalone",
+    "Usability",
     "Weighted",
     "__version__",
     "cardinality_difference",

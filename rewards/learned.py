@@ -1,16 +1,18 @@
-"""Learned metrics of other projects: BLEURT, COMET, CTC and RQUGE, behind one interface."""
+"""Metrics learned from judgements: Usability, and BLEURT, COMET, CTC and RQUGE of other projects."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
+from torch import Tensor
 from transformers import PretrainedConfig
 
 from rewards.base import Inputs, Metric, MetricResult, Pair
 from rewards.embedding.token_embeddings import needs_of
-from rewards.errors import MetricInputError, batch_of, installed_version, library, one_of
+from rewards.errors import MetricInputError, batch_of, installed_version, library, number, one_of
 from rewards.frozen import FrozenModel, batches_by_length, best_of_rows
+from rewards.relevance.reading import TokenizedPassage, tokenized_passages
 from rewards.signature import file_hash, model_identity
 from rewards.words import normalise_answer
 
@@ -24,9 +26,9 @@ def load_or_explain(metric: str, model: str, loader: Any, *arguments: Any, **opt
         raise MetricInputError(f"{metric}: cannot load {model!r}: {reason}") from error
 
 
-def check_single_output(metric: str, model: FrozenModel) -> None:
-    if (outputs := model.model.config.num_labels) != 1:
-        raise MetricInputError(f"{metric}: {model.name!r} has {outputs} outputs; a regression has one")
+def check_outputs(metric: str, model: FrozenModel, wanted: int, what: str) -> None:
+    if (outputs := model.model.config.num_labels) != wanted:
+        raise MetricInputError(f"{metric}: {model.name!r} has {outputs} outputs; {what} has {wanted}")
 
 
 def _best(values: Iterable[float], owners: Sequence[int], inputs: Inputs) -> MetricResult:
@@ -38,16 +40,73 @@ def _device(device: str | torch.device | None) -> str | torch.device:
     return device if device is not None else "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def regress(model: FrozenModel, encoded: Any, batch_size: int) -> list[float]:
-    """Return the single output of a regression for each row of a tokenizer's result."""
+def classified(model: FrozenModel, encoded: Any, batch_size: int) -> Tensor:
+    """Return the outputs of a classifier for each row of a tokenizer's result: float32 (rows, outputs)."""
     rows = encoded["input_ids"]
-    values = [0.0] * len(rows)
+    values = torch.zeros(len(rows), model.model.config.num_labels)
     for batch in batches_by_length([len(row) for row in rows], batch_size, model.tokens_at_once):
         types = [encoded["token_type_ids"][at] for at in batch] if "token_type_ids" in encoded else None
-        logits = model.model(**model.batch([rows[at] for at in batch], types)).logits[:, 0].float()
-        for at, value in zip(batch, logits.tolist(), strict=True):
-            values[at] = value
+        values[batch] = model.model(**model.batch([rows[at] for at in batch], types)).logits.float().cpu()
     return values
+
+
+class Usability(Metric):
+    """The probability that a reader of the passage calls the question usable for its answer: it can be understood,
+    the answer is right, and it needs no mending. Learned from readings of generated questions, from 0 to 1.
+
+    Source: a linear layer on the vector of ``[CLS]``, as in BLEURT (Sellam et al., ACL 2020, section 3), that reads
+    question, answer and passage, as the span scorer of RQUGE (Mohammadshahi et al., Findings of ACL 2023, section 3).
+    The model reads ``[CLS] question [SEP] answer [SEP] passage [SEP]``; of a passage that is too long for it the part
+    around the answer's first place. The probability is the softmax of the last of its two labels.
+
+    Cost: one pass of the encoder for each question.
+
+    Args:
+        model: classifier of pairs of texts with two labels, unusable and usable: a local folder or a Hub name.
+        max_length: tokens that it reads, special tokens included.
+    """
+
+    name = "usability"
+    needs = frozenset({"contexts", "answers"})
+    bounds = (0.0, 1.0)
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        max_length: int = 256,
+        batch_size: int = 32,
+        device: str | torch.device | None = None,
+        dtype: str = "float32",
+    ) -> None:
+        self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
+        self.model = FrozenModel(model, "regressor", device=device, dtype=dtype)
+        check_outputs(self.name, self.model, 2, "one of unusable and usable questions")
+        self.max_length = min(
+            int(number(self.name, "max_length", max_length, low=8, whole=True)), self.model.max_tokens
+        )
+
+    def choices(self) -> Mapping[str, object]:
+        return {"model": self.model.identity, "max_length": self.max_length, "dtype": self.dtype}
+
+    def compute(self, inputs: Inputs) -> MetricResult:
+        tokenizer, passages = self.model.tokenizer, tokenized_passages(self.model, inputs.contexts)
+        pairs = zip(inputs.questions, inputs.answers, strict=True)
+        asked = [f"{question} {tokenizer.sep_token} {answer}" for question, answer in pairs]
+        special = tokenizer.num_special_tokens_to_add(pair=True)
+        rooms = [self.max_length - special - len(ids) for ids in self.model.ids(asked)]
+        parts = [*map(_around, passages, inputs.answers, rooms)]
+        encoded = tokenizer(asked, parts, truncation=True, max_length=self.max_length, verbose=False)
+        logits = classified(self.model, encoded, self.batch_size).double()
+        return MetricResult(logits.softmax(1)[:, 1].tolist(), {})
+
+
+def _around(passage: TokenizedPassage, answer: str, room: int) -> str:
+    """The part of a passage of so many tokens that has the answer's first place in its middle."""
+    first, last = next(iter(passage.places(answer)), (0, 0))
+    start = max(0, min((first + last - room) // 2 + 1, len(passage.ids) - room))
+    end = min(start + max(1, room), len(passage.ids))
+    return passage.span(start, end - 1) if end else ""
 
 
 class BLEURT(Metric):
@@ -88,7 +147,7 @@ class BLEURT(Metric):
             raise MetricInputError(f"bleurt: dtype {dtype!r} is for checkpoints that need no package; leave it out")
         self.regressor = None if self._model else FrozenModel(model, "regressor", device=device, dtype=dtype)
         if self.regressor is not None:
-            check_single_output(self.name, self.regressor)
+            check_outputs(self.name, self.regressor, 1, "a regression")
 
     def choices(self) -> Mapping[str, object]:
         if self.regressor is not None:
@@ -104,7 +163,7 @@ class BLEURT(Metric):
         questions, references = map(list, zip(*pairs, strict=True))
         limit = self.regressor.max_tokens
         encoded = self.regressor.tokenizer(references, questions, truncation=True, max_length=limit)
-        return _best(regress(self.regressor, encoded, self.batch_size), owners, inputs)
+        return _best(classified(self.regressor, encoded, self.batch_size)[:, 0].tolist(), owners, inputs)
 
     def to(self, device: str | torch.device) -> Self:
         if self._model:
@@ -273,7 +332,7 @@ class RQUGE(Metric):
         self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.reader = FrozenModel(qa_model, "seq2seq", device=device, dtype=dtype)
         self.regressor = FrozenModel(span_scorer, "regressor", device=device, dtype=dtype)
-        check_single_output(self.name, self.regressor)
+        check_outputs(self.name, self.regressor, 1, "a regression")
 
     def choices(self) -> Mapping[str, object]:
         return {"qa_model": self.reader.identity, "span_scorer": self.regressor.identity, "dtype": self.dtype}
@@ -290,4 +349,4 @@ class RQUGE(Metric):
         texts = ["{} <q> {} <r> {} <c> {}".format(*map(normalise_answer, row)) for row in zip(*columns, strict=True)]
         limit = min(512, self.regressor.max_tokens)
         encoded = self.regressor.tokenizer(texts, truncation=True, max_length=limit)
-        return MetricResult(regress(self.regressor, encoded, self.batch_size), {})
+        return MetricResult(classified(self.regressor, encoded, self.batch_size)[:, 0].tolist(), {})

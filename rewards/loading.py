@@ -23,6 +23,7 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "form": "rewards.form:QuestionForm",
     "faithfulness": "rewards.faithfulness:EntityFaithfulness",
     "standalone": "rewards.standalone:Standalone",
+    "usability": "rewards.learned:Usability",
     "judge": "rewards.judge:Judge",
     "retrievability": "rewards.retrievability:Retrievability",
     **{f"bleu{order}": (_BLEU, {"order": order}) for order in ORDERS},

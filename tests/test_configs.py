@@ -202,7 +202,7 @@ def test_the_metric_of_a_reward_of_sets_has_the_defaults_of_its_file() -> None:
             "reward=nope",
             "reward=nope is not a valid choice; "
             "choose one of bartscore, bertscore, cider, custom, faithfulness, form, .*, qascore, qrelscore, "
-            "question_set, reader, retrievability, standalone, weighted",
+            "question_set, reader, retrievability, standalone, usability, weighted",
         ),
         ("ce.epochs=many", "ce.epochs=many is not a number"),
         ("stages=all", "stages=all is not one of ce, scst, both"),

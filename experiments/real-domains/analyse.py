@@ -3,7 +3,8 @@
     python experiments/real-domains/analyse.py --runs runs/real-domains --output experiments/real-domains/results.json
 
 Intervals resample passages, and seeds where an arm has several; a difference is over the seeds that both arms have.
-Domains without runs keep the results that the file has.
+What each question has by itself is kept in `values/DOMAIN.jsonl` beside the output, so that seeds of later runs join
+those of earlier ones. Domains without runs keep the results that the output has.
 """
 
 import argparse
@@ -12,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import rewards
-from rl_qg.runtime.files import read_json, write_json
+from rl_qg.runtime.files import read_json, read_json_lines, write_json, write_json_lines
 from rl_qg.stats.intervals import PassageDraws, seed_interval
 
-Values = dict[str, dict[str, dict[str, NDArray[np.float64]]]]  # by measure, arm and seed
+Values = dict[tuple[str, str, str], list[float]]  # of every question, by measure, arm and seed
+PASSAGES = "passages"  # the name in place of an arm: the number of each question's passage
 DOMAINS = ("new_wiki", "reddit", "amazon")
 CONTROLS = ("ce-continued", "best-of-n")
 ROUND_TRIPS = {"judge": "round_trip", "reader": "round_trip_of_reward"}  # exact matches by each reader
@@ -36,47 +37,65 @@ def values_of(rows: Sequence[Mapping[str, Any]], arm: str) -> dict[str, list[flo
     }
 
 
-def estimate(values: Sequence[NDArray[np.float64]], groups: Sequence[str]) -> dict[str, float | None]:
-    """The mean of a table of seeds by questions, with its interval."""
-    table, draws = np.array(values), PassageDraws(groups, seeds=len(values))
-    found = seed_interval(draws.means_over_seeds(table), table, draws)
-    return {"mean": found.mean, "low": found.low, "high": found.high, "seeds": len(values)}
+def numbers_of(passages: Sequence[str]) -> list[float]:
+    numbers = {passage: float(number) for number, passage in enumerate(dict.fromkeys(passages))}
+    return [numbers[passage] for passage in passages]
 
 
-def values_of_arms(folder: Path) -> tuple[Values, dict[str, Sequence[str]]]:
-    """By measure, arm and seed the value of each question, and by measure the passage of each question."""
+def values_of_runs(folder: Path) -> Values:
     values: Values = {}
-    passages: dict[str, Sequence[str]] = {}
     for path in sorted(folder.glob("*/*.questions.json")):
         rows, arm = read_json(path), path.name.removesuffix(".questions.json")
-        for name, found in values_of(rows, arm).items():
-            values.setdefault(name, {}).setdefault(arm, {})[path.parent.name] = np.array(found)
-            passages[name] = [row["context"] for row in rows]
+        for measure, found in values_of(rows, arm).items():
+            values[measure, arm, path.parent.name] = [round(value, 4) for value in found]
+            values[measure, PASSAGES, ""] = numbers_of([row["context"] for row in rows])
     for path in sorted(folder.glob("*/*-reader/question_scores.json")):
-        of_questions, arm = read_json(path).values(), path.parent.name.removesuffix("-reader")
-        taught = values.setdefault("taught_f1", {}).setdefault(arm, {})
-        taught[path.parents[1].name] = np.array([one["f1"] for one in of_questions])
-        passages["taught_f1"] = [one["passage"] for one in of_questions]
-    return values, passages
+        of_questions, arm = list(read_json(path).values()), path.parent.name.removesuffix("-reader")
+        values["taught_f1", arm, path.parents[1].name] = [round(one["f1"], 4) for one in of_questions]
+        values["taught_f1", PASSAGES, ""] = numbers_of([one["passage"] for one in of_questions])
+    return values
 
 
-def compared(folder: Path) -> dict[str, Any]:
-    """The arms of one domain, and SCST against the controls."""
-    values, passages = values_of_arms(folder)
-    result: dict[str, Any] = {"questions": len(passages["rouge_l"]), "passages": len(set(passages["rouge_l"]))}
+def joined(kept: Path, folder: Path) -> Values:
+    """What the runs in `folder` have, with what `kept` has of others; written there."""
+    known = [record for _, record in read_json_lines(kept)] if kept.exists() else []
+    values = {(one["measure"], one["arm"], one["seed"]): one["values"] for one in known} | values_of_runs(folder)
+    keys = ("measure", "arm", "seed")
+    kept.parent.mkdir(exist_ok=True)
+    write_json_lines(kept, [dict(zip(keys, key, strict=True)) | {"values": values[key]} for key in sorted(values)])
+    return values
+
+
+def estimate(table: Sequence[Sequence[float]], passages: Sequence[float]) -> dict[str, float | None]:
+    """The mean of a table of seeds by questions, with its interval."""
+    values, draws = np.array(table), PassageDraws(passages, seeds=len(table))
+    found = seed_interval(draws.means_over_seeds(values), values, draws)
+    return {"mean": found.mean, "low": found.low, "high": found.high, "seeds": len(table)}
+
+
+def measures(folder: Path, known: Mapping[str, Any]) -> dict[str, Any]:
+    """The measures of all questions of an arm together, by arm and seed."""
+    found = {arm: dict(of_seeds) for arm, of_seeds in known.items()}
     for path in sorted(folder.glob("*/*.questions.json")):
         arm, seed = path.name.removesuffix(".questions.json"), path.parent.name
         table = read_json(path.with_name(f"{arm}.json"))["measures"]
         for name in (arm, "human"):
-            result.setdefault("measures", {}).setdefault(name, {})[seed] = table[name]
-    for measure, arms in values.items():
-        for arm, of_seeds in arms.items():
-            entry = result.setdefault("arms", {}).setdefault(arm, {})
-            entry[measure] = estimate([*of_seeds.values()], passages[measure])
-            for control in CONTROLS if arm.startswith("scst") else ():
-                other = arms.get(control, {})
-                if both := [values - other[seed] for seed, values in of_seeds.items() if seed in other]:
-                    entry.setdefault(f"over {control}", {})[measure] = estimate(both, passages[measure])
+            found.setdefault(name, {})[seed] = table[name]
+    return found
+
+
+def compared(values: Values) -> dict[str, Any]:
+    """The arms of one domain, and SCST against the controls."""
+    result: dict[str, Any] = {}
+    for measure, arm in dict.fromkeys((measure, arm) for measure, arm, _ in values if arm != PASSAGES):
+        passages = values[measure, PASSAGES, ""]
+        of_seeds = {key[2]: found for key, found in values.items() if key[:2] == (measure, arm)}
+        entry = result.setdefault(arm, {})
+        entry[measure] = estimate([*of_seeds.values()], passages)
+        for control in CONTROLS if arm.startswith("scst") else ():
+            pairs = [(found, values.get((measure, control, seed))) for seed, found in of_seeds.items()]
+            if both := [np.subtract(found, other).tolist() for found, other in pairs if other is not None]:
+                entry.setdefault(f"over {control}", {})[measure] = estimate(both, passages)
     return result
 
 
@@ -85,9 +104,17 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
-    folders = [given.runs / name for name in DOMAINS if (given.runs / name).is_dir()]
-    known = read_json(given.output) if given.output.exists() else {}
-    write_json(given.output, known | {folder.name: compared(folder) for folder in folders})
+    results = read_json(given.output) if given.output.exists() else {}
+    for domain in (name for name in DOMAINS if (given.runs / name).is_dir()):
+        values = joined(given.output.parent / "values" / f"{domain}.jsonl", given.runs / domain)
+        passages = values["rouge_l", PASSAGES, ""]
+        results[domain] = {
+            "questions": len(passages),
+            "passages": len(set(passages)),
+            "measures": measures(given.runs / domain, results.get(domain, {}).get("measures", {})),
+            "arms": compared(values),
+        }
+    write_json(given.output, results)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ asked for.
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import torch
 
-from rewards.form import knows_words
+from rewards import Usability
 from rl_qg.asking.documents import TextPassage, cut_text, with_full_stops
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
 from rl_qg.asking.selection import (
@@ -61,7 +61,7 @@ PER_PASSAGE = 20  # answers that a model proposes in a passage, at most
 LEAST_BY_RULES = SCORES["chunk"] + SEVERAL  # score of answers by rules: two thirds of the others read were bad
 MIN_PROBABILITY = 0.1  # of the extractor, as in the settings of `rl-qg answers`
 CUT, NOT_IN_TEXT = "the answer is too long for the model", "answer not in the text"
-Decoded = TypeVar("Decoded")
+Decoded = TypeVar("Decoded")  # what a row or a pair gets
 
 
 class NobodyWaitsError(Exception):
@@ -279,15 +279,13 @@ class Draft:
     def rows(self) -> list[QuestionRow]:
         return [row for _, row in self._rows]
 
-    def add(
-        self, candidates: Iterator[Sequence[Candidate]], is_token: Callable[[str], bool], *, given: bool = False
-    ) -> None:
+    def add(self, candidates: Iterator[Sequence[Candidate]], *, given: bool = False) -> None:
         """Add what was decoded: takes the candidates of its rows. Questions that were `given` are all kept."""
         for span, row in self._rows:
             group = next(candidates)
             self.dropped[CUT] += not group
             place = row.example.answers[0].start
-            found = [self._pair(one, span, row.example.context, place, is_token) for one in group]
+            found = [self._pair(one, span, row.example.context, place) for one in group]
             distinct = list({pair.question: pair for pair in reversed(found)}.values())[::-1]
             self.pairs += distinct if given else usable(distinct, row.example.context, self.least, self.dropped)
 
@@ -301,54 +299,59 @@ class Draft:
             self.dropped.update(written.dropped)
             spans = [AnswerSpan(one.answer, passage.start + one.answer_start, "generated") for one in written]
             parts = zip(written, spans, strict=True)
-            found = [self._pair(one, span, passage.text, one.answer_start, generator.is_token) for one, span in parts]
+            found = [self._pair(one, span, passage.text, one.answer_start) for one, span in parts]
             self.pairs += usable(found, passage.text, self.least, self.dropped)
 
-    def _pair(
-        self,
-        one: Candidate | GeneratedPair,
-        span: AnswerSpan,
-        context: str,
-        place: int,
-        is_token: Callable[[str], bool],
-    ) -> ProposedPair:
-        """A pair about the answer at this place of its context. A word that is neither in the text nor a token is
-        mostly a broken one: nothing supports an English question with it.
-        """
-        supported = None
-        if self.request.language == "en":
-            known = knows_words(one.question, self.request.text, is_token)
-            supported = support(one.question, context, place) if known else 0.0
+    def _pair(self, one: Candidate | GeneratedPair, span: AnswerSpan, context: str, place: int) -> ProposedPair:
+        supported = support(one.question, context, place) if self.request.language == "en" else None
         return ProposedPair(one.question, span, one.logprob, one.tokens, support=supported)
 
     def read_back(self, reader: AnswerReader | None) -> None:
         if reader is None or not self.pairs:
             return
-        answers = [
-            text
-            for part in self._parts()
-            for text in reader([pair.question for pair in part], [self.passage_of(pair.span).text for pair in part])
-        ]
+        answers = self._in_parts(
+            self.pairs, lambda pairs: reader([pair.question for pair in pairs], self._contexts(pairs))
+        )
         self.pairs = [
             replace(pair, round_trip=f1(text, pair.span.text)) for pair, text in zip(self.pairs, answers, strict=True)
         ]
 
-    def _parts(self) -> Iterator[list[ProposedPair]]:
-        """The pairs, some at once, as long as somebody waits."""
-        for first in range(0, len(self.pairs), AT_ONCE):
+    def judge(self, usability: Usability | None) -> None:
+        """Let a metric judge the pairs whose score is not too low without it."""
+        if usability is None:
+            return
+
+        def values_of(pairs: Sequence[ProposedPair]) -> list[float]:
+            questions, answers = [pair.question for pair in pairs], [pair.span.text for pair in pairs]
+            return usability.score(questions, contexts=self._contexts(pairs), answers=answers).scores
+
+        values = iter(self._in_parts([pair for pair in self.pairs if pair.score >= self.least], values_of))
+        self.pairs = [
+            replace(pair, usability=next(values)) if pair.score >= self.least else pair for pair in self.pairs
+        ]
+
+    def _contexts(self, pairs: Sequence[ProposedPair]) -> list[str]:
+        return [self.passage_of(pair.span).text for pair in pairs]
+
+    def _in_parts(
+        self, pairs: Sequence[ProposedPair], values_of: Callable[[Sequence[ProposedPair]], Iterable[Decoded]]
+    ) -> list[Decoded]:
+        """A value of each pair, of some at once, as long as somebody waits."""
+        found: list[Decoded] = []
+        for first in range(0, len(pairs), AT_ONCE):
             check_awaited()
-            yield self.pairs[first : first + AT_ONCE]
+            found += values_of(pairs[first : first + AT_ONCE])
+        return found
 
     def rank(self, reranker: Reranker | None) -> None:
         """Let a reward order the pairs; each text alone, so that its rewards do not depend on the others."""
         if reranker is None or not self.pairs:
             return
         reranker.reset()
-        values = [
-            value
-            for part in self._parts()
-            for value in reranker.scores([self._example(one.span) for one in part], [one.question for one in part])
-        ]
+        values = self._in_parts(
+            self.pairs,
+            lambda part: reranker.scores([self._example(one.span) for one in part], [one.question for one in part]),
+        )
         self.dropped[NO_REWARD] += sum(not math.isfinite(value) for value in values)
         self.pairs = [
             pair.rewarded(reranker.name, value, reranker.sign) for pair, value in zip(self.pairs, values, strict=True)

@@ -14,6 +14,7 @@ from typing import Any, Unpack, overload
 
 import torch
 
+from rewards import Usability
 from rewards.errors import MetricInputError
 from rewards.relevance.explanation import Explanation
 from rl_qg.asking.documents import TextPassage
@@ -38,6 +39,7 @@ from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.text.languages import known_code
 
 Answers = Sequence[str | AnswerSpan]
+JUDGES = "BertForSequenceClassification"  # an architecture of a reader that was also taught what is usable
 
 
 class QuestionGenerator:
@@ -57,11 +59,12 @@ class QuestionGenerator:
         *,
         name: str = "",
         reader: AnswerReader | None = None,
+        usability: Usability | None = None,
         proposals: AnswerProposals | None = None,
         reward: Reward | None = None,
         batch_size: int = 16,
     ) -> None:
-        self._generator, self.name, self._reader = generator, name, reader
+        self._generator, self.name, self._reader, self._usability = generator, name, reader, usability
         self.warning = corpus_warning(name)
         self.ways = ways_of(generator.encoder.prompt, name)
         self._rows = QuestionRows(generator, batch_size)
@@ -109,8 +112,11 @@ class QuestionGenerator:
         generator = asked or CandidateGenerator(generator_path(name), **own)
         checking = chosen_reader(reader, name)
         answers = AnswerReader(reader_path(checking), device=place) if checking else None
-        proposals = AnswerProposals(generator, extractor=extractor, device=place)
-        return cls(generator, name=name, reader=answers, proposals=proposals, reward=reward, batch_size=batch_size)
+        judges = answers is not None and JUDGES in (answers.model.config.architectures or ())
+        # One pair at a time: a probability does not depend on the other pairs, to the last digit.
+        usability = Usability(reader_path(checking), batch_size=1, device=place) if judges else None
+        parts: Any = {"proposals": AnswerProposals(generator, extractor=extractor, device=place), "reward": reward}
+        return cls(generator, name=name, reader=answers, usability=usability, batch_size=batch_size, **parts)
 
     @property
     def explains(self) -> str | None:
@@ -197,9 +203,10 @@ class QuestionGenerator:
         rows = [row for draft in drafts for row in draft.rows()]
         candidates = iter(self._rows.candidates(rows))
         for draft in drafts:
-            draft.add(candidates, self._generator.is_token)
+            draft.add(candidates)
             draft.add_whole_pairs(self._generator)
             draft.read_back(self._reader)
+            draft.judge(self._usability)
             draft.rank(self._reranker)
 
     def _draft(self, number: int, request: AskRequest) -> Draft:
@@ -285,8 +292,9 @@ class QuestionGenerator:
         scores = []
         for draft, text in drafts:
             found = [next(known) if text.strip() else None for _ in draft.rows()]
-            draft.add(iter([[one] if one else [] for one in found]), self._generator.is_token, given=True)
+            draft.add(iter([[one] if one else [] for one in found]), given=True)
             draft.read_back(self._reader)
+            draft.judge(self._usability)
             draft.rank(self._reranker)
             scores.append(next(({"score": p.score, "logprob": p.logprob, **p.scores} for p in draft.pairs), {}))
         return scores

@@ -9,9 +9,9 @@
    half of them, and the first `number` of the rest are taken.
 
 The score of a pair is the geometric mean of the probabilities of its question's tokens, times the F1 of the reader's
-answer where there is a reader, times the fourth root of `support` (at least 0.1) for an English question. All are in
-[0, 1]. Where a reward ranks the pairs, its value takes the place of the score in these orders; a pair without one
-comes last.
+answer where there is a reader, times the fourth root of `support` (at least 0.1) for an English question, times the
+square root of its `usability` (`rewards.Usability`) where the reader knows it. All are in [0, 1]. Where a reward ranks
+the pairs, its value takes the place of the score in these orders; a pair without one comes last.
 """
 
 import math
@@ -33,8 +33,8 @@ MIN_ROUND_TRIP = 0.5  # F1 between the reader's answer and the answer of a pair,
 SIMILAR = 0.8  # Jaccard similarity of the words from which two questions are near duplicates, as in the filter
 SIMILAR_ABOUT_ONE = 0.5  # from which two questions about one answer are: How big is it? How large is it?
 STEM = 4  # letters that words have in common that are taken for forms of one word
-SUPPORT_POWER = 0.25  # with it 63 of 100 pairs were usable, without support 51 (experiments/real-generator)
-LEAST_SUPPORT = 0.1  # that a score is computed with: the words of a question may be others than those of the text
+POWERS = {"support": 0.25, "usability": 0.5}  # of the parts of a score (experiments/real-generator), else 1
+LEAST = {"support": 0.1}  # that a score is computed with: the words of a question may be others than those of the text
 Item = TypeVar("Item")
 DIGITS = 6  # of scores and log-probabilities
 
@@ -53,8 +53,8 @@ EMPTY, GIVES_ANSWER, REPEATS, NOT_GIVEN_BACK, LOW_SCORE, NEAR_DUPLICATE, NOT_NEE
 @dataclass(frozen=True)
 class ProposedPair:
     """A question that was made for an answer, the `span` of a text; `logprob` (NaN: not known) and `tokens` as of a
-    `Candidate`, `round_trip` is the F1 of the reader's answer (None without a reader), and `support` of the function
-    of this name, 0 with a word that is neither in the text nor a token (None: not English).
+    `Candidate`, `round_trip` is the F1 of the reader's answer (None without a reader), `support` of the function of
+    this name (None: not English), and `usability` that of the metric (None: not known).
 
     `reward` is the name and value of the reward that ranks the pairs (None without one, or where it failed), and
     `rank` what orders them, higher is better (None: the score).
@@ -66,6 +66,7 @@ class ProposedPair:
     tokens: int
     round_trip: float | None = None
     support: float | None = None
+    usability: float | None = None
     reward: tuple[str, float] | None = None
     rank: float | None = None
 
@@ -74,6 +75,7 @@ class ProposedPair:
         known = math.isfinite(self.logprob)
         probability = math.exp(min(0.0, self.logprob / max(1, self.tokens))) if known else None
         parts = {"probability": probability, "round_trip": self.round_trip, "support": self.support}
+        parts["usability"] = self.usability
         return {name: round(value, DIGITS) for name, value in parts.items() if value is not None}
 
     @property
@@ -83,9 +85,10 @@ class ProposedPair:
     @property
     def score(self) -> float:
         """From 0 to 1."""
-        parts = self._parts
-        supported = max(parts.pop("support", 1.0), LEAST_SUPPORT) ** SUPPORT_POWER
-        return round(math.prod(parts.values()) * supported, DIGITS)
+        parts = self._parts.items()
+        return round(
+            math.prod(max(part, LEAST.get(name, 0.0)) ** POWERS.get(name, 1.0) for name, part in parts), DIGITS
+        )
 
     @property
     def order(self) -> tuple[float, int, int, str]:

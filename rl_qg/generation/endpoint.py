@@ -37,7 +37,7 @@ class EndpointGenerator(CandidateGenerator):
         self.template = read_template(prompt or PROMPT, ("passage", "answer"))
         self.task, self.device, self._independent = "questions", torch.device("cpu"), True
         self.tokenizer: Any = lambda texts, **_: {"input_ids": [range(len(text) // LETTERS) for text in texts]}
-        self.encoder, self.is_token = _Whole(), lambda word: True
+        self.encoder = _Whole()
         self.name = f"{endpoint.identity} prompt:{sha256(self.template.encode()).hexdigest()[:8]}"
 
     def candidates(

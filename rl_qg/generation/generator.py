@@ -16,7 +16,6 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, 
 from transformers.modeling_outputs import BaseModelOutput
 
 from rewards.arithmetic import STEP, can_pack, pack, warn_if_slow
-from rewards.form import words_that_are_tokens
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.beam_search import beam_search
 from rl_qg.generation.decoding import (
@@ -115,7 +114,6 @@ class CandidateGenerator:
             else CausalDecoder(self.model, self.tokenizer, prompt)
         )
         self.encoder = self.decoder.encoder
-        self.is_token = words_that_are_tokens(self.tokenizer)
         packed = not any(type(module) is torch.nn.Linear for module in self.model.modules())
         shares = isinstance(self.decoder, EncoderDecoder) and self.decoder.shares_passages
         self._independent = independent and packed and shares

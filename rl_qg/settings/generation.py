@@ -143,7 +143,7 @@ class AskSettings(Section):
         "pipeline (answers, then questions), multitask or end2end; auto: what the model was trained for",
     )
     min_score: float | None = key(
-        None, "pairs with a lower score are left out; null: 0.65 for packaged:english, else 0", FRACTION
+        None, "pairs with a lower score are left out; null: 0.55 for packaged:english, else 0", FRACTION
     )
     language: str = key("en", "of the documents, an ISO 639-1 code")
     seed: int | None = key(None, "null: the most probable questions; a number draws other ones", SEED)

@@ -16,7 +16,7 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
-from rewards import BLEURT, COMET, CTC, RQUGE, MetricInputError, load
+from rewards import BLEURT, COMET, CTC, RQUGE, MetricInputError, Usability, load
 from tests.rewards.conftest import ROBERTA, TEXT, byte_level, roberta_tokenizer
 from tests.tiny_models import piece_tokenizer, save, tiny, tiny_t5
 
@@ -63,6 +63,30 @@ def test_bleurt_reads_reference_then_question(checkpoints, rows):
     assert load("bleurt", model=checkpoints["bert"]).signature.startswith("bleurt|model:bert@")
 
 
+def test_usability_is_the_probability_of_the_last_label(checkpoints):
+    tokenizer = AutoTokenizer.from_pretrained(checkpoints["two"])
+    model = AutoModelForSequenceClassification.from_pretrained(checkpoints["two"]).eval()
+    questions, answers = ["When?", "Who was it?", "Where is a mill?"], ["1833", "Ada", "in Arlen"]
+    contexts = ["It was in 1833.", "Ada came in 1833.", "A mill is in Arlen."]
+    got = Usability(checkpoints["two"], batch_size=2).score(questions, contexts=contexts, answers=answers)
+    for question, context, answer, score in zip(questions, contexts, answers, got.scores, strict=True):
+        encoded = tokenizer(f"{question} [SEP] {answer}", context, return_tensors="pt")
+        with torch.no_grad():
+            unusable, usable = model(**encoded).logits[0]
+        assert encoded["input_ids"].shape[1] <= 64
+        assert score == pytest.approx(float(1 / (1 + torch.exp(unusable - usable))), abs=1e-5)
+    assert load("usability", model=checkpoints["two"]).signature.startswith("usability|model:two@")
+
+
+def test_usability_reads_a_long_passage_around_the_answer(checkpoints):
+    """What is far before and after the answer changes nothing, a word beside it does."""
+    far = [("a " * 90, "c", "a " * 90), ("b " * 90, "c", "d " * 90), ("b " * 90, "d", "d " * 90)]
+    passages = [f"{before}{'e ' * 20}{near} 1833 {'e ' * 20}{after}" for before, near, after in far]
+    metric = Usability(checkpoints["two"], max_length=24)
+    first, second, third = metric.score(["When?"] * 3, contexts=passages, answers=["1833"] * 3).scores
+    assert first == second != third
+
+
 @pytest.mark.slow
 def test_rquge_step_by_step(checkpoints, rows):
     """The released scorer's steps, one question at a time, with the library's own calls."""
@@ -96,6 +120,7 @@ def test_rquge_step_by_step(checkpoints, rows):
     [
         (lambda paths: BLEURT(paths["two"]), "bleurt: .* has 2 outputs; a regression has one"),
         (lambda paths: RQUGE(paths["t5"], paths["two"]), "rquge: .* has 2 outputs"),
+        (lambda paths: Usability(paths["bert"]), "usability: .* has 1 outputs"),
         (lambda paths: RQUGE(paths["bert"], paths["roberta"]), "a BART-like encoder-decoder is needed"),
         (lambda paths: BLEURT("/no/model"), "bleurt: cannot load '/no/model'"),
         (lambda paths: COMET(), "comet needs the package comet: pip install unbabel-comet"),

@@ -9,9 +9,12 @@ from inspect import signature
 from pathlib import Path
 
 import pytest
+from transformers import BertForSequenceClassification
 
 import rewards
 from rewards import Metric, MetricInputError, QAScore, known_name, load
+from tests.rewards.conftest import TEXT
+from tests.tiny_models import piece_tokenizer, save, tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -107,13 +110,14 @@ WITH_BATCHES = [
     "RQUGE",
     "ReaderScore",
     "Retrievability",
+    "Usability",
 ]
 
 
 @pytest.mark.parametrize("name", WITH_BATCHES)
 @pytest.mark.parametrize("size", [0, 2.5, "x"])
 def test_an_invalid_batch_size_raises_before_a_model_is_loaded(name, size):
-    options = {"model": "/no/model"} if name == "KPQA" else {}
+    options = {"model": "/no/model"} if name in {"KPQA", "Usability"} else {}
     with pytest.raises(MetricInputError, match=r"batch_size .* is out of range; give a whole number from 1"):
         getattr(rewards, name)(**options, batch_size=size)
 
@@ -161,6 +165,10 @@ def test_the_configuration_builds_the_metric_with_its_defaults(folders, name, tm
         (tmp_path / "meteor-1.5.jar").touch()
     if name == "retrievability":
         chosen["passages"] = ["Ada wrote it.", "Bo read it."]
+    if name == "usability":  # the packaged one is known to rl_qg
+        pieces = piece_tokenizer(text=TEXT)
+        classifier = tiny(BertForSequenceClassification, len(pieces), num_labels=2, positions=256)
+        chosen["model"] = save(tmp_path / "usability", pieces, classifier)
     built = load(chosen.pop("_target_"), **chosen)
     given = ("encoder", "decoder", "model", "jar", "java", "passages")
     models = {key: value for key, value in chosen.items() if key in given}

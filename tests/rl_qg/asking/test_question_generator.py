@@ -16,6 +16,7 @@ from transformers import (
     MT5ForConditionalGeneration,
 )
 
+from rewards import load
 from rl_qg import AnswerSpan, QAPairs, QuestionGenerator
 from rl_qg.asking.models import QUESTIONS, default_generator, generator_path, reader_path, ways_of
 from rl_qg.asking.pairs import AskRequest
@@ -144,8 +145,11 @@ def test_long_texts_are_read_in_passages_and_offsets_are_in_the_whole_text(bart:
 
 
 def score_by_hand(scores: Mapping[str, float]) -> float:
-    """Probability, times the reader's F1, times the fourth root of the support, which counts as 0.1 at least."""
-    return float(scores["probability"] * scores.get("round_trip", 1.0) * max(0.1, scores["support"]) ** 0.25)
+    """Probability, times the reader's F1, times the fourth root of the support, which counts as 0.1 at least, times
+    the square root of the usability.
+    """
+    parts = scores["probability"] * scores.get("round_trip", 1.0) * max(0.1, scores["support"]) ** 0.25
+    return float(parts * scores.get("usability", 1.0) ** 0.5)
 
 
 @pytest.mark.parametrize(
@@ -164,12 +168,21 @@ def test_support_is_the_share_of_topic_words_in_the_sentence(question: str, answ
     assert support(question, text, text.index(answer)) == pytest.approx(share)
 
 
-def test_a_broken_word_has_no_support(bart: QuestionGenerator) -> None:
-    """The name is no token either, but stands in the text; `founded` is a token that does not."""
-    questions = ["Was Lovelace in London?", "Was Lovelaceby in London?", "Was London founded in London?"]
-    place = AnswerSpan("1833", TEXT.index("1833"))
-    shares = [one["support"] for one in bart.score(questions, [TEXT] * 3, [place] * 3)]
-    assert shares == [1.0, 0.0, pytest.approx(2 / 3 / 4, abs=1e-6)]
+@pytest.mark.slow
+def test_the_packaged_reader_tells_what_is_usable() -> None:
+    """It is in the scores and part of the score, as the metric has it, and a question about nothing has less."""
+    generator = QuestionGenerator.from_pretrained("packaged:english")
+    text = "The stone bridge over the Arle was built by Maria Holt in 1833. It was rebuilt in 1902 after a flood."
+    asked = {
+        "In what year was the stone bridge built?": "1833",
+        "In what year was the flood built over the Arle?": "1902",
+    }
+    good, bad = generator.score([*asked], [text] * 2, [*asked.values()])
+    metric = load("usability", model=reader_path("packaged:english/reader"))
+    scores = metric.score([*asked], contexts=[text] * 2, answers=[*asked.values()]).scores
+    assert [good["usability"], bad["usability"]] == pytest.approx(scores, abs=1e-5)
+    assert good["usability"] > 2 * bad["usability"]
+    assert good["score"] == pytest.approx(score_by_hand(good), abs=1e-5)
 
 
 def test_only_english_questions_have_support(bart: QuestionGenerator) -> None:
