@@ -28,7 +28,7 @@ def load_or_explain(metric: str, model: str, loader: Any, *arguments: Any, **opt
 
 def check_outputs(metric: str, model: FrozenModel, wanted: int, what: str) -> None:
     if (outputs := model.model.config.num_labels) != wanted:
-        raise MetricInputError(f"{metric}: {model.name!r} has {outputs} outputs; {what} has {wanted}")
+        raise MetricInputError(f"{metric}: {model.name!r} has {outputs} outputs; {what}")
 
 
 def _best(values: Iterable[float], owners: Sequence[int], inputs: Inputs) -> MetricResult:
@@ -81,7 +81,7 @@ class Usability(Metric):
     ) -> None:
         self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.model = FrozenModel(model, "regressor", device=device, dtype=dtype)
-        check_outputs(self.name, self.model, 2, "one of unusable and usable questions")
+        check_outputs(self.name, self.model, 2, "one of unusable and usable questions has two")
         self.max_length = min(
             int(number(self.name, "max_length", max_length, low=8, whole=True)), self.model.max_tokens
         )
@@ -147,7 +147,7 @@ class BLEURT(Metric):
             raise MetricInputError(f"bleurt: dtype {dtype!r} is for checkpoints that need no package; leave it out")
         self.regressor = None if self._model else FrozenModel(model, "regressor", device=device, dtype=dtype)
         if self.regressor is not None:
-            check_outputs(self.name, self.regressor, 1, "a regression")
+            check_outputs(self.name, self.regressor, 1, "a regression has one")
 
     def choices(self) -> Mapping[str, object]:
         if self.regressor is not None:
@@ -332,7 +332,7 @@ class RQUGE(Metric):
         self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.reader = FrozenModel(qa_model, "seq2seq", device=device, dtype=dtype)
         self.regressor = FrozenModel(span_scorer, "regressor", device=device, dtype=dtype)
-        check_outputs(self.name, self.regressor, 1, "a regression")
+        check_outputs(self.name, self.regressor, 1, "a regression has one")
 
     def choices(self) -> Mapping[str, object]:
         return {"qa_model": self.reader.identity, "span_scorer": self.regressor.identity, "dtype": self.dtype}
