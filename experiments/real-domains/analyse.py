@@ -16,12 +16,13 @@ import numpy as np
 
 import rewards
 from rl_qg.runtime.files import read_json, read_json_lines, write_json, write_json_lines
-from rl_qg.stats.intervals import PassageDraws, seed_interval
+from rl_qg.stats.intervals import PassageDraws, mean_of_seeds, seed_interval
 
 Values = dict[tuple[str, str, str], list[float]]  # of every question, by measure, arm and seed
 PASSAGES = "passages"  # the name in place of an arm: the number of each question's passage
 DOMAINS = ("new_wiki", "reddit", "amazon")
 CONTROLS = ("ce-continued", "best-of-n")
+BY_SEED = ("rouge_l", "meteor", "form", "reader_exact_match", "bleu4")
 ROUND_TRIPS = {"judge": "round_trip", "reader": "round_trip_of_reward"}  # exact matches by each reader
 
 
@@ -99,6 +100,19 @@ def compared(values: Values) -> dict[str, Any]:
     return result
 
 
+def over_seeds(of_arms: Mapping[str, Any]) -> dict[str, Any]:
+    """Differences of the measures of each seed, with Student's interval over seeds; also of seeds without values."""
+    found: dict[str, Any] = {}
+    for arm, control in ((arm, control) for arm in of_arms if arm.startswith("scst") for control in CONTROLS):
+        of_seeds, others = of_arms[arm], of_arms.get(control, {})
+        for measure in BY_SEED:
+            both = {seed: of_seeds[seed][measure] - others[seed][measure] for seed in of_seeds if seed in others}
+            mean, low, high = mean_of_seeds([*both.values()])
+            entry = {"mean": mean, "low": low, "high": high, "of_seeds": both}
+            found.setdefault(arm, {}).setdefault(f"over {control}", {})[measure] = entry
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, required=True)
@@ -108,11 +122,13 @@ def main() -> None:
     for domain in (name for name in DOMAINS if (given.runs / name).is_dir()):
         values = joined(given.output.parent / "values" / f"{domain}.jsonl", given.runs / domain)
         passages = values["rouge_l", PASSAGES, ""]
+        of_arms = measures(given.runs / domain, results.get(domain, {}).get("measures", {}))
         results[domain] = {
             "questions": len(passages),
             "passages": len(set(passages)),
-            "measures": measures(given.runs / domain, results.get(domain, {}).get("measures", {})),
+            "measures": of_arms,
             "arms": compared(values),
+            "over_seeds": over_seeds(of_arms),
         }
     write_json(given.output, results)
 
