@@ -82,31 +82,30 @@ class Usability(Metric):
         self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.model = FrozenModel(model, "regressor", device=device, dtype=dtype)
         check_outputs(self.name, self.model, 2, "one of unusable and usable questions has two")
-        self.max_length = min(
-            int(number(self.name, "max_length", max_length, low=8, whole=True)), self.model.max_tokens
-        )
+        length = int(number(self.name, "max_length", max_length, low=8, whole=True))
+        self.max_length = min(length, self.model.max_tokens)
 
     def choices(self) -> Mapping[str, object]:
         return {"model": self.model.identity, "max_length": self.max_length, "dtype": self.dtype}
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        tokenizer, passages = self.model.tokenizer, tokenized_passages(self.model, inputs.contexts)
-        pairs = zip(inputs.questions, inputs.answers, strict=True)
+        tokenizer, pairs = self.model.tokenizer, zip(inputs.questions, inputs.answers, strict=True)
         asked = [f"{question} {tokenizer.sep_token} {answer}" for question, answer in pairs]
-        special = tokenizer.num_special_tokens_to_add(pair=True)
-        rooms = [self.max_length - special - len(ids) for ids in self.model.ids(asked)]
-        parts = [*map(_around, passages, inputs.answers, rooms)]
+        room = self.max_length - tokenizer.num_special_tokens_to_add(pair=True)
+        rooms = [room - len(ids) for ids in self.model.ids(asked)]
+        parts = [*map(_around, tokenized_passages(self.model, inputs.contexts), inputs.answers, rooms)]
         encoded = tokenizer(asked, parts, truncation=True, max_length=self.max_length, verbose=False)
         logits = classified(self.model, encoded, self.batch_size).double()
         return MetricResult(logits.softmax(1)[:, 1].tolist(), {})
 
 
 def _around(passage: TokenizedPassage, answer: str, room: int) -> str:
-    """The part of a passage of so many tokens that has the answer's first place in its middle."""
-    first, last = next(iter(passage.places(answer)), (0, 0))
+    """The part of a passage of so many tokens that has the answer's first place in its middle; at least one token."""
+    if not passage.ids:
+        return ""
+    room, (first, last) = max(1, room), next(iter(passage.places(answer)), (0, 0))
     start = max(0, min((first + last - room) // 2 + 1, len(passage.ids) - room))
-    end = min(start + max(1, room), len(passage.ids))
-    return passage.span(start, end - 1) if end else ""
+    return passage.span(start, min(start + room, len(passage.ids)) - 1)
 
 
 class BLEURT(Metric):

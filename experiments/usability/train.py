@@ -134,7 +134,7 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad()
         rate.step()
-        bar.set_postfix(loss=f"{loss.item():.2f}")
+        bar.set_postfix(loss=f"{loss.item():.2f}", refresh=False)
     model.save(given.output)
 
 

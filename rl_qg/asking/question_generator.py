@@ -39,7 +39,6 @@ from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.text.languages import known_code
 
 Answers = Sequence[str | AnswerSpan]
-JUDGES = "BertForSequenceClassification"  # an architecture of a reader that was also taught what is usable
 
 
 class QuestionGenerator:
@@ -112,7 +111,8 @@ class QuestionGenerator:
         generator = asked or CandidateGenerator(generator_path(name), **own)
         checking = chosen_reader(reader, name)
         answers = AnswerReader(reader_path(checking), device=place) if checking else None
-        judges = answers is not None and JUDGES in (answers.model.config.architectures or ())
+        heads = answers.model.config.architectures if answers else ()
+        judges = any("SequenceClassification" in head for head in heads)  # it has learned what is usable, too
         # One pair at a time: a probability does not depend on the other pairs, to the last digit.
         usability = Usability(reader_path(checking), batch_size=1, device=place) if judges else None
         parts: Any = {"proposals": AnswerProposals(generator, extractor=extractor, device=place), "reward": reward}
@@ -262,7 +262,8 @@ class QuestionGenerator:
         self, questions: Sequence[str], contexts: Sequence[str], answers: Answers, *, language: str = "en"
     ) -> list[dict[str, float]]:
         """How good questions are for their answers (texts or spans) in contexts of any length: for each `score`,
-        `logprob`, `probability` and, with a reader, `round_trip`, as `ask` computes them; with a reward its value too.
+        `logprob`, `probability` and, with a reader, `round_trip` (of the packaged one `usability` too), as `ask`
+        computes them; with a reward its value.
 
         Nothing is known ({}) of a question that is empty, or whose answer is not in its context or does not fit into
         the model's input. `InputError` where the three are not lists of equally many, or as of `check`.

@@ -74,8 +74,8 @@ class ProposedPair:
     def _parts(self) -> dict[str, float]:
         known = math.isfinite(self.logprob)
         probability = math.exp(min(0.0, self.logprob / max(1, self.tokens))) if known else None
-        parts = {"probability": probability, "round_trip": self.round_trip, "support": self.support}
-        parts["usability"] = self.usability
+        others = {name: getattr(self, name) for name in ("round_trip", "support", "usability")}
+        parts = {"probability": probability, **others}
         return {name: round(value, DIGITS) for name, value in parts.items() if value is not None}
 
     @property

@@ -87,6 +87,15 @@ def test_usability_reads_a_long_passage_around_the_answer(checkpoints):
     assert first == second != third
 
 
+@pytest.mark.parametrize(
+    ("question", "context", "answer"), [("when " * 99, "x " * 50 + "1833", "1833"), ("?", "", "")]
+)
+def test_usability_of_what_does_not_fit_or_is_empty(checkpoints, question, context, answer):
+    metric = Usability(checkpoints["two"], max_length=24)
+    (score,) = metric.score([question], contexts=[context], answers=[answer]).scores
+    assert 0 < score < 1
+
+
 @pytest.mark.slow
 def test_rquge_step_by_step(checkpoints, rows):
     """The released scorer's steps, one question at a time, with the library's own calls."""
