@@ -17,13 +17,14 @@ from texts import lines
 from train import USABLE, readings
 
 import rewards
-from rl_qg.asking.models import reader_path
+from rl_qg.asking.models import PACKAGED_SCORE, reader_path
 from rl_qg.asking.selection import POWERS
 from rl_qg.runtime.files import write_json
 from rl_qg.stats.correlation import auc_draws
 from rl_qg.stats.intervals import PassageDraws, interval_ends
 
 BEST = 10  # pairs of a document
+TRIED = (0.25, 0.5, 0.75, 1.0)  # powers of usability
 QGEVAL = ("fluency", "clarity", "answerability", "answer_consistency")
 Row = Mapping[str, Any]
 
@@ -47,13 +48,24 @@ def best_of_documents(rows: Sequence[Row], values: Sequence[float]) -> dict[str,
     return {"given": given, "usable": usable}
 
 
+def above(values: Sequence[float], usable: Sequence[bool], limit: float) -> dict[str, float]:
+    """How many pairs have such a score, the share of these that is usable, and that of the others."""
+    high, good = np.array(values) >= limit, np.array(usable)
+    return {"pairs": int(high.sum()), "usable": float(good[high].mean()), "usable_others": float(good[~high].mean())}
+
+
 def held_out(shared: Path, metric: Any) -> dict[str, Any]:
     rows = [row for row in readings(shared) if row["held_out"]]
     given = {"contexts": [row["passage"] for row in rows], "answers": [row["answer"] for row in rows]}
     usability = metric.score([row["question"] for row in rows], **given).scores
     before = [row["score"] for row in rows]
     after = [score * value ** POWERS["usability"] for score, value in zip(before, usability, strict=True)]
-    found: dict[str, Any] = {}
+    powers = {str(power): [old * new**power for old, new in zip(before, usability, strict=True)] for power in TRIED}
+    usable, of_texts = [row["grade"] >= USABLE for row in rows], [row["text"] for row in rows]
+    found: dict[str, Any] = {
+        "areas_by_power": {name: area(values, usable, of_texts) for name, values in powers.items()}
+    }
+    found["above_limit"] = {"before": above(before, usable, 0.65), "after": above(after, usable, PACKAGED_SCORE)}
     for kind, kept in {"documents": True, "outside": False}.items():
         places = [at for at, row in enumerate(rows) if (row["kind"] == "document") is kept]
         chosen = [rows[at] for at in places]
