@@ -1,5 +1,6 @@
 """The command line: `rl-qg COMMAND key=value …`. Runs a command and reports bad input on one line."""
 
+import gc
 import logging
 import os
 import select
@@ -33,6 +34,7 @@ from rl_qg.settings import Settings, all_keys
 from rl_qg.settings.yaml_files import choices
 
 log = logging.getLogger(__name__)
+IMPORTED_OBJECTS = 500_000  # of PyTorch and transformers
 SHELLS = ("bash", "zsh", "fish")
 LONGEST = 2000  # characters of a message
 PATH_FAULTS = {  # what is wrong with a path of the user, wherever it was found
@@ -100,6 +102,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of `rl-qg` and of the launchers. `argv` may hold the command's name; the command line follows it."""
     arguments = [*(argv or ()), *sys.argv[1:]]
     _configure_logging()
+    _collect_garbage_later()
     if not arguments or arguments[0] in ("-h", "--help"):
         print(overview())
         return
@@ -130,6 +133,23 @@ def main(argv: Sequence[str] | None = None) -> None:
         local = isinstance(error, LocalError) or not _is_input_error(error)
     signal.signal(signal.SIGTERM, before)
     _leave(f"rl-qg {name}: {line}" if line else "", code, local=local)
+
+
+def _collect_garbage_later() -> None:
+    """Collect no garbage before so many objects are there: those of imported modules stay, and to look through them
+    again and again took a quarter of the time of the imports. Then the usual rhythm begins, without these.
+    """
+    usual = gc.get_threshold()
+    if usual[0] >= IMPORTED_OBJECTS:  # a process has called this before
+        return
+
+    def begin(phase: str, info: object) -> None:
+        gc.callbacks.remove(begin)
+        gc.freeze()
+        gc.set_threshold(*usual)
+
+    gc.callbacks.append(begin)
+    gc.set_threshold(IMPORTED_OBJECTS, *usual[1:])
 
 
 def run_command(name: str, arguments: Sequence[str]) -> None:

@@ -54,3 +54,20 @@ def test_training_starts_without_plots(tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", "import sys, rl_qg.training.stages; print(*sys.modules)"]
     ran = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "matplotlib" not in ran.stdout.split()
+
+
+def test_garbage_is_collected_as_usual_once_the_modules_are_there(tmp_path: Path) -> None:
+    code = """
+import gc, sys
+usual = gc.get_threshold()
+from rl_qg.commands.cli import main
+for _ in range(2):
+    main(["--help"])
+kept = [[] for _ in range(600_000)]
+assert gc.get_threshold() == usual and not gc.callbacks
+class Node: count = 0; __del__ = lambda self: setattr(Node, "count", Node.count + 1)
+for _ in range(3_000):
+    node = Node(); node.itself = node
+assert Node.count > 0, "cycles are not collected"
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
