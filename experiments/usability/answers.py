@@ -3,7 +3,8 @@
     python experiments/usability/answers.py --shared ../shared --output ANSWERS
 
 The texts are those of `texts.py`, read in the parts and with the answers of `rl-qg ask`. `ANSWERS/test.json` has the
-held-out documents and a sixth of the other texts, from which no graded pair was learned, `ANSWERS/train.json` the rest.
+held-out documents and a sixth of the other texts, from which no graded pair was learned, `ANSWERS/train.json` the
+rest.
 """
 
 import argparse
