@@ -1,4 +1,4 @@
-"""Pairs of questions and answers for readers to grade: those that the packaged generator makes, before any is chosen.
+"""Pairs of questions and answers for readers to grade: those that a generator makes, before any is chosen.
 
     python experiments/usability/pairs.py --shared ../shared --output pairs.jsonl
 
@@ -53,9 +53,12 @@ def pairs_of(generator: QuestionGenerator, text: str, number: int, rng: random.R
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shared", type=Path, required=True)
+    parser.add_argument("--model", default="packaged:english")
+    parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
-    generator, rng, left = QuestionGenerator.from_pretrained("packaged:english"), random.Random(5), dict(MOST)
+    generator = QuestionGenerator.from_pretrained(given.model, reader="packaged:english/reader")
+    rng, left = random.Random(given.seed), dict(MOST)
     texts = list(all_texts(given.shared).items())
     rng.shuffle(texts)
     rows = []
