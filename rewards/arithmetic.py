@@ -105,8 +105,7 @@ STEP, FEW = 64, 8
 
 
 def _linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
-    return product
+    return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
 
 
 @cache

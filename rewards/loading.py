@@ -58,9 +58,7 @@ METRICS: dict[str, str | tuple[str, Mapping[str, Any]]] = {
     "ctc": "rewards.learned:CTC",
 }  # short name of every metric, with its module and class, and the options that the name implies
 
-
 OWN_CODE_ONLY = "RL_QG_OWN_CODE_ONLY"  # where it is set, dotted paths to other code are refused
-
 
 SET_REWARDS = {
     "multi_set": "rewards.set_rewards:MultiSetReward",

@@ -417,8 +417,7 @@ def published_base(name: str, language: str = "en", **options: Any) -> Metric:
     implied: dict[str, Any] = {"model": model, **PUBLISHED_OPTIONS[name]}
     if name == "bertscore":
         implied["layer"] = layer
-    metric: Metric = load(name, **{**implied, **options})
-    return metric
+    return load(name, **{**implied, **options})
 
 
 def _pair_texts(name: str, sets: Pairs) -> list[list[str]]:

@@ -273,8 +273,6 @@ _PTB = [
     (sign, re.compile(pattern.replace("ABBREVIATIONS", "|".join(ENGLISH["treebank_abbreviations"].split()))), by)
     for sign, pattern, by in ENGLISH["treebank"]
 ]
-
-
 _TOKENIZERS: dict[str, Callable[[str], Words]] = {
     "ptb": ptb,
     "words": words,

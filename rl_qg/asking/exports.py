@@ -71,10 +71,6 @@ def _as_csv(rows: Sequence[Row]) -> str:
     return as_csv([{column: row.get(column, "") for column in COLUMNS} for row in rows])
 
 
-def _as_squad(rows: Sequence[Row]) -> str:
-    return squad_text(map(_example, rows))
-
-
 def _as_squad2(rows: Sequence[Row]) -> str:
     """SQuAD 2.0 JSON; a row with a `kind` has no answer, but perhaps a plausible one. A passage is written once."""
     first = dict[Any, int]()
@@ -150,7 +146,7 @@ FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
     "jsonl": json_lines,
     "json": lambda rows: _json(list(rows)),
     "csv": _as_csv,
-    "squad": _as_squad,
+    "squad": lambda rows: squad_text(map(_example, rows)),
     "squad2": _as_squad2,
     "anki": _as_anki,
     "gift": _as_gift,

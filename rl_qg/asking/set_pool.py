@@ -42,13 +42,11 @@ REPEATED = "repeated"  # as in `rl_qg.generation.sets`
 
 
 def random_choice(count: int, number: int, draws: np.random.Generator) -> list[int]:
-    chosen: list[int] = draws.permutation(count)[:number].tolist()
-    return chosen
+    return draws.permutation(count)[:number].tolist()
 
 
 def ranked(quality: Floats, number: int | None) -> list[int]:
-    order: list[int] = np.argsort(-quality, kind="stable")[:number].tolist()
-    return order
+    return np.argsort(-quality, kind="stable")[:number].tolist()
 
 
 def mmr(quality: Floats, similarity: Floats, number: int, *, relevance: float = RELEVANCE) -> list[int]:

@@ -12,7 +12,7 @@ from jinja2 import Template
 
 from rl_qg.generation.published import licence_of
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, read_record
+from rl_qg.runtime.files import read_record, write_text
 from rl_qg.runtime.resumable_lines import note_path
 
 log = logging.getLogger(__name__)
@@ -25,8 +25,7 @@ def card_path(output: Path) -> Path:
 
 def write_data_card(report: Mapping[str, Any], output: Path) -> Path:
     path = card_path(output)
-    with atomic_writer(path) as stream:
-        stream.write(data_card(report))
+    write_text(path, data_card(report))
     return path
 
 

@@ -27,8 +27,6 @@ from rl_qg.text.words import counted, normalised_words
 
 WITHIN = ("passage", "all")
 MINHASH = "compared by MinHash"
-
-
 HELD = 1 << 22  # tokens in memory: 32 MB
 AT_ONCE = 1 << 18  # tokens that are hashed together
 

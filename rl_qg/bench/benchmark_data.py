@@ -260,5 +260,4 @@ def _check_folder(folder: Path, sources: dict[Role, Any], settings: dict[str, An
     if changed := [key for key, value in record.get("settings", {}).items() if settings.get(key) != value]:
         keys = ", ".join(changed)
         raise InputError(f"output_dir={folder}: holds splits of other settings ({keys}); name another folder")
-    noted: dict[str, str] = record.get("sha256", {})
-    return noted
+    return record.get("sha256", {})

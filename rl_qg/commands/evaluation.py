@@ -15,7 +15,7 @@ from rl_qg.miniatures.in_settings import reward_with_miniatures
 from rl_qg.pages.results import check_folder
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, check_distinct_files, write_json, writing
+from rl_qg.runtime.files import check_distinct_files, write_json, write_text, writing
 from rl_qg.scoring.metrics import load_metrics, load_reward, metric_options, processes_for, published_options
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import Settings
@@ -208,8 +208,7 @@ def explain(settings: Settings) -> None:
     explanation = reward.explain(options.question, options.context)
     with writing(output):
         write_json(output.with_suffix(".json"), explanation.to_dict())
-        with atomic_writer(output) as stream:
-            stream.write(explanation.to_html())
+        write_text(output, explanation.to_html())
     log.info("%s\ndone: open %s", explanation.summary, output)
 
 

@@ -254,5 +254,4 @@ def _metric_options(name: str, options: Mapping[str, Any], settings: Settings) -
             f"augment.filters.{name}.metric={metric}: {missing[0]} has no value; give all options, as in "
             f"metric={{_target_: {chosen['_target_']}, {missing[0]}: …}}"
         )
-    completed: dict[str, Any] = complete_parts(chosen, models)
-    return completed
+    return complete_parts(chosen, models)

@@ -175,8 +175,7 @@ class FirstReference:
 
     def score(self, *columns: Any, references: Sequence[Sequence[str]] | None = None, **named: Any) -> MetricResult:
         first = None if references is None else [group[:1] for group in references]
-        result: MetricResult = self.metric.score(*columns, references=first, **named)
-        return result
+        return self.metric.score(*columns, references=first, **named)
 
 
 def as_published(metrics: Mapping[str, Reward]) -> dict[str, Reward]:

@@ -174,8 +174,7 @@ def choose_tokens(logits: Tensor, uniform: Tensor) -> Tensor:
 @torch.no_grad()
 def encode(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
     """States (b, s, h) of contexts (b, s) with their mask."""
-    states: Tensor = model.get_encoder()(input_ids=ids, attention_mask=unread_mask(model, mask)).last_hidden_state
-    return states
+    return model.get_encoder()(input_ids=ids, attention_mask=unread_mask(model, mask)).last_hidden_state
 
 
 @torch.no_grad()

@@ -122,8 +122,7 @@ def merge_lora(model: nn.Module) -> PreTrainedModel:
     """A copy of the model with the adapters merged into its weights: removing merged adapters would leave rounding
     errors, which would change further training.
     """
-    merged: PreTrainedModel = copy.deepcopy(model).merge_and_unload()  # type: ignore[operator]
-    return merged
+    return copy.deepcopy(model).merge_and_unload()  # type: ignore[operator]
 
 
 def load_generator(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -300,8 +300,7 @@ def type_token(row: QAExample) -> str:
 
 
 def token_ids_of(tokenizer: PreTrainedTokenizerBase, task: str, format: str = "") -> list[int]:
-    ids: list[int] = tokenizer.convert_tokens_to_ids(Prompt(task=task, format=format).tokens)
-    return ids
+    return tokenizer.convert_tokens_to_ids(Prompt(task=task, format=format).tokens)
 
 
 def highlight(example: QAExample, task: str = "questions", mark: str = MARK) -> str:

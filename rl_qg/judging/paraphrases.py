@@ -194,8 +194,7 @@ def seq2seq(model: str, key: str, *, use_cpu: bool = False) -> Callable[[Sequenc
         given.pop("token_type_ids", None)
         with torch.inference_mode():
             ids = network.generate(**given, num_beams=4, do_sample=False, max_new_tokens=64)
-        written: list[str] = tokenizer.batch_decode(ids, skip_special_tokens=True)
-        return written
+        return tokenizer.batch_decode(ids, skip_special_tokens=True)
 
     return write
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.ticker import MaxNLocator
 
-from rl_qg.pages.plots import COLOURS, RUN_COLOURS, new_figure, page_svg, shortened
+from rl_qg.pages.plots import COLOURS, RUN_COLOURS, figure_of_rows, page_svg, shortened
 from rl_qg.pages.results import MINUS, NONE, Plot, Table, estimate_text, joined_rows, p_text
 from rl_qg.runtime.files import packaged_yaml
 from rl_qg.stats.correlation import SYMBOLS
@@ -309,13 +309,9 @@ def judgement_plots(tables: Mapping[str, Rows]) -> dict[tuple[str, str], list[Pl
 
 
 def _axes(height: float, left: float, labels: Sequence[str], xlabel: str) -> tuple[Any, Any]:
-    figure, axes = new_figure(height=height + 0.3 * len(labels), left=left)
+    figure, axes = figure_of_rows(height=height + 0.3 * len(labels), left=left)
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.grid(True, axis="x")
-    axes.grid(False, axis="y")
-    axes.spines["left"].set_visible(False)
     axes.set_yticks(range(len(labels)), [shortened(label) for label in labels], color=COLOURS["text"])
-    axes.tick_params(axis="y", length=0)
     axes.set_xlabel(xlabel)
     return figure, axes
 

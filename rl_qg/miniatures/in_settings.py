@@ -86,8 +86,7 @@ def in_folders(options: Options, examples: Iterable[QAExample], settings: Settin
     folders |= {path: Path(packaged_folder(path, settings.miniature.cache_dir)) for path in paths if is_packaged(path)}
     if others := [path for path in paths if path not in (QUESTIONS, READER) and is_miniature(path)]:
         folders |= ensure_miniatures(others, pretraining_text(settings.data, examples), settings.miniature)
-    replaced: Options = _replaced(options, folders)
-    return replaced
+    return _replaced(options, folders)
 
 
 def _named(options: Any) -> list[str]:

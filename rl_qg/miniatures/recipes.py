@@ -23,7 +23,6 @@ from rl_qg.text.spans import sentence_texts
 # DistilBERT) and next tokens (GPT-2). Generators also learn cloze. Sentences and questions are shown together with
 # their passage, because the metrics and the reader see a question together with a passage.
 
-
 Batch = dict[str, Tensor]
 
 

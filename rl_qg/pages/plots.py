@@ -63,7 +63,7 @@ def interval_plot(
 
     With `zero`, a line marks 0, no difference. `unit` names the axis; None: percent. About `salt` see `page_svg`.
     """
-    figure, axes = _figure_of_rows(height=max(2.0, 0.6 + 0.33 * len(rows)), left=0.33)
+    figure, axes = figure_of_rows(height=max(2.0, 0.6 + 0.33 * len(rows)), left=0.33)
     if zero:
         axes.axvline(0, color=COLOURS["muted"], linewidth=0.8, dashes=(3, 2))
     for row, (_, colour, estimate, seeds) in enumerate(rows):
@@ -91,7 +91,7 @@ def reader_plot(groups: Mapping[str, Sequence[tuple[str, str, ReportedMean]]], s
     """
     near: dict[str, Any] = {"textcoords": "offset points", "va": "center", "color": COLOURS["text"]}
     rows = [(group, *bar) for group, bars in groups.items() for bar in bars]
-    figure, axes = _figure_of_rows(width=5.6, height=0.55 + 0.34 * len(rows), left=0.3, right=0.9)
+    figure, axes = figure_of_rows(width=5.6, height=0.55 + 0.34 * len(rows), left=0.3, right=0.9)
     position, positions = -1.0, []
     for number, (group, _, colour, estimate) in enumerate(rows):
         position += 1.0 if number == 0 or group == rows[number - 1][0] else 1.45
@@ -109,7 +109,8 @@ def reader_plot(groups: Mapping[str, Sequence[tuple[str, str, ReportedMean]]], s
     return page_svg(figure, f"{salt} readers")
 
 
-def _figure_of_rows(**options: float) -> tuple[Figure, Axes]:
+def figure_of_rows(**options: float) -> tuple[Figure, Axes]:
+    """`new_figure` for one row each thing that is compared: grid lines for values alone, no axis for rows."""
     figure, axes = new_figure(**options)
     axes.grid(True, axis="x")
     axes.grid(False, axis="y")

@@ -254,8 +254,7 @@ class Protocol:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as `plan.json` has them; `from_dict` gives the same protocol again."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return plain
+        return json.loads(json.dumps(asdict(self)))
 
     @staticmethod
     def from_dict(where: str, given: Mapping[str, Any]) -> "Protocol":

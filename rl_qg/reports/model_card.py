@@ -221,10 +221,8 @@ marked = {whole}[:start] + f"{HIGHLIGHT} {{{part}}} {HIGHLIGHT}" + {whole}[start
 
 def _code(run: run_files.ReportedRun, folder: Path, task: str) -> dict[str, str]:
     """What differs between generators in the lines of Python that ask a question about a marked answer."""
-    prompt, seq2seq = (
-        read_record(folder / "prompt.json"),
-        read_record(folder / "config.json").get("is_encoder_decoder"),
-    )
+    prompt = read_record(folder / "prompt.json")
+    seq2seq = read_record(folder / "config.json").get("is_encoder_decoder")
     prefix = PREFIXES["questions"] if task == "multitask" else prompt["prefix"]
     before, after = (json.dumps(text, ensure_ascii=False) if text else "" for text in (prefix, prompt["separator"]))
     # Greedy decoding, whatever the checkpoint's own generation settings are.

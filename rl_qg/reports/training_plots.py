@@ -17,8 +17,6 @@ from rl_qg.reports.run_files import JsonObject, Metrics, ReportedMeasure, Report
 from rl_qg.runtime.files import packaged_yaml
 
 RAW_POINTS = 300  # drawn of a series
-
-
 TABLES = packaged_yaml(__file__, "training_plots.yaml")
 
 

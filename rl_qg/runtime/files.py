@@ -216,8 +216,7 @@ def cut_json_lines(path: Path, last_step: int) -> None:
             raise InputError(f"{path}: line {number}: is no object with a step; delete the line")
         if record["step"] <= last_step:
             kept.append(line.decode())
-    with atomic_writer(path) as stream:
-        stream.writelines(line + "\n" for line in kept)
+    write_text(path, "".join(line + "\n" for line in kept))
 
 
 @contextmanager

@@ -303,12 +303,11 @@ def judgement_lines(
 def with_references(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The judgements of systems with a human question as the reference; those of people would be their own."""
     asked = {line["item"]: line["question"] for line in lines if HUMAN in line["system"] and "control" not in line}
-    found = []
-    for line in lines:
-        systems = [name for name in line["system"] if name != HUMAN]
-        if systems and line["item"] in asked:
-            found.append({**line, "system": systems, "references": [asked[line["item"]]]})
-    return found
+    return [
+        {**line, "system": systems, "references": [asked[line["item"]]]}
+        for line in lines
+        if line["item"] in asked and (systems := [name for name in line["system"] if name != HUMAN])
+    ]
 
 
 def _line(

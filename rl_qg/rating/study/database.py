@@ -82,8 +82,7 @@ class Transaction:
         return list(self._execute(text, values).fetchall())
 
     def row(self, text: str, *values: Any) -> Row | None:
-        found: Row | None = self._execute(text, values).fetchone()
-        return found
+        return self._execute(text, values).fetchone()
 
 
 class Database(ABC):
