@@ -221,5 +221,4 @@ def each_reference(
 def best_of_groups(scores: Floats, starts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the row of the best score of each group, the first one on ties."""
     group = np.searchsorted(starts, np.arange(len(scores)), side="right") - 1
-    order = np.lexsort((np.arange(len(scores)), -scores, group))
-    return order[starts]
+    return np.lexsort((np.arange(len(scores)), -scores, group))[starts]

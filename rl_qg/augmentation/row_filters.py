@@ -26,7 +26,7 @@ from rl_qg.augmentation.funnel import (
 from rl_qg.readers.reader import AnswerReader, f1
 from rl_qg.text import languages
 from rl_qg.text.question_types import asks
-from rl_qg.text.words import counted, normalised_words
+from rl_qg.text.words import counted, ngrams, normalised_words
 
 OPENING, CLOSING = "([{（［｛「『《", ")]}）］｝」』》"
 QUOTES = ('"', "„“”", "«»")  # which one of a pair opens differs between languages
@@ -251,17 +251,13 @@ def is_balanced(text: str) -> bool:
 def repeats_itself(question: str, context: str, length: int) -> bool:
     """Whether a question repeats an n-gram of `length` words, or a word directly, more often than the passage does."""
     words = normalised_words(question)
-    repeated = {ngram: count for ngram, count in _ngrams(words, length).items() if count > 1}
+    repeated = {ngram: count for ngram, count in Counter(ngrams(words, length)).items() if count > 1}
     doubled = {pair for pair in pairwise(words) if len(set(pair)) == 1}
     if not repeated and not doubled:
         return False
     in_passage = normalised_words(context)
-    known = _ngrams(in_passage, length)
+    known = Counter(ngrams(in_passage, length))
     return any(known[ngram] < count for ngram, count in repeated.items()) or not doubled <= {*pairwise(in_passage)}
-
-
-def _ngrams(words: list[str], length: int) -> Counter[tuple[str, ...]]:
-    return Counter(tuple(words[i : i + length]) for i in range(len(words) - length + 1))
 
 
 @dataclass

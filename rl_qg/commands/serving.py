@@ -35,5 +35,4 @@ def serve(settings: Settings) -> None:
     bound = listen(options.host, options.port)
     service = AskingService(lambda: load_generator(settings, "serve", path, state), options)
     print(f"rl-qg serve: {path} at {address_of(bound)}", flush=True)
-    application = create_app(service, options, keys=keys, hosts=hosts_of(options))
-    run_server(application, service, options, bound)
+    run_server(create_app(service, options, keys=keys, hosts=hosts_of(options)), service, options, bound)

@@ -92,7 +92,7 @@ def _passage(
     relations: Sequence[Relation] = ()
     facts: list[tuple[Relation, str, str, Answer]] = []
     for intros in kind.intros:
-        subject, trade, origin = _made(rng, kind.named), rng.choice(kind.trades), _made(rng, kind.origins)
+        subject, trade, origin = _MAKERS[kind.named](rng), rng.choice(kind.trades), _MAKERS[kind.origins](rng)
         title = title or subject
         text += ("" if not text else " ") + rng.choice(intros).format(s=subject, t=trade, o=origin)
         detail = kind.detail.format(s=subject, t=trade, o=origin)
@@ -101,7 +101,7 @@ def _passage(
         else:
             relations = rng.sample(kind.relations, k=rng.randint(2, 3))
         for relation in relations:
-            value = _made(rng, relation.values)
+            value = _MAKERS[relation.values](rng)
             template = rng.choice(relation.sentences)
             mention = kind.pronoun if template.startswith("{s}") and rng.random() < PRONOUN_RATE else subject
             before, after = template.split("{v}")
@@ -127,17 +127,13 @@ _MAKERS: Mapping[str, Callable[[random.Random], str]] = {
     "province": lambda rng: rng.choice(STEMS) + "ia",
     "town": lambda rng: rng.choice(STEMS) + rng.choice(_LISTS["town_endings"]),
     "surname": lambda rng: rng.choice(STEMS) + rng.choice(_LISTS["surname_endings"]),
-    "person": lambda rng: f"{rng.choice(FIRST_NAMES)} {_made(rng, 'surname')}",
-    "company": lambda rng: f"{_made(rng, 'surname')} {rng.choice(COMPANY_ENDINGS)}",
+    "person": lambda rng: f"{rng.choice(FIRST_NAMES)} {_MAKERS['surname'](rng)}",
+    "company": lambda rng: f"{_MAKERS['surname'](rng)} {rng.choice(COMPANY_ENDINGS)}",
     "title": lambda rng: f"The {rng.choice(ADJECTIVES)} {rng.choice(NOUNS)}",
     "crops": lambda rng: rng.choice(_LISTS["crops"]),
     "products": lambda rng: rng.choice(_LISTS["products"]),
     "settings": lambda rng: rng.choice(_WORDS["settings"]),
 }
-
-
-def _made(rng: random.Random, what: str) -> str:
-    return _MAKERS[what](rng)
 
 
 @dataclass(frozen=True)

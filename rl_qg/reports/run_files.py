@@ -103,8 +103,7 @@ class Metrics:
     def series(self, key: str) -> tuple[list[float], list[float]]:
         """Steps and values of the lines that hold a finite `key`."""
         pairs = [(line.number("step"), line.number(key)) for line in self.lines]
-        known = [(step, value) for step, value in pairs if step is not None and value is not None]
-        finite = [(step, value) for step, value in known if math.isfinite(value)]
+        finite = [(at, value) for at, value in pairs if at is not None and value is not None and math.isfinite(value)]
         return [step for step, _ in finite], [value for _, value in finite]
 
     def self_critical(self, key: str) -> list[float]:

@@ -12,7 +12,7 @@ from statistics import fmean, median
 
 from rewards import load
 from rewards.words import ends_as_question, words
-from rl_qg.text.words import word_count
+from rl_qg.text.words import ngrams, word_count
 
 # Name -> +1: more is better, -1: less is better, 0: neither, and a large change of either sign is suspicious.
 DIRECTION: Mapping[str, int] = {
@@ -81,7 +81,7 @@ def held_out_measures(
         "length_words": _mean(word_count(text) for text in questions),
         "copy_rate": _mean(_copied(*pair) for pair in zip(question_words, map(words, contexts), strict=True)),
         "no_question_mark": _mean(not ends_as_question(text) for text in questions),
-        "repeated_3grams": _mean(len({*some}) < len(some) for some in (_ngrams(each, 3) for each in question_words)),
+        "repeated_3grams": _mean(len({*some}) < len(some) for some in (ngrams(each, 3) for each in question_words)),
         "unsupported": _mean(score < 1 for score in faithfulness().score(questions, contexts).scores),
     }
 
@@ -96,18 +96,14 @@ def _mean(values: Iterator[float]) -> float:
     return fmean(numbers) if numbers else 0.0
 
 
-def _ngrams(text_words: Sequence[str], n: int) -> list[tuple[str, ...]]:
-    return list(zip(*(text_words[start:] for start in range(n)), strict=False))
-
-
 def _distinct(texts: Sequence[Sequence[str]], n: int) -> float:
-    ngrams = list(chain.from_iterable(_ngrams(text_words, n) for text_words in texts))
-    return len(set(ngrams)) / len(ngrams) if ngrams else 0.0
+    every = list(chain.from_iterable(ngrams(text_words, n) for text_words in texts))
+    return len(set(every)) / len(every) if every else 0.0
 
 
 def _copied(question: Sequence[str], passage: Sequence[str]) -> float:
-    available = set(_ngrams(passage, 2))
-    return _mean(ngram in available for ngram in _ngrams(question, 2))
+    available = set(ngrams(passage, 2))
+    return _mean(ngram in available for ngram in ngrams(question, 2))
 
 
 def improves(name: str, value: float, best: float | None) -> bool:

@@ -20,7 +20,7 @@ from rewards.contract import COLUMN, WITHOUT_NEEDS
 from rl_qg.data.formats import json_line_rows
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError, LocalError
-from rl_qg.runtime.files import atomic_writer
+from rl_qg.runtime.files import write_json_lines
 from rl_qg.runtime.ranks import OutOfMemoryRetry, is_out_of_memory
 from rl_qg.runtime.resumable_lines import ResumableLines
 from rl_qg.scoring.reward_scorer import Reward, score_or_refuse, signature_of
@@ -217,10 +217,7 @@ def paired_difference(first: ScoreDraws, second: ScoreDraws) -> dict[str, Any]:
 
 
 def write_draws(path: Path, draws: Iterable[ScoreDraws]) -> None:
-    with atomic_writer(path) as stream:
-        for one in draws:
-            values = [value if np.isfinite(value) else None for value in one.values.tolist()]
-            stream.write(json.dumps({**vars(one), "values": values}, ensure_ascii=False) + "\n")
+    write_json_lines(path, ({**vars(one), "values": _finite(one.values.tolist())} for one in draws))
 
 
 def read_draws(path: Path) -> list[ScoreDraws]:

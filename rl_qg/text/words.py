@@ -53,6 +53,10 @@ def follow_each_other(wanted: Sequence[str], available: Sequence[str]) -> bool:
     return bool(wanted) and any(available[start : start + len(wanted)] == wanted for start in starts)
 
 
+def ngrams(words: Sequence[str], n: int) -> list[tuple[str, ...]]:
+    return list(zip(*(words[start:] for start in range(n)), strict=False))
+
+
 def word_count(text: str) -> int:
     """Return the length of a text in words: pieces between white space that hold a letter or a digit.
 

@@ -86,10 +86,8 @@ def question_scores(rated: RatedItems, values: Floats) -> QuestionScores:
     shown = np.bincount(place[used], minlength=len(rated))
     merged = quotient(sums, counts)[rows]
     systems = tuple(dict.fromkeys(sorted(name for row in rows for name in rated.systems[row])))
-    at = {name: number for number, name in enumerate(systems)}
-    member = np.zeros((len(rows), len(systems)))
-    for number, row in enumerate(rows):
-        member[number, [at[name] for name in rated.systems[row]]] = 1.0
+    asked = [[name in rated.systems[row] for name in systems] for row in rows]
+    member = np.array(asked, dtype=np.float64).reshape(len(rows), len(systems))
     columns = {name: getattr(rated, name)[rows] for name in ("rater", "task", "item", "passage")}
     return QuestionScores(rated.criteria, merged, rows, shown=shown[rows], systems=systems, member=member, **columns)
 

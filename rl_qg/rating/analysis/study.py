@@ -28,7 +28,7 @@ from rl_qg.runtime.files import read_json, read_json_lines
 from rl_qg.settings.web import RateAnalyseSettings
 from rl_qg.stats.agreement import fleiss_kappa, krippendorff_alpha
 from rl_qg.stats.correlation import replicated
-from rl_qg.stats.intervals import Floats, PassageDraws, holm, quotient
+from rl_qg.stats.intervals import Floats, PassageDraws, add_holm, quotient
 from rl_qg.stats.mixed_model import fit_mixed_model
 from rl_qg.stats.rank_tests import rank_sum, signed_rank
 from rl_qg.text.words import counted
@@ -200,15 +200,8 @@ def pair_rows(scores: QuestionScores, systems: SystemScores, *, of: str = OVERAL
             }
         )
     for key in ("p", "p_rank_sum", "p_paired"):
-        _correct(rows, key)
+        add_holm(rows, key, family=False)
     return rows
-
-
-def _correct(rows: Rows, key: str) -> None:
-    """Add Holm's correction over all rows that have a p-value."""
-    tested = [row for row in rows if row.get(key) is not None]
-    for row, corrected in zip(tested, holm([row[key] for row in tested]), strict=True):
-        row[f"{key}_holm"] = corrected
 
 
 def _paired_means(scores: QuestionScores, values: Floats) -> Floats:
@@ -377,7 +370,7 @@ def tables_of(study: RatedStudy, scores: StudyScores, settings: RateAnalyseSetti
         tables["mixed_model"], contrasts = mixed_rows(scores)
         pairs = pair_rows(scores.questions, scores.systems)
         tables["pairs"] = [{**row, **contrasts.get((row["preferred"], row["to"]), {})} for row in pairs]
-        _correct(tables["pairs"], "p_mixed")
+        add_holm(tables["pairs"], "p_mixed", family=False)
         tables["pairs_by_criterion"] = [
             {"criterion": name, **row}
             for name in scores.systems.criteria
