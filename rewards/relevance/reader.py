@@ -86,16 +86,8 @@ class ReaderScore(Metric):
         self.bounds = (LOWEST, 0.0) if measure == "log_probability" else (0.0, 1.0)
         self.max_answer_length = int(number(self.name, "max_answer_length", max_answer_length, low=1, whole=True))
         self.max_length = int(number(self.name, "max_length", max_length, low=1, whole=True))
-        self.stride = int(
-            number(
-                self.name,
-                f"with max_length {self.max_length}, stride",
-                stride,
-                low=0,
-                high=self.max_length - 1,
-                whole=True,
-            )
-        )
+        within, longest = f"with max_length {self.max_length}, stride", self.max_length - 1
+        self.stride = int(number(self.name, within, stride, low=0, high=longest, whole=True))
         self.batch_size = batch_of(self.name, batch_size)
         self._cuts = CountsCuts()
         self.model = FrozenModel(model, "reader", device=device, dtype=dtype)

@@ -2,7 +2,6 @@
 (`rl_qg.judging.paraphrases`). The seed and a question's number decide what becomes of it.
 """
 
-import json
 import logging
 import random
 import re
@@ -19,7 +18,7 @@ from rl_qg.generation.propose_answers import SpacyAnswers
 from rl_qg.judging.paraphrases import by_model, by_rules, negate, read_pairs, replace_by_antonym, wordnet_antonyms
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, packaged_yaml
+from rl_qg.runtime.files import packaged_yaml, write_json_lines
 from rl_qg.scoring.kept_scores import MetricRow
 from rl_qg.scoring.wrong_questions import (
     ANY_LANGUAGE,
@@ -229,12 +228,12 @@ def _drawn(
 
 
 def write_questions(path: Path, questions: Sequence[AlteredQuestion]) -> None:
-    with atomic_writer(path) as stream:
-        for question in questions:
-            row = question.row
-            line = {"number": question.number, "kind": question.kind, "question": row.question, **question.change}
-            line |= {"context": row.context, "answer": row.answer, "references": list(row.references or ())}
-            stream.write(json.dumps({**line, "where": row.where}, ensure_ascii=False) + "\n")
+    def line(one: AlteredQuestion) -> dict[str, Any]:
+        row, head = one.row, {"number": one.number, "kind": one.kind, "question": one.row.question}
+        rest = {"context": row.context, "answer": row.answer, "references": list(row.references or ())}
+        return {**head, **one.change, **rest, "where": row.where}
+
+    write_json_lines(path, map(line, questions))
 
 
 def _changes(rows: Sequence[MetricRow], settings: RobustnessSettings) -> tuple[dict[str, Change], dict[str, str]]:
