@@ -104,10 +104,7 @@ class QRelScore(Metric):
             self.part_names = (*PARTS, "reference")
         self.encoder = FrozenModel(encoder, "encoder", device=device, dtype=dtype)
         self.decoder = FrozenModel(decoder, "causal", device=device, dtype=dtype)
-        of_local = {key: self.formula[key] for key in ("attention", "last_tokens", "long_context")}
-        of_global = {key: self.formula[key] for key in ("confidence", "scope")}
-        self.local = LocalRelevance(self.encoder, **of_local, batch_size=self.batch_size)
-        self.globally = GlobalRelevance(self.decoder, **of_global, batch_size=self.batch_size)
+        self.local, self.globally = self._halves()
         self.baselines: Baselines | None = None
         if baselines is not None:
             self.baselines = read_baselines(
@@ -131,6 +128,14 @@ class QRelScore(Metric):
         if long_context is not None:
             formula["long_context"] = one_of(self.name, "long_context", long_context, ("truncate", "chunk"))
         return formula
+
+    def _halves(self) -> tuple[LocalRelevance, GlobalRelevance]:
+        of_local = {key: self.formula[key] for key in ("attention", "last_tokens", "long_context")}
+        of_global = {key: self.formula[key] for key in ("confidence", "scope")}
+        return (
+            LocalRelevance(self.encoder, **of_local, batch_size=self.batch_size),
+            GlobalRelevance(self.decoder, **of_global, batch_size=self.batch_size),
+        )
 
     def choices(self) -> Mapping[str, object]:
         of_local = ("attention", "aggregation", "layers", "power", "last_tokens", "long_context")
