@@ -1,22 +1,28 @@
 """What reinforcement with `usability` changed: greedy questions about answers that were held out, by each generator.
 
     python experiments/usability/reinforced.py --answers ANSWERS/test.json --output experiments/usability/reward.json \
-        before=packaged:english best_of_n=BEST/scst scst=RUN/scst
+        --human HUMAN.questions.json before=START best_of_n=BEST/scst scst=RUN/scst
 
-The first generator is the one that the others started from. For each: the mean of its reward (usability), the exact
-match of the reader, the shares that are well formed and whose names all stand in the passage, words, different
-questions, and the mean difference from the first; intervals are over texts. OUTPUT.questions.jsonl has the questions,
-which are about texts from elsewhere and not part of this repository.
+HUMAN.questions.json is what experiments/real-generator/measure.py wrote about generators of the same names: questions
+about other articles, each beside a human one, are compared by ROUGE-L, METEOR and the reader. The first generator is
+the one that the others started from. For each: the mean of its reward (usability), the exact match of the reader, the
+shares that are well formed and whose names all stand in the passage, words, different questions, and the mean
+differences from the first; intervals are over texts. OUTPUT.questions.jsonl has the questions, which are about texts
+from elsewhere and not part of this repository.
 """
 
 import argparse
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
+from texts import lines
+from train import RIGHT, USABLE
 
 import rewards
 from rl_qg.asking.models import generator_path, reader_path
@@ -24,11 +30,13 @@ from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import read_role
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.runtime.bars import ProgressBar
-from rl_qg.runtime.files import write_json, write_json_lines
+from rl_qg.runtime.files import read_json, write_json, write_json_lines
 from rl_qg.settings import DataSettings
 from rl_qg.stats.intervals import PassageDraws, mean_interval, paired_interval
 
+READINGS = Path(__file__).parent / "reinforced-readings.jsonl"
 BATCH, TOKENS, READER = 50, 32, "packaged:english/reader"
+SIX = 6  # usable ones of the ten best pairs of a document
 
 
 def asked(path: str, rows: Sequence[QAExample], name: str) -> list[str]:
@@ -51,10 +59,73 @@ def values_of(questions: Sequence[str], rows: Sequence[QAExample]) -> dict[str, 
     }
 
 
+def against_human(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, list[float]]:
+    """Of each question of a generator that measure.py has written."""
+    questions, references = [row[name] for row in rows], [[row["human"]] for row in rows]
+    found = {
+        metric: rewards.load(metric).score(questions, references=references).scores for metric in ("rouge_l", "meteor")
+    }
+    return found | {"exact_match": [row["exact"][name]["reader"] for row in rows]}
+
+
+def compared(values: Mapping[str, Mapping[str, Sequence[float]]], texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Means of each generator's measures, and differences from the first one's, with intervals over texts."""
+    draws, first = PassageDraws(texts), next(iter(values))
+    found: dict[str, dict[str, Any]] = {}
+    for name, measures in values.items():
+        found[name] = {measure: asdict(mean_interval(of_each, draws)) for measure, of_each in measures.items()}
+        if name != first:
+            found[name][f"over {first}"] = {
+                measure: asdict(paired_interval(of_each, values[first][measure], draws))
+                for measure, of_each in measures.items()
+            }
+    return found
+
+
+def read_blind() -> dict[str, Any]:
+    """How two readers graded pairs without knowing whose they are: those of `rl-qg ask` about 23 documents, and greedy
+    questions about held-out answers, with the difference of the usable ones, of both readers, from the first.
+    """
+    rows, found = list(lines(READINGS)), dict[str, Any]()
+    for kind, key in (("ask", "scores"), ("greedy", "by")):
+        chosen = [row for row in rows if row["kind"] == kind]
+        alike = [(row["grades"][0] >= USABLE) == (row["grades"][1] >= USABLE) for row in chosen]
+        found[kind] = {"pairs": len(chosen), "agreement": sum(alike) / len(alike)}
+        for name in dict.fromkeys(name for row in chosen for name in row[key]):
+            of_name = [row for row in chosen if name in row[key]]
+            texts = Counter(row["text"] for row in of_name)
+            found[kind][name] = {"pairs": len(of_name), "texts": len(texts)}
+            for reader, which in enumerate(("first", "second")):
+                usable = Counter(row["text"] for row in of_name if row["grades"][reader] >= USABLE)
+                right = sum(row["grades"][reader] >= RIGHT for row in of_name)
+                in_tests = sum(number for text, number in usable.items() if "." in text)
+                six = sum(number >= SIX for text, number in usable.items() if "." in text)
+                found[kind][name][which] = {"usable": usable.total(), "right": right, "in_tests": in_tests, "six": six}
+    items = sorted({(row["text"], *row["answer"]) for row in rows if row["kind"] == "greedy"})
+    draws = PassageDraws([text for text, *_ in items])
+    for grade, what in ((USABLE, "usable"), (RIGHT, "right")):
+        means = {
+            name: [
+                fmean(
+                    g >= grade
+                    for row in rows
+                    if row["kind"] == "greedy" and name in row["by"] and (row["text"], *row["answer"]) == item
+                    for g in row["grades"]
+                )
+                for item in items
+            ]
+            for name in ("before", "scst", "rounded")
+        }
+        for name in ("scst", "rounded"):
+            found["greedy"][name][f"{what} over before"] = asdict(paired_interval(means[name], means["before"], draws))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("generators", nargs="+", metavar="NAME=MODEL")
     parser.add_argument("--answers", required=True)
+    parser.add_argument("--human", type=Path)
     parser.add_argument("--number", type=int, default=1000)
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
@@ -64,18 +135,18 @@ def main() -> None:
     models = dict(one.split("=", 1) for one in given.generators)
     questions = {name: asked(path, rows, name) for name, path in models.items()}
     values = {name: values_of(texts, rows) for name, texts in questions.items()}
-    draws, first = PassageDraws([row.title for row in rows]), next(iter(models))
-    found: dict[str, dict[str, Any]] = {}
-    for name, measures in values.items():
-        found[name] = {measure: asdict(mean_interval(of_each, draws)) for measure, of_each in measures.items()}
-        found[name]["different"] = len(set(questions[name])) / len(rows)
-        if name != first:
-            found[name]["changed"] = sum(map(str.__ne__, questions[name], questions[first]))
-            found[name][f"over {first}"] = {
-                measure: asdict(paired_interval(of_each, values[first][measure], draws))
-                for measure, of_each in measures.items()
-            }
-    write_json(given.output, {"answers": len(rows), "generators": found})
+    found = compared(values, [row.title for row in rows])
+    first = next(iter(models))
+    for name, texts in questions.items():
+        found[name] |= {"different": len(set(texts)), "changed": sum(map(str.__ne__, texts, questions[first]))}
+    result: dict[str, Any] = {"answers": len(rows), "generators": found}
+    if given.human:
+        human = read_json(given.human)
+        result["human"] = compared(
+            {name: against_human(human, name) for name in models}, [row["context"] for row in human]
+        )
+    result["read"] = read_blind()
+    write_json(given.output, result)
     write_json_lines(
         given.output.with_suffix(".questions.jsonl"),
         (
