@@ -82,42 +82,41 @@ def compared(values: Mapping[str, Mapping[str, Sequence[float]]], texts: Sequenc
     return found
 
 
-def read_blind() -> dict[str, Any]:
-    """How two readers graded pairs without knowing whose they are: those of `rl-qg ask` about 23 documents, and greedy
-    questions about held-out answers, with the difference of the usable ones, of both readers, from the first.
+def graded(kind: str, field: str) -> dict[str, Any]:
+    """How two readers graded pairs without knowing whose they are; `field` of a pair says which generators made it.
+    `in_tests` are usable pairs about the documents of the tests, `six` those of them with at least six.
     """
-    rows, found = list(lines(READINGS)), dict[str, Any]()
-    for kind, key in (("ask", "scores"), ("greedy", "by")):
-        chosen = [row for row in rows if row["kind"] == kind]
-        alike = [(row["grades"][0] >= USABLE) == (row["grades"][1] >= USABLE) for row in chosen]
-        found[kind] = {"pairs": len(chosen), "agreement": sum(alike) / len(alike)}
-        for name in dict.fromkeys(name for row in chosen for name in row[key]):
-            of_name = [row for row in chosen if name in row[key]]
-            texts = Counter(row["text"] for row in of_name)
-            found[kind][name] = {"pairs": len(of_name), "texts": len(texts)}
-            for reader, which in enumerate(("first", "second")):
-                usable = Counter(row["text"] for row in of_name if row["grades"][reader] >= USABLE)
-                right = sum(row["grades"][reader] >= RIGHT for row in of_name)
-                in_tests = sum(number for text, number in usable.items() if "." in text)
-                six = sum(number >= SIX for text, number in usable.items() if "." in text)
-                found[kind][name][which] = {"usable": usable.total(), "right": right, "in_tests": in_tests, "six": six}
-    items = sorted({(row["text"], *row["answer"]) for row in rows if row["kind"] == "greedy"})
-    draws = PassageDraws([text for text, *_ in items])
-    for grade, what in ((USABLE, "usable"), (RIGHT, "right")):
-        means = {
-            name: [
-                fmean(
-                    g >= grade
-                    for row in rows
-                    if row["kind"] == "greedy" and name in row["by"] and (row["text"], *row["answer"]) == item
-                    for g in row["grades"]
-                )
-                for item in items
-            ]
-            for name in ("before", "scst", "rounded")
+    rows = [row for row in lines(READINGS) if row["kind"] == kind]
+    alike = [len({grade >= USABLE for grade in row["grades"]}) == 1 for row in rows]
+    found: dict[str, Any] = {"pairs": len(rows), "agreement": fmean(alike)}
+    for name in dict.fromkeys(name for row in rows for name in row[field]):
+        of_name = [row for row in rows if name in row[field]]
+        found[name] = {"pairs": len(of_name)}
+        for reader, which in enumerate(("first", "second")):
+            right = sum(row["grades"][reader] >= RIGHT for row in of_name)
+            usable = Counter(row["text"] for row in of_name if row["grades"][reader] >= USABLE)
+            of_tests = [number for text, number in usable.items() if "." in text]
+            found[name][which] = {"usable": usable.total(), "right": right, "in_tests": sum(of_tests)}
+            found[name][which]["six"] = sum(number >= SIX for number in of_tests)
+    return found
+
+
+def shares_of_answers() -> dict[str, dict[str, Any]]:
+    """Of greedy questions about held-out answers the usable and the right ones, by the mean of both readers."""
+    rows = [row for row in lines(READINGS) if row["kind"] == "greedy"]
+    grades = {(row["text"], *row["answer"], name): row["grades"] for row in rows for name in row["by"]}
+    items = list(dict.fromkeys(key[:-1] for key in grades))
+    values = {
+        name: {
+            what: [fmean(one >= grade for one in grades[*item, name]) for item in items]
+            for what, grade in (("usable", USABLE), ("right", RIGHT))
         }
-        for name in ("scst", "rounded"):
-            found["greedy"][name][f"{what} over before"] = asdict(paired_interval(means[name], means["before"], draws))
+        for name in ("best_of_n", "before", "scst", "rounded")
+    }
+    texts = [item[0] for item in items]
+    over_best = compared({name: values[name] for name in ("best_of_n", "scst")}, texts)["scst"]["over best_of_n"]
+    found = compared({name: values[name] for name in ("before", "best_of_n", "scst", "rounded")}, texts)
+    found["scst"]["over best_of_n"] = over_best
     return found
 
 
@@ -145,7 +144,7 @@ def main() -> None:
         result["human"] = compared(
             {name: against_human(human, name) for name in models}, [row["context"] for row in human]
         )
-    result["read"] = read_blind()
+    result["read"] = {"ask": graded("ask", "scores"), "greedy": graded("greedy", "by"), "shares": shares_of_answers()}
     write_json(given.output, result)
     write_json_lines(
         given.output.with_suffix(".questions.jsonl"),
