@@ -1,4 +1,6 @@
-"""The texts that pairs are made of: documents written for this, and texts that no generator here has learned."""
+"""The texts that pairs are made of: documents written for this, and texts that no generator here has learned, but for
+the 21 passages of QGEval that are of SQuAD.
+"""
 
 import csv
 import gzip

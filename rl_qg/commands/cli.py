@@ -137,16 +137,18 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _collect_garbage_later() -> None:
     """Collect no garbage before so many objects are there: those of imported modules stay, and to look through them
-    again and again took a quarter of the time of the imports. Then the usual rhythm begins, without these.
+    again and again took a quarter of the time of the imports. After one collection the usual rhythm begins, in which
+    the objects that are left then are not looked at.
     """
     usual = gc.get_threshold()
-    if usual[0] >= IMPORTED_OBJECTS:  # a process has called this before
+    if usual[0] >= IMPORTED_OBJECTS or gc.get_freeze_count():  # this process has called it before
         return
 
     def begin(phase: str, info: object) -> None:
-        gc.callbacks.remove(begin)
-        gc.freeze()
-        gc.set_threshold(*usual)
+        if phase == "stop":
+            gc.callbacks.remove(begin)
+            gc.freeze()
+            gc.set_threshold(*usual)
 
     gc.callbacks.append(begin)
     gc.set_threshold(IMPORTED_OBJECTS, *usual[1:])

@@ -2,8 +2,8 @@
 may lie in the folder of a generator: `packaged:english/reader`.
 
 The package holds their weights as integers of 8 bits: each 32 columns of a row have a scale, their largest absolute
-value over 127. (With one scale for a row, half of what reinforcement had changed was rounded away.) `packaged_folder`
-writes them in float32 when a generator is first used, and keeps that folder beside the miniatures.
+value over 127. (With one scale for a row, nearly half of what reinforcement had changed was rounded away.)
+`packaged_folder` writes them in float32 when a generator is first used, and keeps that folder beside the miniatures.
 experiments/real-generator trains and packs them; a card names the data and their licences.
 """
 

@@ -378,7 +378,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def add_holm(rows: Sequence[dict[str, Any]], key: str = "p", *, family: bool = True) -> None:
-    """Add to rows of tests that have a p-value the corrected one (`p_holm`), and of how many it is (`family`)."""
+    """Add to rows of tests that have a p-value the corrected one (`p_holm`), and with `family` of how many it is."""
     tested = [row for row in rows if row.get(key) is not None]
     for row, corrected in zip(tested, holm([row[key] for row in tested]), strict=True):
         row |= {f"{key}_holm": corrected, **({"family": len(tested)} if family else {})}

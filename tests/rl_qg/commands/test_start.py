@@ -58,16 +58,25 @@ def test_training_starts_without_plots(tmp_path: Path) -> None:
 
 def test_garbage_is_collected_as_usual_once_the_modules_are_there(tmp_path: Path) -> None:
     code = """
-import gc, sys
+import gc
 usual = gc.get_threshold()
 from rl_qg.commands.cli import main
+
+class Node:
+    freed = 0
+    def __init__(self): self.itself = self
+    def __del__(self): Node.freed += 1
+
 for _ in range(2):
     main(["--help"])
+Node(), Node()
 kept = [[] for _ in range(600_000)]
 assert gc.get_threshold() == usual and not gc.callbacks
-class Node: count = 0; __del__ = lambda self: setattr(Node, "count", Node.count + 1)
+assert Node.freed == 2, "what was garbage before is kept"
+main(["--help"])
+assert gc.get_threshold() == usual
 for _ in range(3_000):
-    node = Node(); node.itself = node
-assert Node.count > 0, "cycles are not collected"
+    Node()
+assert Node.freed > 2, "cycles are not collected"
 """
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
