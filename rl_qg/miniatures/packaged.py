@@ -78,13 +78,9 @@ def packed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def restored(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights that `packed` made small, in float32, each within half a scale of what it was; scales (r,) too."""
-
-    def matrix(part: Tensor, scale: Tensor) -> Tensor:
-        scale = scale.float().view(len(part), -1, 1)
-        return (part.float().view(*scale.shape[:2], -1) * scale).view(part.shape)
-
-    return {
-        name: matrix(part, parts[name + SCALE]) if name + SCALE in parts else part
-        for name, part in parts.items()
-        if not name.endswith(SCALE)
-    }
+    found = {name: part for name, part in parts.items() if not name.endswith(SCALE)}
+    for name, part in found.items():
+        if name + SCALE in parts:
+            scale = parts[name + SCALE].float().view(len(part), -1, 1)
+            found[name] = (part.float().view(len(part), scale.shape[1], -1) * scale).view(part.shape)
+    return found
