@@ -95,7 +95,7 @@ def graded(kind: str, field: str) -> dict[str, Any]:
         for reader, which in enumerate(("first", "second")):
             right = sum(row["grades"][reader] >= RIGHT for row in of_name)
             usable = Counter(row["text"] for row in of_name if row["grades"][reader] >= USABLE)
-            of_tests = [number for text, number in usable.items() if "." in text]
+            of_tests = [number for text, number in usable.items() if "." in text]  # they go by the names of files
             found[name][which] = {"usable": usable.total(), "right": right, "in_tests": sum(of_tests)}
             found[name][which]["six"] = sum(number >= SIX for number in of_tests)
     return found

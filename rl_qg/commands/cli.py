@@ -136,9 +136,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _collect_garbage_later() -> None:
-    """Collect no garbage before so many objects are there: those of imported modules stay, and to look through them
-    again and again took a quarter of the time of the imports. After one collection the usual rhythm begins, in which
-    the objects that are left then are not looked at.
+    """No garbage collection until `IMPORTED_OBJECTS` exist: looking again and again through those of imported modules,
+    which stay, took a quarter of the time of the imports. What the first one leaves is no longer looked at.
     """
     usual = gc.get_threshold()
     if usual[0] >= IMPORTED_OBJECTS or gc.get_freeze_count():  # this process has called it before

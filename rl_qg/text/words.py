@@ -54,6 +54,7 @@ def follow_each_other(wanted: Sequence[str], available: Sequence[str]) -> bool:
 
 
 def ngrams(words: Sequence[str], n: int) -> list[tuple[str, ...]]:
+    """The n-grams of a text's words, in their order; none where there are fewer than n words."""
     return list(zip(*(words[start:] for start in range(n)), strict=False))
 
 
