@@ -6,12 +6,14 @@
 each domain of SQuADShifts: `DOMAIN.json`, which gives reinforcement its passages and answers; `DOMAIN-test.json`,
 whose questions judge; and `without-DOMAIN.json`, what is left for cross-entropy. `without-judged.json` has neither new
 wiki nor Reddit. `reader.json`: questions of no domain of SQuADShifts, and `reader-test.json`, further articles of
-SQuAD. Answers are spans; of FairytaleQA those questions are used whose answer stands verbatim in their section.
+SQuAD. `squad-1.json` and `squad-10.json`: 1 and 10 % of the questions of SQuAD. Answers are spans; of FairytaleQA
+those questions are used whose answer stands verbatim in their section.
 """
 
 import argparse
 import gzip
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,23 @@ def split(data: list[Article], held_back: int) -> tuple[list[Article], list[Arti
     return data[:place], data[place:]
 
 
+def sample(data: list[Article], fraction: float) -> list[Article]:
+    """A fraction of the questions, with their passages."""
+    found = [
+        (place, at, one)
+        for place, article in enumerate(data)
+        for at, part in enumerate(article["paragraphs"])
+        for one in part["qas"]
+    ]
+    taken: dict[tuple[int, int], list[Any]] = {}
+    for place, at, one in random.Random(0).sample(found, round(fraction * len(found))):
+        taken.setdefault((place, at), []).append(one)
+    return [
+        {"title": data[place]["title"], "paragraphs": [{**data[place]["paragraphs"][at], "qas": asked}]}
+        for (place, at), asked in sorted(taken.items())
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shared", type=Path, required=True)
@@ -88,6 +107,8 @@ def main() -> None:
         write(name, passages)
         write(f"{name}-test", test)
     write("without-judged", [*squad, *domains["amazon"], *fairytales])
+    for percent in (1, 10):
+        write(f"squad-{percent}", sample(squad, percent / 100))
     read, unread = split(squad, READER_TEST)
     write("reader", [*read, *fairytales])
     write("reader-test", unread)

@@ -27,6 +27,7 @@ from typing import Any, ClassVar, TypeVar
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_record, write_json, write_text
+from rl_qg.runtime.processes import available_cores
 from rl_qg.settings import Settings
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.yaml_files import override, read_content, typed
@@ -183,7 +184,7 @@ def run_jobs(
     """
     seconds = {job.name: seconds_of(job) for job in jobs if is_done(job)}  # of what is done
     waiting = [job for job in jobs if job.name not in seconds]
-    threads = threads or max(1, (os.cpu_count() or 1) // max(1, [*devices].count(CPU)))
+    threads = threads or max(1, available_cores() // max(1, [*devices].count(CPU)))
     idle, running = [*devices], dict[Future[int], _RunningJob]()
     with (
         ThreadPoolExecutor(len(devices)) as waiters,
@@ -225,8 +226,7 @@ class _RunningJob:
         (job.folder / FAILED).unlink(missing_ok=True)
         write_text(job.folder / "command.txt", f"{job.line()}\n")
         own = {"CUDA_VISIBLE_DEVICES": "" if device == CPU else device, "TQDM_MININTERVAL": "10"}
-        if device == CPU:
-            own["OMP_NUM_THREADS"] = str(threads)
+        own |= {"OMP_NUM_THREADS": str(threads)} if device == CPU else {}
         self.log = job.folder / "log.txt"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

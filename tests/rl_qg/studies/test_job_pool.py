@@ -13,6 +13,7 @@ import torch
 
 from rewards.loading import own_code_only
 from rl_qg.runtime.files import read_json
+from rl_qg.runtime.processes import available_cores
 from rl_qg.studies.jobs import Job, JobOutcomes, _next_job, is_done, job_outcomes, run_jobs
 from tests.study_work import PROGRAM
 
@@ -131,7 +132,7 @@ def test_each_job_starts_with_its_device_and_with_nothing_of_the_job_before(tmp_
     for name, started in zip(names, jobs, strict=True):
         assert json.loads(Path(name).read_text()) == {
             "CUDA_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": str(os.cpu_count()),
+            "OMP_NUM_THREADS": str(available_cores()),
             "LEFT_BY_A_JOB": None,
             "folder": os.getcwd(),
             "command": ["rl-qg", started.command, *started.arguments],
