@@ -54,8 +54,7 @@ def above(values: Sequence[float], usable: Sequence[bool], limit: float) -> dict
     return {"pairs": int(high.sum()), "usable": float(good[high].mean()), "usable_others": float(good[~high].mean())}
 
 
-def held_out(shared: Path, metric: Any) -> dict[str, Any]:
-    rows = [row for row in readings(shared) if row["held_out"]]
+def held_out(rows: Sequence[Row], metric: Any) -> dict[str, Any]:
     given = {"contexts": [row["passage"] for row in rows], "answers": [row["answer"] for row in rows]}
     usability = metric.score([row["question"] for row in rows], **given).scores
     before = [row["score"] for row in rows]
@@ -103,9 +102,14 @@ def qgeval(shared: Path, metric: Any) -> dict[str, float]:
     return {name: float(np.corrcoef(ranks, rankdata([row["human"][name] for row in rows]))[0, 1]) for name in QGEVAL}
 
 
-def agreement(shared: Path) -> dict[str, float]:
+def counts(rows: Sequence[Row]) -> dict[str, int]:
+    grades = [row["grade"] for row in rows]
+    return {"pairs": len(grades)} | {str(grade): grades.count(grade) for grade in sorted(set(grades))}
+
+
+def agreement(rows: Sequence[Row]) -> dict[str, float]:
     """Of two readings of the same pairs."""
-    rows = [row for row in readings(shared) if "again" in row]
+    rows = [row for row in rows if "again" in row]
     first, second = (np.array([row[name] >= USABLE for row in rows]) for name in ("grade", "again"))
     chance = first.mean() * second.mean() + (1 - first.mean()) * (1 - second.mean())
     alike = (first == second).mean()
@@ -119,13 +123,18 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
     metric = rewards.load("usability", model=reader_path(given.model))
-    grades = [row["grade"] for row in readings(given.shared)]
+    rounds: dict[int, list[Row]] = {}
+    for row in readings(given.shared):
+        rounds.setdefault(row["round"], []).append(row)
     write_json(
         given.output,
         {
-            "readings": {"pairs": len(grades)} | {str(grade): grades.count(grade) for grade in sorted(set(grades))},
-            "agreement": agreement(given.shared),
-            "held_out": held_out(given.shared, metric),
+            "rounds": {str(number): counts(rows) for number, rows in rounds.items()},
+            "agreement": {str(number): agreement(rows) for number, rows in rounds.items()},
+            "held_out": {
+                str(number): held_out([row for row in rows if row["held_out"]], metric)
+                for number, rows in rounds.items()
+            },
             "teachers": teachers(given.shared, metric),
             "qgeval": qgeval(given.shared, metric),
         },

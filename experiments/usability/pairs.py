@@ -3,12 +3,14 @@
     python experiments/usability/pairs.py --shared ../shared --output pairs.jsonl
 
 Of each answer the best question that the reader gives back is taken, often a second one, sometimes one that it does
-not give back. Places are characters of the text, which `texts.py` finds by its key.
+not give back; its score is the one without usability. Places are characters of the text, which `texts.py` finds by its
+key.
 """
 
 import argparse
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from texts import all_texts
 from rl_qg import QuestionGenerator
 from rl_qg.asking.pairs import AskRequest
 from rl_qg.asking.selection import MIN_ROUND_TRIP, ProposedPair
+from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.files import write_json_lines
 
 MOST = {"document": 72, "hotpot": 250, "review": 100, "story": 120, "qgeval": 30, "quiz": 12}  # texts of each kind
@@ -47,7 +50,7 @@ def pairs_of(generator: QuestionGenerator, text: str, number: int, rng: random.R
             passage = draft.passage_of(pair.span)
             places = {"passage": [passage.start, passage.start + len(passage.text)]}
             places["answer"] = [pair.span.start, pair.span.end]
-            yield {**places, "question": pair.question, "score": pair.score}
+            yield {**places, "question": pair.question, "score": replace(pair, usability=None).score}
 
 
 def main() -> None:
@@ -62,7 +65,7 @@ def main() -> None:
     texts = list(all_texts(given.shared).items())
     rng.shuffle(texts)
     rows = []
-    for key, (kind, text) in texts:
+    for key, (kind, text) in ProgressBar(texts, desc="pairs", unit="text"):
         if left[kind] and (kind == "document" or len(text) in LENGTHS):
             left[kind] -= 1
             number = OF_DOCUMENT if kind == "document" else OF_TEXT
