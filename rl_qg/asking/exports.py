@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -21,14 +22,8 @@ from rl_qg.settings import ExportSettings
 from rl_qg.text.words import counted
 
 AUTO = "auto"  # the format is that of the ending
-ENDINGS = {
-    ".jsonl": "jsonl",
-    ".squad.json": "squad",
-    ".json": "json",
-    ".csv": "csv",
-    ".anki.txt": "anki",
-    ".gift": "gift",
-}
+ENDINGS = {".jsonl": "jsonl", ".squad.json": "squad", ".json": "json", ".csv": "csv", ".anki.txt": "anki"}
+ENDINGS |= {".gift": "gift"}
 COLUMNS = ("question", "answer", "answer_start", "score", "title", "context", "reason")  # of CSV
 SET_COLUMNS = ("question", "type", "start", "end", "score", "title", "context", "reason")
 _GIFT = str.maketrans({sign: f"\\{sign}" for sign in "\\~=#{}:"} | {"\n": "\\n"})
@@ -217,6 +212,9 @@ def _row_of(source: QuestionTable, row: TableRow, number: int, options: ExportSe
     if start is None or not context.startswith(answer, start):
         start = context.find(answer)
     score = row.fields.get(options.score, "")
+    if options.format == PREFERENCES and isinstance(score, str):  # a cell of CSV
+        with suppress(ValueError):
+            score = float(score)
     if options.format == PREFERENCES and (type(score) not in (int, float) or not abs(score) <= LARGEST):
         raise InputError(
             f"{row.where}: field {options.score!r} is {score!r:.40}, no number; score the questions first "

@@ -6,13 +6,13 @@ knows.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from rl_qg.data.formats import IMPOSSIBLE, KINDS, ROW, existing_file, is_unicode, stem_and_kind, text_lines
+from rl_qg.data import formats
 from rl_qg.data.layouts import FACTS, parallel_files, rows
 from rl_qg.data.reading import malformed_line, raw_records, without_malformed
 from rl_qg.runtime.errors import InputError
@@ -53,16 +53,16 @@ class QuestionTable:
         self._told = False  # of malformed records, in the log
         self._texts: dict[str, Path] = {}
         if isinstance(source, Mapping) and source:
-            self._texts = {str(name): existing_file(str(path)) for name, path in source.items()}
+            self._texts = {str(name): formats.existing_file(str(path)) for name, path in source.items()}
             self.paths = [*self._texts.values()]
         elif isinstance(source, str | Path):
-            self.paths = [existing_file(source)]
+            self.paths = [formats.existing_file(source)]
         else:
             raise InputError(f"input={source!r}: give one file, or text files by column: {{question: q.txt, …}}")
         self._parallel = not self._texts and parallel_files(self.paths[0]) is not None
-        if not self._texts and not self._parallel and not stem_and_kind(self.paths[0])[1]:
+        if not self._texts and not self._parallel and not formats.stem_and_kind(self.paths[0])[1]:
             texts = "one file for each column: 'input={question: q.txt, context: c.txt}'"
-            raise InputError(f"{self.paths[0]}: unknown kind of file; use {KINDS}, or for plain text {texts}")
+            raise InputError(f"{self.paths[0]}: unknown kind of file; use {formats.KINDS}, or for plain text {texts}")
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.paths))
@@ -71,7 +71,7 @@ class QuestionTable:
         if self._texts:
             return _parallel_rows(self._texts)
         path, self.malformed = self.paths[0], []
-        if self._parallel or stem_and_kind(path)[1] == "json":
+        if self._parallel or formats.stem_and_kind(path)[1] == "json":
             return self._records(path)
         return self._file_rows(path)
 
@@ -79,7 +79,7 @@ class QuestionTable:
         for where, _, row in rows(path):
             if isinstance(row, InputError):
                 raise row
-            row.pop(ROW, None)
+            row.pop(formats.ROW, None)
             yield TableRow(where, row)
 
     def _records(self, path: Path) -> Iterator[TableRow]:
@@ -88,7 +88,7 @@ class QuestionTable:
         for record in without_malformed(path, records, self.malformed):
             fields: dict[str, Any] = {"id": record.id, "title": record.title, "context": record.context}
             fields |= {"question": record.question, **record.extra}
-            fields |= {"is_impossible": True} if record.unusable == IMPOSSIBLE else {}
+            fields |= {"is_impossible": True} if record.unusable == formats.IMPOSSIBLE else {}
             if record.answers:
                 fields["answer"], start = record.answers[0]
                 fields |= {"answer_start": start} if start >= 0 else {}
@@ -110,7 +110,8 @@ class QuestionTable:
     def answer_start(self, row: TableRow) -> int | None:
         """Where the answer begins in the context, as the row says; None if it does not say."""
         values = (row.fields.get(name) for name in ("answer_start", self.columns["answer"], "answers"))
-        starts = (_first(value, "answer_start") for value in values)
+        own, *starts = (_first(value, "answer_start") for value in values)
+        starts.insert(0, formats.offset_field({"answer_start": own}, row.where))  # the others may be texts of answers
         return next((start for start in starts if type(start) is int and start >= 0), None)
 
     def text(self, row: TableRow, column: str) -> str:
@@ -122,7 +123,7 @@ class QuestionTable:
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and is_unicode(value) else None
+    return value if isinstance(value, str) and formats.is_unicode(value) else None
 
 
 def _first(value: Any, name: str) -> Any:
@@ -142,21 +143,15 @@ def _references(value: Any) -> list[str] | None:
     return texts if texts and all(_text(text) is not None for text in texts) else None
 
 
-_READ = {
-    "question": _text,
-    "context": _text,
-    "answer": _answer,
-    "references": _references,
-    "sentence": _text,
-    "title": _text,
-}
+_READ: dict[str, Callable[[Any], Any]] = dict.fromkeys(("question", "context", "sentence", "title"), _text)
+_READ |= {"answer": _answer, "references": _references}
 
 
 def _parallel_rows(texts: Mapping[str, Path]) -> Iterator[TableRow]:
     first = next(iter(texts.values()))
-    for number, items in enumerate(zip_longest(*map(text_lines, texts.values())), 1):
+    for number, items in enumerate(zip_longest(*map(formats.text_lines, texts.values())), 1):
         if None in items:
-            counts = {name: sum(1 for _ in text_lines(path)) for name, path in texts.items()}
+            counts = {name: sum(1 for _ in formats.text_lines(path)) for name, path in texts.items()}
             lengths = ", ".join(f"{texts[name]} has {count:,} lines" for name, count in counts.items())
             raise InputError(f"{lengths}: give every column one item a line")
         fields = {name: line.rstrip("\r\n") for name, line in zip(texts, items, strict=True)}

@@ -218,6 +218,22 @@ def test_preferences_are_the_best_and_the_worst(texts: list[tuple[str, int, str]
         assert best[0] == worst[0] or best[1] == worst[1]
 
 
+def test_cells_of_csv_are_offsets_and_scores(tmp_path: Path) -> None:
+    rows = ["question,answer,context,answer_start,score"]
+    rows += [
+        f'{question},5,"In 1995 she was 5.",16,{score}' for question, score in (("Age?", 0.9), ("How old?", "1e-1"))
+    ]
+    (tmp_path / "in.csv").write_text("\n".join(rows))
+    source = QuestionTable(tmp_path / "in.csv")
+    export_file(source, tmp_path / "out.json", ExportSettings(format="squad2"))
+    (article,) = json.loads((tmp_path / "out.json").read_text())["data"]
+    answers = [question["answers"] for question in article["paragraphs"][0]["qas"]]
+    assert answers == [[{"text": "5", "answer_start": 16}]] * 2
+    export_file(source, tmp_path / "out.jsonl", ExportSettings(format="preferences"))
+    (pair,) = read_lines(tmp_path / "out.jsonl")
+    assert (pair["chosen"], pair["rejected"], pair["margin"]) == (" Age?", " How old?", 0.8)
+
+
 def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
     rows = [row("Who?", "Ada"), {**row("Where?", "Rome"), "context": "Nothing."}]
     told = exported(tmp_path, "squad", rows, tmp_path / "squad.json")
@@ -232,7 +248,7 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
     scored = [{**row(question, "Ada"), "score": len(question)} for question in ("Who?", "Who wrote?")]
     told = exported(tmp_path, "preferences", [*scored, {**row("Where?", "Rome"), "score": 1}], tmp_path / "two.jsonl")
     assert told.endswith("3 rows, 1 preference of 2 answers written")
-    for score in (10**400, float("inf"), float("nan"), True, "0.5"):
+    for score in (10**400, float("inf"), float("nan"), True, "half", "nan"):
         with pytest.raises(InputError, match=r"line 1: field 'score' is .*, no number"):
             exported(tmp_path, "preferences", [{**row("Who?", "Ada"), "score": score}], tmp_path / "p.jsonl")
     half = [{**row("Who?", "Ada"), "title": "\ud800"}]

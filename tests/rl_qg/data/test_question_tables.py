@@ -222,6 +222,36 @@ def test_accepted_types_of_an_answer(tmp_path: Path, value: Any, answer: str | N
     assert [source.value(row, "answer") for row in source] == [answer]
 
 
+@pytest.mark.parametrize(
+    ("fields", "start"),
+    [
+        ({"answer_start": 16}, 16),
+        ({"answer_start": "16"}, 16),
+        ({"answer_start": 16.0}, 16),
+        ({"answer_start": " "}, None),
+        ({"answer_start": None}, None),
+        ({"answer_start": "-1", "answers": {"text": ["5"], "answer_start": [6]}}, 6),
+        ({"answer": "1995"}, None),  # the answer itself is no offset
+        ({}, None),
+    ],
+)
+def test_where_an_answer_starts(tmp_path: Path, fields: dict[str, Any], start: int | None) -> None:
+    (tmp_path / "in.jsonl").write_text(json.dumps({"question": "q", "answer": "5"} | fields))
+    source = QuestionTable(tmp_path / "in.jsonl")
+    assert [source.answer_start(row) for row in source] == [start]
+
+
+def test_a_cell_that_says_where_an_answer_starts_is_read(tmp_path: Path) -> None:
+    for kind, sign in (("csv", ","), ("tsv", "\t")):
+        rows = ["question,answer,answer_start", "How old?,5,16", "When?,1995,", "Which?,5,first"]
+        (tmp_path / f"in.{kind}").write_text("\n".join(rows).replace(",", sign))
+        source = QuestionTable(tmp_path / f"in.{kind}")
+        good, blank, bad = source
+        assert (source.answer_start(good), source.answer_start(blank)) == (16, None)
+        with pytest.raises(InputError, match=r"in\..sv: .* field 'answer_start' must be a whole number, got 'first'"):
+            source.answer_start(bad)
+
+
 def test_text_files_of_unequal_length_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "q.txt").write_text("one\ntwo\n\n")  # a blank line is an item
     (tmp_path / "c.txt").write_text("one\ntwo\nthree\nfour\nfive")
