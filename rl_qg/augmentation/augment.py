@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from importlib import import_module
 from inspect import isclass, signature
@@ -62,6 +62,7 @@ from rl_qg.settings import AugmentSettings
 log = logging.getLogger(__name__)
 SYNTHETIC = "synthetic-"  # begins the ids of generated questions
 ENDINGS = (".json", ".jsonl", ".parquet")  # SQuAD v1.1 JSON, or flat rows; `data.train=` reads all
+TEXTS = ("id", "title", "context", "question", "language")  # columns of flat rows
 SPARE = 1 << 16  # candidates that the uniform sampler holds besides
 
 # The filters by name; a new one is added to `FILTERS`. Options in a YAML file become filters:
@@ -130,7 +131,7 @@ def _build(name: str, given: Any) -> Filter:
         kind = filter_kind(name, given)
         if kind not in FILTERS:
             raise InputError(f"{at}: no such filter; choose one of {', '.join(FILTERS)}, or give _target_")
-        declared: dict[str, Any] = getattr(FILTERS[kind], "__dataclass_fields__", {})
+        declared = [item.name for item in fields(FILTERS[kind])]  # type: ignore[arg-type]  # they are dataclasses
         hints = get_type_hints(FILTERS[kind])
         for key, value in options.items():
             if key not in declared:
@@ -331,18 +332,14 @@ class AugmentedRow:
     measures: Mapping[str, float] = field(default_factory=dict)
 
     def flat(self, measures: Sequence[str]) -> dict[str, Any]:
-        example = self.example
-        values = {name: self.measures.get(name) for name in measures}
+        example, answers = self.example, self.example.answers
         return {
-            **{name: getattr(example, name) for name in ("id", "title", "context", "question")},
-            "answers": {
-                "text": [answer.text for answer in example.answers],
-                "answer_start": [answer.start for answer in example.answers],
-            },
+            **{name: getattr(example, name) for name in TEXTS},
+            "answers": {"text": [one.text for one in answers], "answer_start": [one.start for one in answers]},
             "source": "gold" if self.candidate is None else "synthetic",
             "candidate": self.candidate,
             "logprob": self.logprob,
-            **{name: None if value is None or value != value else value for name, value in values.items()},
+            **{name: None if (value := self.measures.get(name)) != value else value for name in measures},  # NaN: none
         }
 
 
@@ -392,7 +389,7 @@ def _schema(measures: Sequence[str]) -> Any:
 
     text, number = pyarrow.string(), pyarrow.float64()
     answers = pyarrow.struct({"text": pyarrow.list_(text), "answer_start": pyarrow.list_(pyarrow.int32())})
-    columns = {**dict.fromkeys(("id", "title", "context", "question"), text), "answers": answers, "source": text}
+    columns = {**dict.fromkeys(TEXTS, text), "answers": answers, "source": text}
     columns |= {"candidate": pyarrow.int64(), "logprob": number, **dict.fromkeys(measures, number)}
     return pyarrow.schema(columns)
 

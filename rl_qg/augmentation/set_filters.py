@@ -84,7 +84,7 @@ class TypeBalance(funnel.SetFilter):
     def option_errors(self) -> list[tuple[bool, str]]:
         caps, shares = self._caps(), self.shares or {}
         given = {**(self.max_share if isinstance(self.max_share, dict) else {}), **shares}
-        unknown, languages = sorted(set(given) - set(TYPES)), ", ".join(TYPE_TABLES)
+        unknown, languages = sorted(map(str, set(given) - set(TYPES))), ", ".join(TYPE_TABLES)
         add_up = all(map(_is_fraction, shares.values())) and math.isclose(sum(shares.values()), 1, abs_tol=1e-6)
         are_shares = self.shares is None or add_up
         return [

@@ -252,9 +252,9 @@ def write_examples(examples: StudyExamples) -> None:
         if not (resource.folder / COMPLETE).exists():
             write_squad(resource.folder / "gold.json", resource.gold)
             rows = (
-                {"id": span.id, "title": span.title, "context": span.context, "question": ""}
-                | {"answers": [{"text": span.answers[0].text, "answer_start": span.answers[0].start}]}
-                for span in resource.spans
+                {"id": one.id, "title": one.title, "context": one.context, "question": "", "language": one.language}
+                | {"answers": [{"text": one.answers[0].text, "answer_start": one.answers[0].start}]}
+                for one in resource.spans
             )
             write_json_lines(resource.folder / "spans.jsonl", rows)
             write_json(resource.folder / COMPLETE, {"gold": len(resource.gold), "spans": len(resource.spans)})

@@ -44,6 +44,14 @@ def test_every_format_is_read_back_as_the_same_examples(tmp_path: Path, name: st
     assert {path.name for path in tmp_path.iterdir()} == {"q.jsonl", name, "a.report.json", "a.card.md"}
 
 
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.parquet"])
+def test_every_format_keeps_the_language_of_questions(tmp_path: Path, name: str) -> None:
+    path = write_questions(tmp_path / "q.jsonl", [record("Wo war es?", language="de")])
+    augment(path, [replace(GOLD[1], language="fr"), GOLD[0]], tmp_path / name, settings=AugmentSettings())
+    examples = read_examples(tmp_path / name, role="train").examples
+    assert [(one.id, one.language) for one in examples] == [("g2", "fr"), ("g1", ""), ("synthetic-q-0", "de")]
+
+
 def test_flat_rows_have_source_rank_and_logprob(tmp_path: Path) -> None:
     run(tmp_path, "b.parquet")
     rows = [row for _, _, row in parquet_rows(tmp_path / "b.parquet")]

@@ -1,6 +1,7 @@
 import json
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,15 @@ def test_files_say_what_was_chosen(tmp_path: Path, corpus: list[QAExample]) -> N
     assert read_examples(loaded.folder / "validation.json", role="validation").examples == loaded.validation
     assert read_json(loaded.folder / "sets.json") == loaded.sets
     assert {json.loads(line)["question"] for line in (quarter.folder / "spans.jsonl").read_text().splitlines()} == {""}
+
+
+def test_files_keep_the_language_of_examples(tmp_path: Path, corpus: list[QAExample]) -> None:
+    loaded = load(tmp_path, [replace(example, language="de") for example in corpus])
+    write_examples(loaded)
+    folder = loaded.resources["25"].folder
+    for name in ("gold.json", "spans.jsonl"):
+        examples = read_examples(folder / name, role="train", allow_unlabelled=True).examples
+        assert {example.language for example in examples} == {"de"}
 
 
 def test_folders_are_named_by_what_they_hold(tmp_path: Path, corpus: list[QAExample]) -> None:
