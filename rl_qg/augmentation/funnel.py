@@ -96,11 +96,10 @@ def measure_candidates(
         rows.work.write(rest, write, position=position, total=total, state=state)
     if not state.is_main_process:
         return None
-    values = array("d", [nan]) * len(marks)
-    measured = 0
+    values, measured = array("d", [nan]) * len(marks), 0
     for index, value, _ in _stored_values(lines, len(marks)):
         values[index] = value
-        measured += 1
+        measured += marks[index]
     return MeasuredValues(values, measured, file, lines.read_note() or made_of)
 
 

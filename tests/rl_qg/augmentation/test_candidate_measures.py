@@ -93,6 +93,13 @@ def test_only_marked_candidates_are_measured(questions: Path) -> None:
     assert (values(result), result.measured) == (EXPECTED, 10)
 
 
+def test_what_is_reported_as_measured_does_not_depend_on_earlier_runs(questions: Path) -> None:
+    few = bytes([1, 0] * 5)
+    assert measured(questions, Lengths(), few).measured == 5
+    assert measured(questions, Lengths()).measured == 10
+    assert measured(questions, Lengths(), few).measured == 5
+
+
 def test_after_a_kill_only_the_missing_candidates_are_measured(
     questions: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
