@@ -180,7 +180,7 @@ class _DocumentOutput(ABC):
         work = Work(self.lines, PASSAGES, "ask", "passage", is_about, self.lines_per_row)
 
         def begin() -> Position:
-            if self.is_hidden and not self.finished:
+            if self.is_hidden and not self.finished and not self.lines.begun:
                 check_own(self.output)
             return work.begin(self.passages, made_by, sources=sources, accept=accept_changed_data)
 
@@ -199,11 +199,12 @@ class _DocumentOutput(ABC):
     ) -> dict[str, Any] | None:
         """The report of an output that this command has written already; `InputError` where another one has."""
         check_report(self.output)
-        if not self.finished:
+        if not self.finished or self.finished.check(made_by, sources=sources, accept=accept):
             return None
-        changed = self.finished.check(made_by, sources=sources, accept=accept)
-        whole = self.finished.begun and report_value(self.output, "output", "sha256") == file_hash(self.output)
-        return read_record(report_path(self.output)) if whole and not changed else None
+        if not self.finished.begun or report_value(self.output, "output", "sha256") != file_hash(self.output):
+            return None
+        self._remove_hidden()  # they are still there where a kill came after the report
+        return read_record(report_path(self.output))
 
     def _finish(self, made_by: Mapping[str, Any], sources: Mapping[str, str], dropped: Counter[str]) -> dict[str, Any]:
         rows = self.chosen((json.loads(line.text) for line in self.lines.lines()), dropped)
@@ -218,17 +219,16 @@ class _DocumentOutput(ABC):
             if self.is_hidden:
                 with atomic_writer(self.output) as stream:
                     stream.write(export(rows, self.form))
-                self._remove_hidden()
             report |= {**model_note(made_by["model"]), "settings": dict(made_by)}
             report |= {"output": {"path": str(self.output), "sha256": file_hash(self.output)}}
             write_json(report_path(self.output), report)
+            self._remove_hidden()
         return report
 
     def _remove_hidden(self) -> None:
         if self.is_hidden:
-            for path in (self.lines.path, self.lines.note):
-                if path is not None:
-                    path.unlink(missing_ok=True)
+            for path in (self.lines.path, note_path(self.lines.path)):
+                path.unlink(missing_ok=True)
 
 
 class _Pairs(_DocumentOutput):

@@ -127,6 +127,44 @@ def test_a_command_that_was_killed_is_continued_to_the_same_bytes(
         ask(generator, output, document, number=2)
 
 
+@pytest.mark.parametrize("name", ["p.jsonl", "p.csv"])
+@pytest.mark.parametrize("place", ["before the report", "after the report"])
+def test_a_command_that_was_killed_at_its_report_is_continued(
+    generator: QuestionGenerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, place: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*others: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr(stage, "PASSAGES", 1)
+    document, whole = Document("long", LONG), tmp_path / "whole" / name
+    whole.parent.mkdir()
+    report = ask(generator, whole, document, number=4)
+    (tmp_path / "cut").mkdir()
+    output = tmp_path / "cut" / name
+    with monkeypatch.context() as until_the_report:
+        if place == "before the report":
+            until_the_report.setattr(stage, "write_json", killed)
+        else:
+            until_the_report.setattr(stage._DocumentOutput, "_remove_hidden", killed)
+        with pytest.raises(Killed):
+            ask(generator, output, document, number=4)
+    asked, complete = list[int](), QuestionGenerator.complete
+
+    def counted_complete(self: QuestionGenerator, drafts: Sequence[Draft]) -> None:
+        asked.append(len(drafts))
+        complete(self, drafts)
+
+    monkeypatch.setattr(QuestionGenerator, "complete", counted_complete)
+    assert ask(generator, output, document, number=4)["pairs"] == report["pairs"] == 4
+    assert sum(asked) <= 1 < report["passages"] and output.read_bytes() == whole.read_bytes()
+    assert [one.name for one in sorted(output.parent.iterdir())] == [
+        one.name for one in sorted(whole.parent.iterdir())
+    ]
+
+
 def test_documents_with_one_name_are_told_apart(generator: QuestionGenerator, tmp_path: Path) -> None:
     first, second = Document("notes", TEXTS[0]), Document("notes", TEXTS[1])
     ask(generator, tmp_path / "p.jsonl", first, second)
