@@ -22,6 +22,7 @@ from rl_qg.augmentation.candidates import Candidates, parse_candidate
 from rl_qg.augmentation.funnel import Filter, FilterResources, Funnel, MeasuredValues, measures_of, no_metric
 from rl_qg.augmentation.row_filters import Empty
 from rl_qg.data.examples import examples_hash
+from rl_qg.data.formats import existing_file
 from rl_qg.data.parts import DataPart, Parts, finish, is_complete, numbered_line
 from rl_qg.data.streaming import Examples, stream_examples
 from rl_qg.runtime.errors import InputError
@@ -112,10 +113,9 @@ def merge_augmented(parts: Parts, output: Path) -> dict[str, Any]:
     note = parts.note
     settings = AugmentSettings(**note["settings"] | {"output": str(output)})
     (questions, noted), *_ = note["questions"].items()
-    _check_same(questions, noted, file_hash(Path(questions)))
-    gold: Examples = []
-    if settings.gold:
-        gold = stream_examples(settings.gold, role="train", hotpotqa_context=note["hotpotqa_context"])
+    _check_same(questions, noted, file_hash(existing_file(questions)))
+    read = partial(stream_examples, role="train", hotpotqa_context=note["hotpotqa_context"])
+    gold: Examples = read(settings.gold) if settings.gold else []
     _check_same(f"gold={settings.gold}", note["gold"], examples_hash(gold))
     augment.check_inputs(output, [questions])
     augment.check_augmentation(Path(questions), gold, output, settings, note["models"])

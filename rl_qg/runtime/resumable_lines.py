@@ -283,7 +283,7 @@ def note_path(output: Path) -> Path:
 
 
 def json_line(record: Mapping[str, Any]) -> bytes:
-    return f"{json.dumps(record, ensure_ascii=False)}\n".encode()
+    return f"{json.dumps(record, ensure_ascii=False)}\n".encode(errors="replace")
 
 
 def begins_with(line: bytes, beginning: bytes) -> bool:

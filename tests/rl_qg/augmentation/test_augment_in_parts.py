@@ -215,6 +215,23 @@ def test_parts_of_other_settings_inputs_or_commands_are_refused(data: Path) -> N
     merge_augmented(both, output)
 
 
+def test_a_questions_file_that_has_moved_is_one_line(data: Path) -> None:
+    settings, output = settings_of(data, CASES["the paper"], "json"), data / "a.json"
+    run(data, output, settings, DataPart(1, 1))
+    parts = read_parts([DataPart(1, 1).path(output)], output)
+    (data / "q.jsonl").rename(data / "moved.jsonl")
+    with pytest.raises(InputError, match=r"q\.jsonl: no such file: check the path"):
+        merge_augmented(parts, output)
+
+
+def test_half_a_surrogate_in_a_further_field_stops_no_part(data: Path) -> None:
+    rows = [json.loads(line) | {"note": "\ud800"} for line in (data / "q.jsonl").read_text().splitlines()]
+    (data / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = settings_of(data, CASES["the paper"], "jsonl")
+    run(data, data / "whole.jsonl", settings)
+    assert merged(data, data / "a.jsonl", settings, 2)["set"] == (data / "whole.jsonl").read_bytes()
+
+
 def test_no_candidate_in_any_part_is_an_error_of_the_merge(data: Path) -> None:
     settings, output = settings_of(data, {"filters": {"length": {"min_words": 29}}}, "json"), data / "a.json"
     with pytest.raises(InputError, match=r"q\.jsonl: no candidate of 160 is kept \(too short "):

@@ -221,6 +221,10 @@ def test_a_note_in_the_first_line_is_not_a_line_about_a_row(tmp_path: Path) -> N
             lines.check({})
 
 
+def test_half_a_surrogate_is_written_as_other_files_write_it() -> None:
+    assert json_line({"note": "é\ud800"}) == '{"note": "é?"}\n'.encode()
+
+
 def test_a_line_that_was_cut_off_begins_with_what_it_holds() -> None:
     assert begins_with(b"abc\n", b"ab") and begins_with(b"a", b"ab") and begins_with(b"abc", b"ab")
     assert not begins_with(b"a\n", b"ab") and not begins_with(b"x", b"ab")
