@@ -224,7 +224,7 @@ class SearchFile(JobFile):
             try:
                 words = shlex.split(text)
                 text.format(model="", train="", validation="", seed=1, out="")
-            except (ValueError, KeyError, IndexError) as error:
+            except (ValueError, LookupError, AttributeError, TypeError) as error:
                 yield f"measure.commands: {text!r} cannot be read ({error})"
                 continue
             if not words or words[0] == "rl-qg":
@@ -248,7 +248,7 @@ def _with_base(name: str, shipped: Mapping[str, Path], allow_imports: bool, dept
     base = content.pop("base", None)
     if base is None:
         return content
-    if depth or base not in shipped:
+    if depth or not isinstance(base, str) or base not in shipped:
         raise InputError(f"{name}: base: {base!r} is not one of {', '.join(shipped)}")
     below = _with_base(base, shipped, allow_imports, depth + 1)
     settings, of_base = content.get("settings"), below.get("settings", {})

@@ -194,6 +194,9 @@ def test_optuna_and_random_configurations_are_searched_and_replayed(tmp_path: Pa
         (["devices=[tpu]"], r"devices: tpu is neither cpu"),
         (["spaces=1"], r"spaces: there is no key 'spaces'"),
         (["base=mine"], r"base: there is no key 'base'"),
+        (["measure={name: x, commands: ['generate a={model.path}']}"], r"measure.commands: .*{model.path}' cannot be"),
+        (["measure={name: x, commands: ['generate a={model[x]}']}"], r"measure.commands: .*{model\[x\]}' cannot be"),
+        (["measure={name: x, commands: [[generate, 'a={model}']]}"], r"measure.commands: \['generate', .* cannot be"),
         (["settings=[training.rate_schedule=linear,ce.warmup_fraction=0.1]"],
          r"configuration 1: go_on_to: 9: .* set training.rate_schedule=constant, ce.warmup_fraction=0, or"),
         (["space={ce.epoch: [1]}"], r"no key or group 'ce.epoch'"),
@@ -232,6 +235,13 @@ def test_settings_of_a_base_are_kept_under_a_list(tmp_path: Path, settings: str,
 def test_settings_that_are_none_are_not_taken_for_those_of_the_base(tmp_path: Path) -> None:
     Path("mine.yaml").write_text("base: qg-bench\nsettings: false\n")
     with pytest.raises(InputError, match=r"mine\.yaml: settings: expected overrides"):
+        read_search("mine.yaml", [], shipped_searches())
+
+
+@pytest.mark.parametrize("base", ["[large]", "{large: 1}", "3", "large"])
+def test_a_base_that_is_none_of_the_shipped_ones_is_one_line(tmp_path: Path, base: str) -> None:
+    Path("mine.yaml").write_text(f"base: {base}\n")
+    with pytest.raises(InputError, match=r"mine\.yaml: base: .* is not one of qg-bench"):
         read_search("mine.yaml", [], shipped_searches())
 
 
