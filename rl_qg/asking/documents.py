@@ -33,7 +33,7 @@ _SENTENCE_ENDS = ".!?…。！？।؟\"'”’»)]」』"
 _WORD_END = re.compile(r"\s+")
 _ITEM = re.compile(r"(?:\(?[a-z\d]{1,2}\)|\d{1,2}\.)\s|•")  # how an item of a list begins
 # Codecs of Python that no page is written in, some of which take quadratic time.
-OF_PYTHON = frozenset({"idna", "punycode", "raw-unicode-escape", "unicode-escape"})
+OF_PYTHON = frozenset({"idna", "punycode", "raw-unicode-escape", "unicode-escape", "utf-7"})
 _DECLARED = re.compile(r"""(?i)<(?:meta\b[^<>]*?\bcharset|\?xml\b[^<>]*?\bencoding)\s*=\s*["']?([\w.:-]+)""")
 
 Sizes = Callable[[Sequence[str]], list[int]]

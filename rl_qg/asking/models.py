@@ -116,7 +116,7 @@ def least_score(request: AskRequest, model: str) -> float:
 
 def check_text(model: str, text: str, name: str) -> None:
     """`InputError` where most of a text, called `name`, is in another language than a packaged generator reads."""
-    if model == ENGLISH:
+    if model == ENGLISH and isinstance(text, str):
         check_language((part.text for part in paragraphs(text)), name)
 
 

@@ -164,15 +164,15 @@ class QuestionGenerator:
             InputError: a value is of the wrong type or out of its range, the model cannot do this (see `check`), or
                 a text is not in the language of a packaged model.
         """
-        given = [answers] if isinstance(texts, str) else answers
         several = _listed(texts)
-        if given is not None and not _is_list(given):
+        given = [answers] if isinstance(texts, str) else [None] * len(several) if answers is None else answers
+        if not _is_list(given):
             raise InputError(f"answers={short(given)} is no list; give a list of answers, or None, for each text")
-        if given is not None and len(given) != len(several):
+        if len(given) != len(several):
             raise InputError(f"answers has {len(given)} lists for {len(several)} texts; give one for each, or None")
         for text in several:
             check_text(self.name, text, "the text")
-        asked = zip(several, given or [None] * len(several), strict=True)
+        asked = zip(several, given, strict=True)
         found = self.ask_many([AskRequest(text, chosen, **options) for text, chosen in asked])
         return found[0] if isinstance(texts, str) else found
 

@@ -165,6 +165,8 @@ def test_standard_input_is_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
         ("a.html", b"<p>O\xf9</p>", r"a\.html: not UTF-8 text \(byte 4\)"),
         ("a.html", b'<meta charset="no-such"><p>a</p>', r"a\.html: declares the unknown encoding 'no-such'"),
         ("a.html", b'<meta charset="punycode"><p>a</p>', r"a\.html: declares the unknown encoding 'punycode'"),
+        ("a.html", b'<meta charset="utf-7"><p>+2AA-</p>', r"a\.html: declares the unknown encoding 'utf-7'"),
+        ("a.html", b'<meta charset="UTF7"><p>a</p>', r"a\.html: declares the unknown encoding 'utf7'"),
         ("a.html", b'<meta charset="undefined"><p>a</p>', r"a\.html: declares the unknown encoding 'undefined'"),
         ("a.html", b'<meta charset="idna"><p>\xff</p>', r"a\.html: "),
         ("a.html", "<script>only()</script>", r"a\.html: holds no text"),

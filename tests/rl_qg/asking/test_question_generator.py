@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import (
@@ -466,6 +467,25 @@ def test_a_run_is_named_by_its_folder(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_wrong_arguments_are_one_line(bart: QuestionGenerator, wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         bart.ask(**{"texts": TEXT, **wrong})
+
+
+def test_what_is_no_text_is_one_line_of_a_packaged_generator_too(
+    bart: QuestionGenerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bart, "name", "packaged:english")
+    for wrong in (None, 5):
+        with pytest.raises(InputError, match=f"text={wrong} is not a text"):
+            bart.ask([wrong])  # type: ignore[list-item]
+
+
+def test_answers_may_be_an_array(bart: QuestionGenerator) -> None:
+    given = [["Ada"], None]
+    expected = bart.ask([TEXT, TEXT], given)
+    assert bart.ask([TEXT, TEXT], np.array(given, dtype=object)) == expected
+    assert bart.ask(TEXT, np.array(["Ada"])) == expected[0]
+    assert bart.ask([], []) == bart.ask([], np.array([])) == bart.ask([]) == []
+    with pytest.raises(InputError, match="answers has 0 lists for 1 texts"):
+        bart.ask([TEXT], [])
 
 
 def test_memory_that_runs_out_halves_the_batch(bart: QuestionGenerator, monkeypatch: pytest.MonkeyPatch) -> None:
