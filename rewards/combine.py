@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from rewards import contract
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.contract import COLUMN, LARGEST, WITHOUT_NEEDS, WrongReward, check_reward, check_row_by_row, scored
 from rewards.errors import MetricInputError, is_finite
 from rewards.loading import load_for
 
@@ -34,7 +34,7 @@ class Part:
     @property
     def needs(self) -> frozenset[str]:
         """What the metric reads; a metric without the attribute is assumed to read everything."""
-        return frozenset(getattr(self.metric, "needs", WITHOUT_NEEDS))
+        return frozenset(getattr(self.metric, "needs", contract.WITHOUT_NEEDS))
 
     def values(self, raw: Sequence[float]) -> Tensor:
         """Return raw scores clipped and scaled, [rows] (float64); NaN stays NaN."""
@@ -87,18 +87,18 @@ class Combined(Metric):
         contributions: list[Tensor] = []
         parts: dict[str, list[Any]] = {}
         for label, part in self.parts.items():
-            columns = {name: getattr(inputs, name) if name in part.needs else None for name in COLUMN}
+            columns = {name: getattr(inputs, name) if name in part.needs else None for name in contract.COLUMN}
             try:
-                result = scored(part.metric, inputs.questions, columns.pop("contexts"), **columns)
-            except WrongReward as error:
-                raise WrongReward(f"{self.name}: part {label!r}: {error}") from None
+                result = contract.scored(part.metric, inputs.questions, columns.pop("contexts"), **columns)
+            except contract.WrongReward as error:
+                raise contract.WrongReward(f"{self.name}: part {label!r}: {error}") from None
             raw = [math.nan if score is None else score for score in result.scores]
             parts[label] = raw
             parts |= {f"{label}/{name}": list(values) for name, values in result.parts.items()}
             contributions.append(self.contribution(label, part.values(raw)))
         total = reduce(type(self).operation, contributions)
         finite = torch.tensor([parts[label] for label in self.parts], dtype=total.dtype).isfinite().all(0)
-        if (beyond := finite & ~(total.abs() <= LARGEST)).any():
+        if (beyond := finite & ~(total.abs() <= contract.LARGEST)).any():
             value = total[beyond][0].item()
             raise MetricInputError(f"{self.name}: finite scores of its parts make {value}; lower a weight or a scale")
         return MetricResult(total.tolist(), parts)
@@ -107,7 +107,7 @@ class Combined(Metric):
         """Combine the bounds of the parts; infinite where nothing is known."""
         bounds: Tensor | None = None
         for label, part in self.parts.items():
-            low, high = part.values(getattr(part.metric, "bounds", _UNBOUNDED)).sort().values
+            low, high = part.values(contract.bounds_of(part.metric)).sort().values
             extremes = self.contribution(label, torch.stack([low, high, torch.zeros_like(low).clamp(low, high)]))
             corners = extremes if bounds is None else type(self).operation(bounds[:, None], extremes)
             corners = corners.nan_to_num(0.0, math.inf, -math.inf)  # 0 * inf, a limit of zeros; inf - inf, between
@@ -175,8 +175,8 @@ def _part(where: str, label: str, given: Any) -> Part:
     elif options:
         raise MetricInputError(f"{where}: {', '.join(options)} cannot be set on a metric that is built already")
     try:
-        check_reward(metric)
-        check_row_by_row(metric)
+        contract.check_reward(metric)
+        contract.check_row_by_row(metric)
     except MetricInputError as error:
         raise MetricInputError(f"{where}: {error}") from None
     if not getattr(metric, "higher_is_better", True) and weight * scale > 0:

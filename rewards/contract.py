@@ -64,6 +64,17 @@ def check_reward(reward: Any) -> None:
     needs = getattr(reward, "needs", ())
     if not isinstance(needs, tuple | list | set | frozenset) or not all(need in COLUMN for need in needs):
         raise WrongReward(f"reward {name_of(reward)}: needs is {needs!r}; name some of {', '.join(COLUMN)}")
+    bounds_of(reward)
+
+
+def bounds_of(reward: Any) -> tuple[float, float]:
+    """The smallest and the largest score that a reward states; infinite where it states none."""
+    given = getattr(reward, "bounds", None)
+    with suppress(TypeError, ValueError, OverflowError):
+        low, high = (-math.inf, math.inf) if given is None else map(float, given)
+        if low <= high:
+            return low, high
+    raise WrongReward(f"reward {name_of(reward)}: bounds is {given!r:.60}; give (smallest, largest), or None")
 
 
 def check_row_by_row(reward: Any) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from rewards.base import BaseReward
-from rewards.contract import check_row_by_row, scored
+from rewards.contract import bounds_of, check_row_by_row, scored
 from rewards.errors import MetricInputError, number
 from rewards.loading import load_for
 from rewards.overlap.answerability import FUNCTION_WORDS, QUESTION_WORDS
@@ -325,7 +325,7 @@ class CoverageSetReward(SetReward):
 
     def _range(self, given: Any) -> tuple[float, float]:
         if given is None:
-            low, high = getattr(self.quality, "bounds", (-np.inf, np.inf))
+            low, high = bounds_of(self.quality)
             if low < 0 or high > 1 or not getattr(self.quality, "higher_is_better", True):
                 raise MetricInputError(
                     f"question_set: {getattr(self.quality, 'name', 'quality')} has scores from {low:g} to {high:g}; "

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from rewards.contract import WrongReward, is_set_reward
+from rewards.contract import WrongReward, bounds_of, is_set_reward
 from rewards.set_rewards import SetResult, SetReward
 from rewards.words import answer_f1
 from rl_qg.data.examples import Answer, QAExample
@@ -138,10 +138,8 @@ def pair_floor(reward: Any, floor: float | None) -> float:
 
 def floor_of(reward: Any) -> float | None:
     """The smallest value of a reward; 0 if it states no bounds, None if it has an upper bound of at most 0 alone."""
-    low, high = getattr(reward, "bounds", (-math.inf, math.inf))
-    if math.isfinite(low):
-        return float(low)
-    return 0.0 if high > 0 else None
+    low, high = bounds_of(reward)
+    return low if math.isfinite(low) else 0.0 if high > 0 else None
 
 
 class SetScorer(RewardScorer):

@@ -272,6 +272,14 @@ def test_bounds_where_little_is_known():
     assert Product({"a": table(weight=2)}).bounds == (0.0, math.inf)
 
 
+def test_a_part_whose_bounds_are_none_is_one_of_unknown_bounds():
+    foreign = SimpleNamespace(score=lambda questions, *_, **__: [0.5] * len(questions), needs=(), bounds=None)
+    metric = Weighted({"a": {"metric": foreign}, "b": table(bounds=(0, 1))})
+    assert metric.bounds == (-math.inf, math.inf)
+    assert scores_of(metric, (0.25,)) == [0.75]
+    assert Weighted({"a": {"metric": foreign, "clip": [0, 1]}}).bounds == (0.0, 1.0)
+
+
 @pytest.mark.parametrize("kind", [Weighted, Product])
 @pytest.mark.parametrize(
     ("parts", "message"),
@@ -301,6 +309,7 @@ def test_bounds_where_little_is_known():
         ({"a/b": table()}, "part 'a/b': a label is made of"),
         ({"a": table(higher_is_better=False)}, "part 'a': the metric is better when lower; give it a negative weight"),
         ({"a": table(higher_is_better=False, weight=-1, scale=-1)}, "better when lower"),
+        ({"a": table(bounds=(1, 0))}, r"part 'a': .*bounds is \(1, 0\); give \(smallest, largest\), or None"),
         ({"a": table(needs=["context"])}, "part 'a': .*needs is .*'context'.*; name some of contexts, answers"),
     ],
 )

@@ -1,5 +1,6 @@
 """What is expected of any reward, by rewards that keep to it and rewards that do not."""
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -89,6 +90,15 @@ def test_a_reward_is_called_as_it_says():
         (SimpleNamespace(score=lambda q, c, d, **k: []), "score: missing a required argument: 'd'"),
         (SimpleNamespace(score=TakesAnything().score, needs="contexts"), "needs is 'contexts'; name some of"),
         (SimpleNamespace(score=TakesAnything().score, needs={"passage"}), "needs is {'passage'}; name some of"),
+        (
+            SimpleNamespace(score=TakesAnything().score, bounds=(0,)),
+            r"bounds is \(0,\); give \(smallest, largest\), or",
+        ),
+        (SimpleNamespace(score=TakesAnything().score, bounds=(1, 0)), r"bounds is \(1, 0\); give"),
+        (SimpleNamespace(score=TakesAnything().score, bounds=(None, 1.0)), r"bounds is \(None, 1.0\); give"),
+        (SimpleNamespace(score=TakesAnything().score, bounds=(math.nan, 1)), r"bounds is \(nan, 1\); give"),
+        (SimpleNamespace(score=TakesAnything().score, bounds=(0, 10**400)), r"bounds is \(0, 1000"),
+        (SimpleNamespace(score=TakesAnything().score, bounds=1), r"bounds is 1; give"),
     ],
 )
 def test_what_is_no_reward_is_refused_before_it_scores(reward, message):

@@ -151,10 +151,14 @@ def test_quality_of_other_bounds_is_brought_into_range():
     class Words:
         """Number of words; a reward of somebody else."""
 
+        bounds = None
+
         def score(self, questions, contexts, *, answers=None, references=None):
             assert answers is references is None
             return [float(len(text.split())) for text in questions]
 
+    with pytest.raises(MetricInputError, match="quality has scores from -inf to inf; give quality_range="):
+        CoverageSetReward(Words())
     reward = CoverageSetReward(Words(), quality_range=[2, 6])
     assert reward.result([["a b c", "d e f g h i j k"]], ["x"], [["q"]]).parts["quality"] == [(0.25 + 1) / 2]
     assert "quality_range:2..6" in reward.signature

@@ -1,6 +1,7 @@
 """Rewards of pairs and answers, worked by hand."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -132,7 +133,7 @@ def test_examples_are_scored_as_before() -> None:
 
 def test_the_floor_of_rewards() -> None:
     assert floor_of(load("rouge_l")) == 0.0
-    assert floor_of(object()) == 0.0
+    assert floor_of(object()) == floor_of(SimpleNamespace(bounds=None)) == 0.0
     assert floor_of(WordsAndAnswer((-math.inf, 0.0))) is None
     assert pair_floor(WordsAndAnswer((-2.0, 0.0)), None) == -2.0
     with pytest.raises(InputError, match=r"scst\.pair_floor: the reward .* is never above 0"):
