@@ -59,7 +59,11 @@ LONG: dict[str, tuple[str, ...]] = {
     "rl_qg/commands/test_study_stage.py::test_dry_run_shows": SOURCE,
     "rl_qg/commands/test_train_unlabelled.py": LEARNING,
     "rl_qg/miniatures/test_cache.py::test_workers_end": ("rl_qg/miniatures", "rl_qg/runtime"),
-    "rl_qg/studies/test_ray_data.py": (*LEARNING, "rl_qg/studies/ray_data.py", "rl_qg/augmentation"),
+    "rl_qg/studies/test_ray_data.py::test_stages_in_parts": (
+        *LEARNING,
+        "rl_qg/studies/ray_data.py",
+        "rl_qg/augmentation",
+    ),
     "rl_qg/rating/test_rating_pages_in_browser.py": ("rl_qg/rating", "rl_qg/web", "rl_qg/pages", "configs/protocol"),
     "rl_qg/rating/test_whole_study.py": (
         "rl_qg/rating",

@@ -56,7 +56,9 @@ def run_stages(stages: Sequence[Sequence[str]], count: int, **resources: Any) ->
 
 
 if __name__ == "__main__":
-    number, *words = sys.argv[1:]
+    number, words = "".join(sys.argv[1:2]), sys.argv[2:]
+    if not number.isdecimal() or int(number) < 1 or not words:
+        sys.exit("error: give the number of parts, then the commands, such as 64 generate … -- score …")
     try:
         run_stages([[*group] for end, group in groupby(words, "--".__eq__) if not end], int(number))
     except InputError as fault:

@@ -1,6 +1,7 @@
-"""Parts as tasks of Ray, on this machine; runs where the extra `ray` is installed."""
+"""Parts as tasks of Ray, on this machine; they run where the extra `ray` is installed."""
 
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -13,7 +14,6 @@ import pytest
 from rl_qg.miniatures.cache import SHIPPED
 from tests.processes import user_environment
 
-pytest.importorskip("ray")
 STAGES = (
     ("answers", "in.txt", "batch_size=4", "output=a.jsonl"),
     ("generate", f"model.path={SHIPPED / 'bart'}", "data.train=a.jsonl", "max_answers=12", "output=q.jsonl"),
@@ -23,8 +23,16 @@ STAGES = (
 COMPARED = ("a.jsonl", "q.jsonl", "s.jsonl", "t.json")
 
 
+@pytest.mark.parametrize("words", [(), ("generate", "output=q.jsonl"), ("0", "generate"), ("4",)])
+def test_the_number_of_parts_comes_first(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["ray_data", *words])
+    with pytest.raises(SystemExit, match=r"^error: give the number of parts, then the commands, such as"):
+        runpy.run_module("rl_qg.studies.ray_data", run_name="__main__")
+
+
 @pytest.mark.slow
 def test_stages_in_parts_by_ray_are_those_of_the_commands_after_a_kill(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
     folders = one, place = tmp_path / "one", tmp_path / "ray"
     environment = user_environment(tmp_path) | {"RAY_AUTH_MODE": "disabled", "PYTHONUNBUFFERED": "1"}
     for folder in folders:
