@@ -143,8 +143,8 @@ def _references(value: Any) -> list[str] | None:
     return texts if texts and all(_text(text) is not None for text in texts) else None
 
 
-_READ: dict[str, Callable[[Any], Any]] = dict.fromkeys(("question", "context", "sentence", "title"), _text)
-_READ |= {"answer": _answer, "references": _references}
+_NAMES = ("question", "context", "answer", "references", "sentence", "title")
+_READ = dict[str, Callable[[Any], Any]].fromkeys(_NAMES, _text) | {"answer": _answer, "references": _references}
 
 
 def _parallel_rows(texts: Mapping[str, Path]) -> Iterator[TableRow]:
