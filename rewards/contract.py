@@ -68,7 +68,7 @@ def check_reward(reward: Any) -> None:
 
 
 def bounds_of(reward: Any) -> tuple[float, float]:
-    """The smallest and the largest score that a reward states; infinite where it states none."""
+    """The smallest and the largest score that a reward states (infinite: none); `WrongReward` for anything else."""
     given = getattr(reward, "bounds", None)
     with suppress(TypeError, ValueError, OverflowError):
         low, high = (-math.inf, math.inf) if given is None else map(float, given)

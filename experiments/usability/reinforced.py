@@ -145,6 +145,7 @@ def main() -> None:
             {name: against_human(human, name) for name in models}, [row["context"] for row in human]
         )
     result["read"] = {"ask": graded("ask", "scores"), "greedy": graded("greedy", "by"), "shares": shares_of_answers()}
+    result["read"]["retaught"] = graded("retaught", "by")  # by the scores of two classifiers, of one generator
     write_json(given.output, result)
     write_json_lines(
         given.output.with_suffix(".questions.jsonl"),

@@ -3,8 +3,8 @@
     python experiments/usability/train.py --shared ../shared --questions DATA/reader.json --output USABILITY
     python experiments/real-generator/pack.py USABILITY english/reader
 
-The reader that has learned the first round of readings learns on with the second (`--epochs 1 --newest 2`). Each step
-learns from 16 graded pairs and from 8 of the reader's own questions (DATA is what
+The reader that has learned the first round of readings learns on from both with `--rounds 2 --epochs 1 --newest 2`.
+Each step learns from 16 graded pairs and from 8 of the reader's own questions (DATA is what
 experiments/real-generator/prepare.py wrote), so that it goes on reading. A pair is read as `rewards.Usability` reads
 it. z is the difference of the two outputs: p(usable) = sigmoid(z), and p(right) = sigmoid(z + b) with b of its own
 uses the middle grade (an ordinal regression). Held out are the pairs of a sixth of the texts.
@@ -116,14 +116,14 @@ def main() -> None:
     parser.add_argument("--questions", type=Path, required=True)
     parser.add_argument("--reader", default="packaged:english/reader")
     parser.add_argument("--epochs", type=float, default=3.5)
+    parser.add_argument("--rounds", type=int, default=1, help="of the readings, the first so many")
     parser.add_argument("--newest", type=int, default=1, help="how often the pairs of the last round are in an epoch")
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
     torch.manual_seed(0)
     rng, model = random.Random(0), Trained(reader_path(given.reader))
-    rows = [row for row in readings(given.shared) if not row["held_out"]]
-    last = max(row["round"] for row in rows)
-    rows += [row for row in rows if row["round"] == last] * (given.newest - 1)
+    rows = [row for row in readings(given.shared) if not row["held_out"] and row["round"] <= given.rounds]
+    rows += [row for row in rows if row["round"] == given.rounds] * (given.newest - 1)
     windows, collate = windows_of(given.questions, model.tokenizer), WindowCollator(model.tokenizer.pad_token_id)
     steps, parameters = int(len(rows) * given.epochs / PAIRS), model.parameters()
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.01)
