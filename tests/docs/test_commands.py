@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
@@ -117,8 +118,11 @@ def check_installation(words: list[str]) -> None:
         subprocess.run(["make", "--dry-run", *words[1:]], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
         return
     assert words[:2] == ["pip", "install"], f"say here how to run {words}"
+    optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for word in words[2:]:
-        assert word.startswith("-") or (ROOT / word).exists(), f"{word}: no such file"
+        path, _, extras = word.rstrip("]").partition("[")
+        assert word.startswith("-") or (ROOT / path).exists(), f"{word}: no such file"
+        assert not extras or set(extras.split(",")) <= set(optional), f"{word}: pyproject.toml lacks such an extra"
 
 
 DOCUMENTED = [
