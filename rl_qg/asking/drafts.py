@@ -165,22 +165,31 @@ class AnswerProposals:
                 str(extractor), PER_PASSAGE, device=device or torch.device("cpu"), min_probability=MIN_PROBABILITY
             )
 
-    def __call__(self, text: str, passages: Sequence[TextPassage], way: str, number: int | None) -> list[AnswerSpan]:
+    def __call__(
+        self, text: str, passages: Sequence[TextPassage], way: str, number: int | None, *, or_rules: bool = False
+    ) -> list[AnswerSpan]:
         """The best `number` answers (None: all) of a text's passages, spread over its sentences: the best of each
-        sentence come before the second ones.
+        sentence come before the second ones. Where the generator finds none, in a text or, without a number, in a
+        passage, there are those by rules if `or_rules`.
         """
+        or_rules = or_rules and way == "multitask"
         if way == "multitask" and way not in self._by_way:
             self._by_way[way] = GeneratedAnswers(self._generator, PER_PASSAGE)
         propose = self._by_way.get(way, _by_rules)
-        if propose is not _by_rules:  # a model takes time: of a very long text read passages at even distances
-            passages = evenly(passages, number)
+        # A model takes time: of a very long text it reads passages at even distances.
+        read = passages if propose is _by_rules else evenly(passages, number)
         spans = []
-        for passage in passages:
+        for passage in read:
             check_awaited()
+            found = propose([passage.text])[0]
+            if or_rules and number is None:
+                found = found or _by_rules([passage.text])[0]
             spans += [
                 AnswerSpan(passage.text[span.start : span.end], passage.start + span.start, span.kind, span.score)
-                for span in propose([passage.text])[0]
+                for span in found
             ]
+        if or_rules and not spans:
+            return self(text, passages, "pipeline", number)
         ordered = sorted(spans, key=lambda span: (-span.score, span.start))
         return [span for span, _, _ in spread(text, ordered, lambda span: (span.start, span.end))][:number]
 
@@ -235,9 +244,8 @@ class Draft:
             self.spans = [span for span in map(self._placed, self.request.answers) if span is not None]
             self.dropped[NOT_IN_TEXT] += len(self.request.answers) - len(self.spans)
         elif self.passages and self.way != "end2end":
-            self.spans = proposals(self.request.text, self.passages, self.way, self._proposed)
-            if not self.spans and self.request.way is None:  # a model that extracts none: then by rules
-                self.spans = proposals(self.request.text, self.passages, "pipeline", self._proposed)
+            given = self.request.text, self.passages, self.way, self._proposed
+            self.spans = proposals(*given, or_rules=self.request.way is None)
         self.dropped[NOT_IN_TEXT] += proposals.left_out - before
         self._ask_about(self.spans)
 

@@ -254,8 +254,7 @@ class QuestionGenerator:
         for text in several:
             self.check(AskRequest(text, number=number, language=language))
             passages = self.passages(text)
-            usual = self._proposals(text, passages, self.ways[0], number)
-            found.append(usual or self._proposals(text, passages, "pipeline", number))
+            found.append(self._proposals(text, passages, self.ways[0], number, or_rules=True))
         return found[0] if isinstance(texts, str) else found
 
     def score(

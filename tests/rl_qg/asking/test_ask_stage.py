@@ -15,11 +15,12 @@ from rl_qg.asking import ask_documents as stage
 from rl_qg.asking.ask_documents import ask_documents, report_line, unique_names
 from rl_qg.asking.documents import Document
 from rl_qg.asking.drafts import Draft
-from rl_qg.asking.models import chosen_generator, corpus_warning
+from rl_qg.asking.models import QUESTIONS, chosen_generator, corpus_warning
 from rl_qg.asking.question_generator import QuestionGenerator
 from rl_qg.commands.cli import _configure_logging, run_command
 from rl_qg.commands.compose import full_overrides
 from rl_qg.data.corpus import synthetic_examples
+from rl_qg.generation.propose_answers import GeneratedAnswers
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.resumable_lines import note_path
@@ -82,6 +83,24 @@ def test_the_pairs_of_a_document_are_those_that_python_gives_for_its_text(
         place = row["passage_start"] + row["answer_start"]
         assert expected.pop(0) == [row["title"], row["question"], row["answer"], place, row["score"], row["reason"]]
     assert not expected
+
+
+@pytest.mark.slow
+def test_rules_find_answers_in_a_passage_where_the_model_finds_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a number: in the command and in Python alike."""
+    generator = QuestionGenerator.from_pretrained(QUESTIONS, device="cpu")
+    text = "\n\n".join(TEXTS[5:12])
+    first = generator.passages(text)[0].text
+    found = GeneratedAnswers.__call__
+    monkeypatch.setattr(
+        GeneratedAnswers, "__call__", lambda self, texts: [[]] if texts == [first] else found(self, texts)
+    )
+    ask(generator, tmp_path / "p.jsonl", Document("long", text), number=None)
+    answers = [row["passage_start"] + row["answer_start"] for row in rows(tmp_path / "p.jsonl")]
+    assert answers == [pair.answer_start for pair in generator.ask(text, number=None)]
+    assert min(answers) < len(first) < max(answers)
 
 
 @pytest.mark.parametrize("name", ["p.jsonl", "p.csv"])
