@@ -136,8 +136,7 @@ def passages_of(path: str | Path) -> list[str]:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             text = file.read()
         if not path.name.removesuffix(".gz").endswith(".jsonl"):
-            articles = json.loads(text)["data"]
-            return [_plain(one["context"]) for article in articles for one in article["paragraphs"]]
+            return [_plain(one["context"]) for article in json.loads(text)["data"] for one in article["paragraphs"]]
         texts = []
         for at, line in enumerate(text.split("\n"), 1):  # splitlines cuts inside texts: U+2028, form feeds
             where = f"retrievability: passages {str(path)!r}, line {at}"

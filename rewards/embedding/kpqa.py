@@ -74,8 +74,7 @@ class KeyphraseWeights(CountsCuts):
         )
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        room = self.model.max_tokens - 3
-        return [ids[:room] for ids in self.model.ids(texts)]
+        return [ids[: self.model.max_tokens - 3] for ids in self.model.ids(texts)]
 
     def __call__(self, texts: Sequence[str], conditions: Sequence[str] | None) -> list[list[float]]:
         """Return one weight for each token (of `tokens`) of each text, given its condition, if any."""

@@ -401,8 +401,7 @@ class PromptEncoder:
             sizes = self.tokenizer([example.context[:start], example.context[:end]], add_special_tokens=False)
             marks = [min(head + len(size), tail - 1) for size in sizes["input_ids"]]
         first, last = marks[0], marks[-1]
-        centre = (first + last + 1) // 2
-        start = min(max(centre - room // 2, head), tail - room)
+        start = min(max((first + last + 1) // 2 - room // 2, head), tail - room)
         start = min(start, first) if last - first < room else first
         window = ids[start : start + room]
         return EncodedPrompt(ids[:head] + window + ids[tail:], excess, last >= start + room)

@@ -135,8 +135,7 @@ def _texts(corpus: Sequence[Corpus], prompt: Prompt) -> Iterator[str]:
         yield item.question
         yield from (answer.text for answer in item.answers)
         for answer in dict.fromkeys(item.answers):
-            about = replace(item, answers=(answer,))
-            yield from (prompt.prefix + highlight(as_input(about, form)) for form in INPUTS)
+            yield from (prompt.prefix + highlight(as_input(replace(item, answers=(answer,)), form)) for form in INPUTS)
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:

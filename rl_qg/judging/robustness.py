@@ -221,6 +221,5 @@ def _examples(questions: Sequence[AlteredQuestion]) -> list[dict[str, str]]:
     for question in questions:
         rows = examples.setdefault(question.kind, [])
         if len(rows) < SHOWN:
-            before = originals[question.number]
-            rows.append({"kind": question.kind, "question": before, "made": question.row.question})
+            rows.append({"kind": question.kind, "question": originals[question.number], "made": question.row.question})
     return [row for kind, rows in examples.items() if kind != ORIGINAL for row in rows]

@@ -71,8 +71,7 @@ def infilling_and_cloze(
         last = min(len(words), first + rng.randint(1, 3))
         head, answer, tail = (" ".join(part) for part in (words[:first], words[first:last], words[last:]))
         before, _, after = passage.context.partition(sentence)
-        marked = f"{HIGHLIGHT} {answer} {HIGHLIGHT}"
-        source = before + " ".join(part for part in (head, marked, tail) if part) + after
+        source = before + " ".join(part for part in (head, f"{HIGHLIGHT} {answer} {HIGHLIGHT}", tail) if part) + after
         return source, " ".join(part for part in (head, mask, tail) if part)
 
     def collate(passages: list[PretrainingPassage]) -> Batch:

@@ -64,8 +64,7 @@ class Site:
             check_secret(self.panel_secret, f"panel_secret={path}", "the secret")
 
     def beside(self, rater: Rater) -> set[str]:
-        here = self._addresses.get(rater.id)
-        return {one for one, address in list(self._addresses.items()) if address == here}
+        return {one for one, address in list(self._addresses.items()) if address == self._addresses.get(rater.id)}
 
     def route(self, method: str, path: str, handler: "Handler") -> Route:
         """A route, for Starlette. A form must send back the secret of its session; of those of `OWN_CHECKS` the origin
