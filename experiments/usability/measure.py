@@ -67,6 +67,8 @@ def held_out(rows: Sequence[Row], metric: Any) -> dict[str, Any]:
     found["above_limit"] = {"before": above(before, usable, 0.65), "after": above(after, usable, PACKAGED_SCORE)}
     for kind, kept in {"documents": True, "outside": False}.items():
         places = [at for at, row in enumerate(rows) if (row["kind"] == "document") is kept]
+        if not places:  # the third round has documents alone
+            continue
         chosen = [rows[at] for at in places]
         good, texts = [row["grade"] >= USABLE for row in chosen], [row["text"] for row in chosen]
         found[kind] = {

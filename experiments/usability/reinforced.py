@@ -83,21 +83,24 @@ def compared(values: Mapping[str, Mapping[str, Sequence[float]]], texts: Sequenc
 
 
 def graded(kind: str, field: str) -> dict[str, Any]:
-    """How two readers graded pairs without knowing whose they are; `field` of a pair says which generators made it.
-    `in_tests` are usable pairs about the documents of the tests, `six` those of them with at least six.
+    """How two readers graded pairs without knowing whose they are, the second one perhaps a part of them; `field` of a
+    pair says which generators made it. `in_tests` are usable pairs about the documents of the tests, `six` those
+    documents with at least six, and `documents_with_six` all of these.
     """
     rows = [row for row in lines(READINGS) if row["kind"] == kind]
-    alike = [len({grade >= USABLE for grade in row["grades"]}) == 1 for row in rows]
+    alike = [len({grade >= USABLE for grade in row["grades"]}) == 1 for row in rows if len(row["grades"]) > 1]
     found: dict[str, Any] = {"pairs": len(rows), "agreement": fmean(alike)}
     for name in dict.fromkeys(name for row in rows for name in row[field]):
         of_name = [row for row in rows if name in row[field]]
         found[name] = {"pairs": len(of_name)}
         for reader, which in enumerate(("first", "second")):
-            right = sum(row["grades"][reader] >= RIGHT for row in of_name)
-            usable = Counter(row["text"] for row in of_name if row["grades"][reader] >= USABLE)
+            read = [row for row in of_name if len(row["grades"]) > reader]
+            right = sum(row["grades"][reader] >= RIGHT for row in read)
+            usable = Counter(row["text"] for row in read if row["grades"][reader] >= USABLE)
             of_tests = [number for text, number in usable.items() if "." in text]  # they go by the names of files
-            found[name][which] = {"usable": usable.total(), "right": right, "in_tests": sum(of_tests)}
-            found[name][which]["six"] = sum(number >= SIX for number in of_tests)
+            found[name][which] = {"read": len(read), "usable": usable.total(), "right": right}
+            found[name][which] |= {"in_tests": sum(of_tests), "six": sum(number >= SIX for number in of_tests)}
+            found[name][which]["documents_with_six"] = sum(number >= SIX for number in usable.values())
     return found
 
 
@@ -120,14 +123,8 @@ def shares_of_answers() -> dict[str, dict[str, Any]]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("generators", nargs="+", metavar="NAME=MODEL")
-    parser.add_argument("--answers", required=True)
-    parser.add_argument("--human", type=Path)
-    parser.add_argument("--number", type=int, default=1000)
-    parser.add_argument("--output", type=Path, required=True)
-    given = parser.parse_args()
+def measured(given: argparse.Namespace) -> dict[str, Any]:
+    """The measures of the generators; their questions are written beside the output."""
     rows = list(read_role(DataSettings(train=given.answers), "train", allow_unlabelled=True).examples)
     random.Random(0).shuffle(rows)
     rows = rows[: given.number]
@@ -144,9 +141,6 @@ def main() -> None:
         result["human"] = compared(
             {name: against_human(human, name) for name in models}, [row["context"] for row in human]
         )
-    result["read"] = {"ask": graded("ask", "scores"), "greedy": graded("greedy", "by"), "shares": shares_of_answers()}
-    result["read"]["retaught"] = graded("retaught", "by")  # by the scores of two classifiers, of one generator
-    write_json(given.output, result)
     write_json_lines(
         given.output.with_suffix(".questions.jsonl"),
         (
@@ -155,6 +149,22 @@ def main() -> None:
             for at, row in enumerate(rows)
         ),
     )
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("generators", nargs="*", metavar="NAME=MODEL", help="none: count the readings alone again")
+    parser.add_argument("--answers")
+    parser.add_argument("--human", type=Path)
+    parser.add_argument("--number", type=int, default=1000)
+    parser.add_argument("--output", type=Path, required=True)
+    given = parser.parse_args()
+    result = measured(given) if given.generators else read_json(given.output)
+    result["read"] = {"ask": graded("ask", "scores"), "greedy": graded("greedy", "by"), "shares": shares_of_answers()}
+    # By the scores of other classifiers, and by generators of the second and third round.
+    result["read"] |= {kind: graded(kind, "by") for kind in ("retaught", "third", "greedy_third")}
+    write_json(given.output, result)
 
 
 if __name__ == "__main__":
