@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 IMPOSSIBLE = 0.5  # p(impossible) from which a reader refuses, as in the paper on sets and its code
 RUNS = ("runs/quickstart", "runs/first")  # what is used where no model is named, else a packaged one
 NO_READER = "none"
-PACKAGED_SCORE = 0.55  # two thirds of the questions above were usable, a fifth of the others (experiments/usability)
+PACKAGED_SCORE = 0.55  # seven of ten questions above were usable, a fifth of the others (experiments/usability)
 STAGES = ("scst", "ce")  # folders of a run; the first that exists is used
 
 WAYS_OF_TASK = {"questions": ("pipeline",), "multitask": ("multitask", "pipeline"), "pairs": ("end2end",)}
