@@ -83,22 +83,21 @@ def compared(values: Mapping[str, Mapping[str, Sequence[float]]], texts: Sequenc
 
 
 def graded(kind: str, field: str) -> dict[str, Any]:
-    """How two readers graded pairs without knowing whose they are, the second one perhaps a part of them; `field` of a
-    pair says which generators made it. `in_tests` are usable pairs about the documents of the tests, `six` those
+    """How two readers graded pairs without knowing whose they are; `field` of a pair says which generators made it.
+    `in_tests` are usable pairs about the documents of the tests, `six` those
     documents with at least six, and `documents_with_six` all of these.
     """
     rows = [row for row in lines(READINGS) if row["kind"] == kind]
-    alike = [len({grade >= USABLE for grade in row["grades"]}) == 1 for row in rows if len(row["grades"]) > 1]
+    alike = [len({grade >= USABLE for grade in row["grades"]}) == 1 for row in rows]
     found: dict[str, Any] = {"pairs": len(rows), "agreement": fmean(alike)}
     for name in dict.fromkeys(name for row in rows for name in row[field]):
         of_name = [row for row in rows if name in row[field]]
         found[name] = {"pairs": len(of_name)}
         for reader, which in enumerate(("first", "second")):
-            read = [row for row in of_name if len(row["grades"]) > reader]
-            right = sum(row["grades"][reader] >= RIGHT for row in read)
-            usable = Counter(row["text"] for row in read if row["grades"][reader] >= USABLE)
+            right = sum(row["grades"][reader] >= RIGHT for row in of_name)
+            usable = Counter(row["text"] for row in of_name if row["grades"][reader] >= USABLE)
             of_tests = [number for text, number in usable.items() if "." in text]  # they go by the names of files
-            found[name][which] = {"read": len(read), "usable": usable.total(), "right": right}
+            found[name][which] = {"usable": usable.total(), "right": right}
             found[name][which] |= {"in_tests": sum(of_tests), "six": sum(number >= SIX for number in of_tests)}
             found[name][which]["documents_with_six"] = sum(number >= SIX for number in usable.values())
     return found

@@ -181,9 +181,7 @@ class AnswerProposals:
         spans = []
         for passage in read:
             check_awaited()
-            found = propose([passage.text])[0]
-            if or_rules and number is None:
-                found = found or _by_rules([passage.text])[0]
+            found = propose([passage.text])[0] or (_by_rules([passage.text])[0] if or_rules and number is None else [])
             spans += [
                 AnswerSpan(passage.text[span.start : span.end], passage.start + span.start, span.kind, span.score)
                 for span in found

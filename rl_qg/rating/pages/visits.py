@@ -64,7 +64,8 @@ class Site:
             check_secret(self.panel_secret, f"panel_secret={path}", "the secret")
 
     def beside(self, rater: Rater) -> set[str]:
-        return {one for one, address in list(self._addresses.items()) if address == self._addresses.get(rater.id)}
+        here = self._addresses.get(rater.id)
+        return {one for one, address in list(self._addresses.items()) if address == here}
 
     def route(self, method: str, path: str, handler: "Handler") -> Route:
         """A route, for Starlette. A form must send back the secret of its session; of those of `OWN_CHECKS` the origin
