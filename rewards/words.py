@@ -288,7 +288,7 @@ ABBREVIATIONS = frozenset(ENGLISH["abbreviations"].split())
 
 # Possessive, and tried at the first mark of a row alone: each character is looked at once. Tried at every mark, a row
 # of n marks that nothing follows would take n² steps.
-_END = re.compile(r"""(?<![.!?…])[.!?…]++["'”’)\]»]*+(?=\s)|[。！？।॥؟]+["'”’)\]」』»]*|\n\s*\n""")
+_END = re.compile(r"""(?<![.!?…])[.!?…]++["'”’)\]»]*+(?=\s)|[。！？।॥؟]+["'”’)\]」』»]*|\n\s*\n|\u2029""")
 
 _GERMAN_DATE = re.compile(  # the full stop after a day, and the month
     r"\.\s+(?:Jan|Febr|März|April|Mai|Jun|Jul|August|Sept|Okto|Novem|Dezem)(?:uar|i|ember|ber)?\b"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from io import BytesIO
-from itertools import pairwise
+from itertools import pairwise, starmap
 from typing import Any
 
 from rewards.words import is_unspaced
@@ -27,6 +27,7 @@ HIDDEN = "head script style template noscript svg nav aside footer dialog button
 HIDDEN_ROLES = "navigation banner contentinfo complementary dialog search".split()
 LONGEST_LINE = 160  # characters; where lines are longer, each is a paragraph
 LONGEST_HEADING = 80  # characters
+PARAGRAPH, SEPARATOR = "\n\n", "\u2029"  # between paragraphs; the second is Unicode's, of one character
 FULL = 0.8  # of the width of a text, from which on a line that ends may be continued in the next
 
 _SENTENCE_ENDS = ".!?…。！？।؟\"'”’»)]」』"
@@ -55,8 +56,7 @@ def paragraphs(text: str) -> list[TextPassage]:
     """The paragraphs of a text, which end with blank lines; one that ends as no sentence does, such as a heading, is
     part of the next.
     """
-    parts = (stripped(text, start, end) for start, end in _paragraph_parts(text))
-    return [TextPassage(text[start:end], start) for start, end in parts if start < end]
+    return [TextPassage(text[start:end], start) for start, end in stripped(text, _paragraph_parts(text))]
 
 
 def _paragraph_parts(text: str) -> list[tuple[int, int]]:
@@ -80,7 +80,7 @@ def with_full_stops(text: str, place: int) -> tuple[str, int]:
         stops = stops and not is_unspaced(heading[-1])
         pieces.append(f"{part}." if stops else part)
         moved += stops and end <= place
-    return "".join(pieces), moved
+    return "".join(pieces).replace(SEPARATOR, "\n"), moved
 
 
 def cut_text(text: str, size_of: Sizes, limit: int) -> list[TextPassage]:
@@ -92,8 +92,8 @@ def cut_text(text: str, size_of: Sizes, limit: int) -> list[TextPassage]:
     `size_of` gives the sizes of several texts, such as their numbers of tokens; the size of a text is taken as the sum
     of those of its parts.
     """
-    parts = (stripped(text, start, end) for start, end in _cut(text, 0, len(text), size_of, limit, 0))
-    return [TextPassage(text[start:end], start) for start, end in parts if start < end]
+    parts = stripped(text, _cut(text, 0, len(text), size_of, limit, 0))
+    return [TextPassage(text[start:end], start) for start, end in parts]
 
 
 def _cut(text: str, start: int, end: int, size_of: Sizes, limit: int, level: int) -> Iterator[tuple[int, int]]:
@@ -138,9 +138,7 @@ class Document:
 
 
 def read_document(source: str) -> Document:
-    """The text of a file, or of standard input (`-`). Paragraphs end with a blank line. What cannot be read is an
-    `InputError`.
-    """
+    """A file, or standard input (`-`), as text whose paragraphs end with a blank line. `InputError`: it has none."""
     if source == STANDARD_INPUT:
         source, name = "standard input", "stdin"
         text = _unwrapped(_plain(sys.stdin.buffer.read(), source))
@@ -161,26 +159,40 @@ def read_document(source: str) -> Document:
 
 
 def _unwrapped(text: str) -> str:
-    """The text with the lines of each paragraph joined, and blank lines between paragraphs.
+    """The text with the lines of each paragraph joined, and blank lines between paragraphs."""
+    joined = "".join(" ".join(line.split()) + end for line, end in _lines(text))
+    return re.sub(r"\n{3,}", "\n\n", joined).strip()
+
+
+def with_separators(text: str) -> str:
+    """The text with a space for each line end within a paragraph and a `SEPARATOR` for one that ends a paragraph and
+    is not beside a blank line. So a text is read as a file of it, and every character keeps its place.
+    """
+    return "".join(line + (SEPARATOR if end == PARAGRAPH else end or " ") for line, end in _lines(text))[: len(text)]
+
+
+def _lines(text: str) -> Iterator[tuple[str, str]]:
+    """The lines of a text, each with what is to stand after it: a line feed beside a blank line.
 
     A line that ends although the next word would have had room ends a paragraph (a heading, a line of an address), but
     not before a small letter.
     """
-    lines = [" ".join(line.split()) for line in text.split("\n")]
-    lengths = sorted(map(len, filter(None, lines)))
+    lines = text.split("\n")
+    stripped_lines = [" ".join(line.split()) for line in lines]
+    lengths = sorted(map(len, filter(None, stripped_lines)))
     width = lengths[len(lengths) * 9 // 10] if lengths else 0  # a few may be longer
 
     def end(line: str, following: str) -> str:
-        if not line or not following or _ITEM.match(following):
-            return "\n\n"
+        if not line or not following:
+            return "\n"
         unspaced = is_unspaced(following[0])
         needed = len(line) + (1 if unspaced else 1 + len(following.split()[0]))
-        if not following[0].islower() and (width > LONGEST_LINE or needed < FULL * width):
-            return "\n\n"
+        has_room = not following[0].islower() and (width > LONGEST_LINE or needed < FULL * width)
+        if has_room or _ITEM.match(following):
+            return PARAGRAPH
         return "" if unspaced and is_unspaced(line[-1]) else " "
 
-    joined = "".join(line + end(line, following) for line, following in pairwise([*lines, ""]))
-    return re.sub(r"\n{3,}", "\n\n", joined).strip()
+    return zip(lines, starmap(end, pairwise([*stripped_lines, ""])), strict=True)
 
 
 def line_feeds(text: str) -> str:

@@ -22,7 +22,7 @@ from typing import TypeVar
 import torch
 
 from rewards import Usability
-from rl_qg.asking.documents import TextPassage, cut_text, with_full_stops
+from rl_qg.asking.documents import SEPARATOR, TextPassage, cut_text, with_full_stops, with_separators
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
 from rl_qg.asking.selection import (
     NO_REWARD,
@@ -133,9 +133,7 @@ class QuestionRows:
 
     def passages(self, text: str) -> list[TextPassage]:
         """The parts in which a text is read, none where it is blank or no valid Unicode."""
-        if not text.strip() or not is_unicode(text):
-            return []
-        return cut_text(text, self._sizes, self._room)
+        return cut_text(text, self._sizes, self._room) if text.strip() and is_unicode(text) else []
 
     @property
     def _room(self) -> int:
@@ -182,14 +180,14 @@ class AnswerProposals:
         for passage in read:
             check_awaited()
             found = propose([passage.text])[0] or (_by_rules([passage.text])[0] if or_rules and number is None else [])
-            spans += [
-                AnswerSpan(passage.text[span.start : span.end], passage.start + span.start, span.kind, span.score)
-                for span in found
-            ]
+            for span in found:
+                start, end = passage.start + span.start, passage.start + span.end
+                spans.append(AnswerSpan(text[start:end], start, span.kind, span.score))
         if or_rules and not spans:
             return self(text, passages, "pipeline", number)
         ordered = sorted(spans, key=lambda span: (-span.score, span.start))
-        return [span for span, _, _ in spread(text, ordered, lambda span: (span.start, span.end))][:number]
+        taken = spread(with_separators(text), ordered, lambda span: (span.start, span.end))
+        return [span for span, _, _ in taken][:number]
 
     @property
     def left_out(self) -> int:
@@ -220,6 +218,7 @@ class Draft:
         self, number: int, request: AskRequest, passages: Sequence[TextPassage], way: str, least: float = 0.0
     ) -> None:
         self.number, self.request, self.passages, self.way, self.least = number, request, passages, way, least
+        self._text = with_separators(request.text)
         self.spans: list[AnswerSpan] = []
         self.pairs: list[ProposedPair] = []
         self.dropped: Counter[str] = Counter()
@@ -277,10 +276,12 @@ class Draft:
 
     def _example(self, span: AnswerSpan) -> QAExample:
         passage = self.passage_of(span)
-        context, start = with_full_stops(passage.text, span.start - passage.start)
-        if not context.startswith(span.text, start):  # the answer runs from a heading into what follows
-            context, start = passage.text, span.start - passage.start
-        return QAExample(str(self.number), "", context, "", (Answer(span.text, start),))
+        place = span.start - passage.start
+        answer = passage.text[place : place + len(span.text)]
+        context, start = with_full_stops(self._text[passage.start : passage.end], place)
+        if not context.startswith(answer, start):  # the answer runs from a heading into what follows
+            context, start = passage.text, place
+        return QAExample(str(self.number), "", context, "", (Answer(answer, start),))
 
     def rows(self) -> list[QuestionRow]:
         return [row for _, row in self._rows]
@@ -301,12 +302,15 @@ class Draft:
         longest = generator.encoder.prompt.max_target_length
         for passage in evenly(self.passages, self._proposed):
             check_awaited()
-            (written,) = generate_pairs(generator, [passage.text], max_new_tokens=longest)  # alone: as in QuestionRows
+            context = passage.text.replace(SEPARATOR, "\n")
+            (written,) = generate_pairs(generator, [context], max_new_tokens=longest)  # alone: as in QuestionRows
             self.dropped.update(written.dropped)
-            spans = [AnswerSpan(one.answer, passage.start + one.answer_start, "generated") for one in written]
-            parts = zip(written, spans, strict=True)
-            found = [self._pair(one, span, passage.text, one.answer_start) for one, span in parts]
-            self.pairs += usable(found, passage.text, self.least, self.dropped)
+            found = []
+            for one in written:
+                start = passage.start + one.answer_start
+                span = AnswerSpan(self.request.text[start : start + len(one.answer)], start, "generated")
+                found.append(self._pair(one, span, context, one.answer_start))
+            self.pairs += usable(found, context, self.least, self.dropped)
 
     def _pair(self, one: Candidate | GeneratedPair, span: AnswerSpan, context: str, place: int) -> ProposedPair:
         supported = support(one.question, context, place) if self.request.language == "en" else None
@@ -377,7 +381,7 @@ class Draft:
             return select_for_answers(self.pairs, self.spans, len(request.answers), min_score=least, dropped=dropped)
         if not self._rows and not self.pairs and not +self.dropped:
             return QAPairs(reason="no answer to ask about was found in the text")
-        return select(request.text, self.pairs, request.number, min_score=least, dropped=dropped)
+        return select(self._text, self.pairs, request.number, min_score=least, dropped=dropped)
 
     def _placed(self, answer: str | AnswerSpan) -> AnswerSpan | None:
         text = self.request.text if self.passages else ""
@@ -392,4 +396,4 @@ class Draft:
         """The passage that holds a span; all of those that it touches, with what is between them, as one."""
         touched = [part for part in self.passages if part.start < span.end and span.start < part.end]
         start, end = min(touched[0].start, span.start), max(touched[-1].end, span.end)
-        return TextPassage(self.request.text[start:end], start)
+        return TextPassage(self._text[start:end].replace(SEPARATOR, "\n"), start)

@@ -17,7 +17,7 @@ import torch
 from rewards import Usability
 from rewards.errors import MetricInputError
 from rewards.relevance.explanation import Explanation
-from rl_qg.asking.documents import TextPassage
+from rl_qg.asking.documents import TextPassage, with_separators
 from rl_qg.asking.drafts import AnswerProposals, Draft, QuestionRows
 from rl_qg.asking.models import (
     check_text,
@@ -231,9 +231,9 @@ class QuestionGenerator:
 
     def passages(self, text: str) -> list[TextPassage]:
         """The parts in which a text is read: all of it if the model can read it, else cut at ends of paragraphs or
-        sentences. None for a blank text, or one that is not valid Unicode.
+        sentences, `with_separators`. None for a blank text, or one that is not valid Unicode.
         """
-        return self._rows.passages(text)
+        return self._rows.passages(with_separators(text))
 
     @overload
     def answers(  # type: ignore[overload-overlap]

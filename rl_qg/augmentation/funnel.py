@@ -88,7 +88,8 @@ def measure_candidates(
         note = {**made_of, "digest": digest, "measure": description}
         from_main(state, partial(lines.write_note, note))
         work: Work[Any] = Work(lines, measure.batch_size, measure.kind.replace("_", " "), "question")
-        rows = StageRows[Any](part, measure.kind, Marked(questions, marks if part else missing), _passage, work)
+        marked = Marked(questions, marks if part else missing)
+        rows = StageRows[Any](part, measure.kind, marked, lambda row: str(row[1]["context"]), work)
         if part:
             position = from_main(state, partial(rows.work.position, rows))
         rest, total = islice(rows, position.rows if part else 0, None), len(rows) if part else marks.count(1)
@@ -143,10 +144,6 @@ def _stored_values(lines: ResumableLines, total: int) -> Iterator[tuple[int, flo
         if type(index) is not int or not 0 <= index < total:
             raise InputError(f"{where}: there is no candidate {index}; delete the file")
         yield index, nan if value is None else float(value), line.end
-
-
-def _passage(row: tuple[int, Record]) -> str:
-    return str(row[1]["context"])
 
 
 def _lines_of(function: MeasureFunction, rows: Sequence[tuple[int, Mapping[str, Any]]]) -> list[list[bytes]]:

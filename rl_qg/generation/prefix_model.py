@@ -122,8 +122,8 @@ class PassageReader(nn.Module):
         marks = input_ids == model.config.highlight_token_id
         inside = (marks.cumsum(-1) % 2 == 1) & ~marks
         parts = torch.where(inside, ANSWER, PASSAGE)
-        cache = DynamicCache()
-        last = model.read(input_ids, parts, _positions(mask), mask[:, None, None].bool(), cache)
+        places, cache = (mask.long().cumsum(-1) - 1).clamp(min=0), DynamicCache()
+        last = model.read(input_ids, parts, places, mask[:, None, None].bool(), cache)
         states = [states.transpose(1, 2).flatten(2) for layer in cache.layers for states in (layer.keys, layer.values)]
         if model.config.copies:
             states += [model.copy_key(last), torch.stack([input_ids // size % 256 for size in DIGITS], -1).to(last)]
@@ -289,10 +289,6 @@ class PrefixLM(PreTrainedModel, GenerationMixin):
             mask = torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
         mask = mask.reshape(len(mask), 1, 1, -1).bool()
         return [(layer.keys, layer.values, mask) for layer in kept.layers]
-
-
-def _positions(mask: Tensor) -> Tensor:
-    return (mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
 AutoConfig.register(PrefixConfig.model_type, PrefixConfig)

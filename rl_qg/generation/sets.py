@@ -120,7 +120,8 @@ def set_rows(
                 without_type += 1
                 continue
             units.setdefault(_unit_of(example, granularity, spans), []).append(example)
-        for unit, asked in sorted(units.items(), key=lambda item: _rank(item[0])):
+        types = (None, *NINE_TYPES)
+        for unit, asked in sorted(units.items(), key=lambda item: (item[0].start, types.index(item[0].type))):
             sources = _distinct(asked)
             repeated += len(asked) - len(sources)
             if order == "shuffle":
@@ -151,10 +152,6 @@ def _unit_of(example: QAExample, granularity: str, spans: Sequence[tuple[int, in
     answer = example.answers[0].text if example.answers else ""
     kind = nine_type(example.question, answer) if granularity == "type" else None
     return Unit(example.context, start, end, kind)
-
-
-def _rank(unit: Unit) -> tuple[int, int]:
-    return unit.start, -1 if unit.type is None else NINE_TYPES.index(unit.type)
 
 
 def _distinct(examples: Sequence[QAExample]) -> list[QAExample]:

@@ -378,7 +378,8 @@ def _seed_scores(record: JsonObject) -> list[tuple[Any, ...]]:
 def samples_view(run: ReportedRun) -> dict[str, Any]:
     """The samples to show, which generator's are better in how many of all samples, and what decides that."""
     samples = [JsonObject(run.evaluation.path, sample) for sample in run.evaluation.list("samples")]
-    rewards = [{model: _finite(sample.number(f"reward_{model}")) for model in MODELS} for sample in samples]
+    found = [{model: sample.number(f"reward_{model}") for model in MODELS} for sample in samples]
+    rewards = [{model: one if math.isfinite(one or 0.0) else None for model, one in row.items()} for row in found]
     known = [reward for row in rewards for reward in row.values() if reward is not None]
     span = (min(known), max(known)) if known else (0.0, 1.0)
     pairs = [(row["ce"], row["scst"]) for row in rewards if row["ce"] is not None and row["scst"] is not None]
@@ -406,10 +407,6 @@ def samples_view(run: ReportedRun) -> dict[str, Any]:
         "marks": {name: judged.count(name) for name in ("better", "worse", "")} if judged else None,
         "marked_by": ORACLE if by_oracle else OVERLAP,
     }
-
-
-def _finite(reward: float | None) -> float | None:
-    return reward if reward is not None and math.isfinite(reward) else None
 
 
 def _best(rewards: Mapping[str, float | None]) -> list[str]:

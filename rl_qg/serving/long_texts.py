@@ -8,7 +8,7 @@ from rl_qg.asking.documents import TextPassage, cut_text
 from rl_qg.asking.drafts import NOT_IN_TEXT
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
 from rl_qg.asking.selection import choose, shortage
-from rl_qg.text.spans import sentences, stripped
+from rl_qg.text.spans import sentence_spans
 
 REPEATED = "question already asked about an earlier passage"
 
@@ -25,8 +25,7 @@ def passage_requests(
     """
     text, answers = request.text, located(request.text, request.answers or ())
     if by_sentence:
-        spans = [stripped(text, start, end) for start, end in sentences(text)]
-        cut = [TextPassage(text[start:end], start) for start, end in spans if start < end]
+        cut = [TextPassage(text[start:end], start) for start, end in sentence_spans(text)]
     else:
         cut = cut_text(text, lambda texts: [*map(len, texts)], longest)
     passages = _joined(text, cut, answers)

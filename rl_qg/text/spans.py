@@ -4,7 +4,7 @@ human answers, those that cross a sentence or overlap a better one are removed, 
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rewards.words import UNSPACED_LETTERS, combining_marks
@@ -15,7 +15,7 @@ MAX_WORDS = 10  # 97 % of the answers of SQuAD are not longer
 MAX_CHARACTERS, MAX_UNSPACED = 120, 20  # the second of a script without spaces
 
 _LETTERS = rf"(?:(?![{UNSPACED_LETTERS}])[^\W_][{combining_marks()}]*)+"  # and digits
-PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*")  # a blank line
+PARAGRAPH_END = re.compile(r"(?:\n[^\S\n]*\n|\u2029)\s*")  # a blank line, or Unicode's separator
 _TOKEN = re.compile(
     rf"[{UNSPACED_LETTERS}]+"  # a run of a script without spaces: rules search inside it
     r"|(?:[^\W\d_]\.){2,}"  # U.S.
@@ -55,8 +55,7 @@ def tokens(text: str, start: int = 0, end: int | None = None) -> list[Token]:
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
     """Start and end of each sentence without the white space around it; blank ones are left out."""
-    spans = (stripped(text, start, end) for start, end in sentences(text))
-    return [(start, end) for start, end in spans if start < end]
+    return list(stripped(text, sentences(text)))
 
 
 def sentence_at(spans: Sequence[tuple[int, int]], place: int) -> int:
@@ -64,11 +63,11 @@ def sentence_at(spans: Sequence[tuple[int, int]], place: int) -> int:
     return next((number for number, (_, end) in enumerate(spans) if place < end), len(spans) - 1)
 
 
-def stripped(text: str, start: int, end: int) -> tuple[int, int]:
-    """Start and end of a part without the white space around it; equal ones of a blank part."""
-    part = text[start:end]
-    left = start + len(part) - len(part.lstrip())
-    return left, left + len(part.strip())
+def stripped(text: str, parts: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Start and end of each part without the white space around it; blank ones are left out."""
+    for start, end in parts:
+        if part := text[start:end].lstrip():
+            yield end - len(part), end - len(part) + len(part.rstrip())
 
 
 def trimmed(text: str, start: int, end: int) -> tuple[int, int]:

@@ -1,11 +1,14 @@
 """Passages of long texts: they fit, hold the whole text, and stand where they say."""
 
+import re
 from itertools import pairwise
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.asking.documents import cut_text, paragraphs, with_full_stops
+from rl_qg.asking.documents import SEPARATOR, cut_text, paragraphs, read_document, with_full_stops, with_separators
 
 
 def words(texts: list[str]) -> list[int]:
@@ -77,3 +80,26 @@ def test_full_stops_move_a_place_by_those_before_it(text: str, data: st.DataObje
     if not text[place].isspace():
         assert read[moved] == text[place] and len(read[:moved].replace(".", "")) == len(text[:place].replace(".", ""))
     assert read.replace(".", "") == text.replace(".", "")
+
+
+def test_a_text_is_read_as_a_file_of_it_is_and_every_character_keeps_its_place() -> None:
+    text = "Room 3\nThe fee is 40 pounds, says Maria\nOrtega, and is paid at the door.\n\nAppeals\n  go to the board."
+    read = f"Room 3{SEPARATOR}The fee is 40 pounds, says Maria Ortega, and is paid at the door.\n\nAppeals   go to"
+    assert with_separators(text) == f"{read} the board."
+    assert with_full_stops(with_separators(text), text.index("The"))[0].startswith("Room 3.\nThe fee")
+    assert [part.start for part in paragraphs(with_separators(text))] == [0, text.index("Appeals")]
+
+
+@given(st.lists(st.text(alphabet="ab. Aé•", max_size=30), max_size=8))
+def test_paragraphs_of_a_text_are_those_of_its_file(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str]
+) -> None:
+    text = "\n".join(lines)
+    read = with_separators(text)
+    changed = [(one, other) for one, other in zip(text, read, strict=True) if one != other]
+    assert set(changed) <= {("\n", " "), ("\n", SEPARATOR)}
+    if text.strip():
+        (path := Path(tmp_path_factory.mktemp("file"), "one.txt")).write_text(text, encoding="utf-8")
+        parts = re.split(rf"\n\s*\n|{SEPARATOR}", read)
+        expected = [" ".join(part.split()) for part in parts if part.strip()]
+        assert [" ".join(part.split()) for part in read_document(str(path)).text.split("\n\n")] == expected

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,18 @@ def test_common_words_and_headings_are_no_answers_where_there_are_others(bart: Q
     text = "Part 2\n\nThe lamp was lit by Ada Lovelace in 1833.\n\nPart 3"
     assert {answer.text for answer in bart.answers(text, number=None)} == {"Ada Lovelace", "1833"}
     assert [answer.text for answer in bart.answers("The lamp was lit.")] == ["lamp", "lit"]
+
+
+def test_lines_of_a_text_are_read_as_those_of_a_file(bart: QuestionGenerator) -> None:
+    lines = ["Working Studio", "Demonstrations start at 11 a.m. and 3 p.m., says Maria", "Ortega, who bakes bricks."]
+    text, place = "\n".join(lines), len(lines[0]) + 1 + lines[1].index("Maria")
+    found = {(one.text, one.start) for one in bart.answers(text)}
+    assert ("Maria\nOrtega", place) in found
+    assert not any(part.startswith("Working Studio\n") for part, _ in found)
+    for answer in ("Maria\nOrtega", AnswerSpan("Maria\nOrtega", place + 1)):
+        (pair,) = bart.ask(f"{lines[0]}\n\n{lines[1]}\n{lines[2]}", [answer])
+        (of_file,) = bart.ask(f"{lines[0]}\n\n{lines[1]} {lines[2]}", ["Maria Ortega"])
+        assert pair == replace(of_file, answer="Maria\nOrtega")
 
 
 def test_a_seed_draws_other_questions_and_always_the_same(bart: QuestionGenerator) -> None:
