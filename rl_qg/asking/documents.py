@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from io import BytesIO
 from itertools import pairwise, starmap
@@ -164,6 +165,7 @@ def _unwrapped(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", joined).strip()
 
 
+@lru_cache(1 << 4)  # each passage of a text asks for it
 def with_separators(text: str) -> str:
     """The text with a space for each line end within a paragraph and a `SEPARATOR` for one that ends a paragraph and
     is not beside a blank line. So a text is read as a file of it, and every character keeps its place.

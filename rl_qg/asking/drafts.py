@@ -186,8 +186,7 @@ class AnswerProposals:
         if or_rules and not spans:
             return self(text, passages, "pipeline", number)
         ordered = sorted(spans, key=lambda span: (-span.score, span.start))
-        taken = spread(with_separators(text), ordered, lambda span: (span.start, span.end))
-        return [span for span, _, _ in taken][:number]
+        return [one for one, _, _ in spread(with_separators(text), ordered, lambda one: (one.start, one.end))][:number]
 
     @property
     def left_out(self) -> int:

@@ -230,8 +230,8 @@ class QuestionGenerator:
             known_code(request.language)
 
     def passages(self, text: str) -> list[TextPassage]:
-        """The parts in which a text is read: all of it if the model can read it, else cut at ends of paragraphs or
-        sentences, `with_separators`. None for a blank text, or one that is not valid Unicode.
+        """The parts in which a text is read (`with_separators`): all of it if the model can read it, else cut at ends
+        of paragraphs or sentences. None for a blank text, or one that is not valid Unicode.
         """
         return self._rows.passages(with_separators(text))
 

@@ -122,8 +122,8 @@ class PassageReader(nn.Module):
         marks = input_ids == model.config.highlight_token_id
         inside = (marks.cumsum(-1) % 2 == 1) & ~marks
         parts = torch.where(inside, ANSWER, PASSAGE)
-        places, cache = (mask.long().cumsum(-1) - 1).clamp(min=0), DynamicCache()
-        last = model.read(input_ids, parts, places, mask[:, None, None].bool(), cache)
+        positions, cache = (mask.long().cumsum(-1) - 1).clamp(min=0), DynamicCache()
+        last = model.read(input_ids, parts, positions, mask[:, None, None].bool(), cache)
         states = [states.transpose(1, 2).flatten(2) for layer in cache.layers for states in (layer.keys, layer.values)]
         if model.config.copies:
             states += [model.copy_key(last), torch.stack([input_ids // size % 256 for size in DIGITS], -1).to(last)]

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from rl_qg.asking.documents import TextPassage, cut_text
+from rl_qg.asking.documents import TextPassage, cut_text, with_separators
 from rl_qg.asking.drafts import NOT_IN_TEXT
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
 from rl_qg.asking.selection import choose, shortage
@@ -24,11 +24,10 @@ def passage_requests(
     are answers that do not stand in the text (`WholeText` counts them).
     """
     text, answers = request.text, located(request.text, request.answers or ())
-    if by_sentence:
-        cut = [TextPassage(text[start:end], start) for start, end in sentence_spans(text)]
-    else:
-        cut = cut_text(text, lambda texts: [*map(len, texts)], longest)
-    passages = _joined(text, cut, answers)
+    read = with_separators(text)
+    pieces = cut_text(read, lambda texts: [*map(len, texts)], longest)
+    spans = sentence_spans(read) if by_sentence else [(one.start, one.end) for one in pieces]
+    passages = _joined(text, [TextPassage(text[start:end], start) for start, end in spans], answers)
     own = [[answer for answer in answers if passage.start <= answer.start < passage.end] for passage in passages]
     if request.answers is not None:
         weights = [len(spans) for spans in own]

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_qg.asking.documents import SEPARATOR, cut_text, paragraphs, read_document, with_full_stops, with_separators
+from rl_qg.asking.documents import (
+    SEPARATOR,
+    TextPassage,
+    cut_text,
+    paragraphs,
+    read_document,
+    with_full_stops,
+    with_separators,
+)
+from rl_qg.asking.drafts import Draft
+from rl_qg.asking.pairs import AskRequest
 
 
 def words(texts: list[str]) -> list[int]:
@@ -103,3 +113,13 @@ def test_paragraphs_of_a_text_are_those_of_its_file(
         parts = re.split(rf"\n\s*\n|{SEPARATOR}", read)
         expected = [" ".join(part.split()) for part in parts if part.strip()]
         assert [" ".join(part.split()) for part in read_document(str(path)).text.split("\n\n")] == expected
+
+
+def test_the_lines_of_a_text_are_joined_once_for_all_of_its_passages() -> None:
+    text = "One line\nand the other.\n\n" * 40
+    with_separators.cache_clear()
+    whole = Draft(
+        0, AskRequest(text), [TextPassage(text[at : at + 23], at) for at in range(0, len(text), 25)], "pipeline"
+    )
+    parts = [whole.of_passage(0, *one) for one in whole.by_passage()]
+    assert (len(parts), with_separators.cache_info().misses) == (40, 1)

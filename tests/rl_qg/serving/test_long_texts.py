@@ -46,6 +46,17 @@ def test_answers_that_do_not_stand_in_the_text_are_counted() -> None:
     assert asked.answers == (AnswerSpan("One", 0),) and WholeText(request).dropped == {NOT_IN_TEXT: 3}
 
 
+def test_a_heading_on_a_line_of_its_own_is_a_sentence_of_its_own() -> None:
+    text = "The fee is 40 pounds.\nAppeals\nAppeals go to the\nboard of trade."
+    found = passage_requests(AskRequest(text, number=None), 100, by_sentence=True)
+    assert [asked.text for _, asked in found] == [
+        "The fee is 40 pounds.",
+        "Appeals",
+        "Appeals go to the\nboard of trade.",
+    ]
+    assert all(text.startswith(asked.text, start) for start, asked in found)
+
+
 def test_a_number_is_divided_by_largest_remainders() -> None:
     assert shares(10, [50, 30, 20]) == [5, 3, 2]
     assert shares(7, [1, 1, 1]) == [3, 2, 2]
