@@ -180,7 +180,7 @@ class _DocumentOutput(ABC):
         work = Work(self.lines, PASSAGES, "ask", "passage", is_about, self.lines_per_row)
 
         def begin() -> Position:
-            if self.is_hidden and not self.finished and not self.lines.begun:
+            if self.is_hidden and not self.finished:
                 check_own(self.output)
             return work.begin(self.passages, made_by, sources=sources, accept=accept_changed_data)
 
@@ -217,6 +217,7 @@ class _DocumentOutput(ABC):
             if self.finished:
                 self.finished.write_note({**made_by, "sources": sources})
             if self.is_hidden:
+                write_json(report_path(self.output), {"output": {"path": str(self.output)}})  # it is ours after a kill
                 with atomic_writer(self.output) as stream:
                     stream.write(export(rows, self.form))
             report |= {**model_note(made_by["model"]), "settings": dict(made_by)}

@@ -23,6 +23,7 @@ from rl_qg.data.corpus import synthetic_examples
 from rl_qg.generation.propose_answers import GeneratedAnswers
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.files import write_json
 from rl_qg.runtime.resumable_lines import note_path
 from rl_qg.settings import AskSettings
 from tests.toy_scores import Length
@@ -147,7 +148,7 @@ def test_a_command_that_was_killed_is_continued_to_the_same_bytes(
 
 
 @pytest.mark.parametrize("name", ["p.jsonl", "p.csv"])
-@pytest.mark.parametrize("place", ["before the report", "after the report"])
+@pytest.mark.parametrize("place", ["before the output", "before the report", "after the report"])
 def test_a_command_that_was_killed_at_its_report_is_continued(
     generator: QuestionGenerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, place: str
 ) -> None:
@@ -157,6 +158,11 @@ def test_a_command_that_was_killed_at_its_report_is_continued(
     def killed(*others: Any) -> None:
         raise Killed
 
+    def killed_at_the_report(path: Path, report: Any) -> None:
+        if "pairs" in report:
+            raise Killed
+        write_json(path, report)
+
     monkeypatch.setattr(stage, "PASSAGES", 1)
     document, whole = Document("long", LONG), tmp_path / "whole" / name
     whole.parent.mkdir()
@@ -164,8 +170,10 @@ def test_a_command_that_was_killed_at_its_report_is_continued(
     (tmp_path / "cut").mkdir()
     output = tmp_path / "cut" / name
     with monkeypatch.context() as until_the_report:
-        if place == "before the report":
-            until_the_report.setattr(stage, "write_json", killed)
+        if place == "before the output":
+            until_the_report.setattr(stage, "atomic_writer", killed)
+        elif place == "before the report":
+            until_the_report.setattr(stage, "write_json", killed_at_the_report)
         else:
             until_the_report.setattr(stage._DocumentOutput, "_remove_hidden", killed)
         with pytest.raises(Killed):
@@ -182,6 +190,22 @@ def test_a_command_that_was_killed_at_its_report_is_continued(
     assert [one.name for one in sorted(output.parent.iterdir())] == [
         one.name for one in sorted(whole.parent.iterdir())
     ]
+
+
+@pytest.mark.parametrize("name", ["p.jsonl", "p.csv"])
+def test_a_file_of_others_is_kept_that_came_between_a_kill_and_the_command_again(
+    generator: QuestionGenerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    output, document = tmp_path / name, Document("long", LONG)
+    with monkeypatch.context() as until_the_end:
+        until_the_end.setattr(stage._DocumentOutput, "_finish", lambda self, *others: {})
+        ask(generator, output, document, number=4)
+    output.write_text("of others")
+    with pytest.raises(InputError, match=f"{name}: (the file was not made by this command|exists, and there is no)"):
+        ask(generator, output, document, number=4)
+    assert output.read_text() == "of others"
+    output.unlink()
+    assert ask(generator, output, document, number=4)["pairs"] == 4
 
 
 def test_documents_with_one_name_are_told_apart(generator: QuestionGenerator, tmp_path: Path) -> None:
