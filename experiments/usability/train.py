@@ -7,7 +7,8 @@ The reader that has learned the first round of readings learns on from both with
 Each step learns from 16 graded pairs and from 8 of the reader's own questions (DATA is what
 experiments/real-generator/prepare.py wrote), so that it goes on reading. A pair is read as `rewards.Usability` reads
 it. z is the difference of the two outputs: p(usable) = sigmoid(z), and p(right) = sigmoid(z + b) with b of its own
-uses the middle grade (an ordinal regression). Held out are the pairs of a sixth of the texts.
+uses the middle grade (an ordinal regression). Held out are the pairs of a sixth of the texts. A command that was
+killed goes on from its last hundred steps, which lie in `progress.pt` of the output.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from rl_qg.settings import DataSettings
 
 READINGS = Path(__file__).parent / "readings.jsonl.gz"
 PAIRS, QUESTIONS, LENGTH = 16, 8, 256
+KEPT = 100  # steps after which the progress is saved
 USABLE, RIGHT = 2, 1  # grades
 Row = Mapping[str, Any]
 
@@ -105,6 +107,35 @@ class Trained:
         (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
+class Progress:
+    """What a killed command goes on from; `of` is what the steps depend on."""
+
+    def __init__(self, path: Path, of: Mapping[str, str], parameters: Sequence[Tensor], *others: Any) -> None:
+        self.path, self.of, self.parameters, self.others = path, dict(of), parameters, others
+
+    def load(self) -> int:
+        """Restore everything, and return how many steps are done."""
+        if not self.path.exists():
+            return 0
+        kept = torch.load(self.path)
+        if kept["of"] != self.of:
+            raise SystemExit(f"{self.path}: of another command; delete it, or name another output")
+        with torch.no_grad():
+            for parameter, value in zip(self.parameters, kept["parameters"], strict=True):
+                parameter.copy_(value)
+        for other, state in zip(self.others, kept["others"], strict=True):
+            other.load_state_dict(state)
+        torch.set_rng_state(kept["chance"])
+        return int(kept["steps"])
+
+    def save(self, steps: int) -> None:
+        others, part = [other.state_dict() for other in self.others], self.path.with_suffix(".part")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        kept = {"of": self.of, "steps": steps, "parameters": list(self.parameters), "others": others}
+        torch.save({**kept, "chance": torch.get_rng_state()}, part)
+        part.replace(self.path)
+
+
 def windows_of(path: Path, tokenizer: Any) -> Windows:
     examples = list(read_role(DataSettings(train=str(path)), "train").examples)
     return encode(examples, tokenizer, max_length=LENGTH, doc_stride=64, token_types=True)
@@ -118,10 +149,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=float, default=3.5)
     parser.add_argument("--rounds", type=int, default=1, help="of the readings, the first so many")
     parser.add_argument("--newest", type=int, default=1, help="how often the pairs of the last round are in an epoch")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
-    torch.manual_seed(0)
-    rng, model = random.Random(0), Trained(reader_path(given.reader))
+    torch.manual_seed(given.seed)
+    rng, model = random.Random(given.seed), Trained(reader_path(given.reader))
     rows = [row for row in readings(given.shared) if not row["held_out"] and row["round"] <= given.rounds]
     rows += [row for row in rows if row["round"] == given.rounds] * (given.newest - 1)
     windows, collate = windows_of(given.questions, model.tokenizer), WindowCollator(model.tokenizer.pad_token_id)
@@ -130,16 +162,25 @@ def main() -> None:
     rate = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(step / steps / 0.06, 1 - step / steps))
     model.classifier.train()
     model.reader.train()
+    of = {name: str(value) for name, value in vars(given).items()}
+    progress = Progress(given.output / "progress.pt", of, parameters, optimizer, rate)
+    done = progress.load()
     bar = ProgressBar(islice(batches(rows, rng), steps), total=steps, desc="usability", unit="step")
-    for batch in bar:
-        loss = model.loss(batch, collate([windows[rng.randrange(len(windows))] for _ in range(QUESTIONS)]))
+    for step, batch in enumerate(bar, 1):
+        questions = [windows[rng.randrange(len(windows))] for _ in range(QUESTIONS)]
+        if step <= done:
+            continue
+        loss = model.loss(batch, collate(questions))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
         optimizer.zero_grad()
         rate.step()
         bar.set_postfix(loss=f"{loss.item():.2f}", refresh=False)
+        if step % KEPT == 0:
+            progress.save(step)
     model.save(given.output)
+    progress.path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
