@@ -49,7 +49,7 @@ from rl_qg.text.languages import (
 )
 from rl_qg.text.spans import PARAGRAPH_END, Span, Token, select_spans, sentences, tokens
 
-VERSION = 5  # increase it when the proposed spans change: files begun with other rules are then refused
+VERSION = 6  # increase it when the proposed spans change: files begun with other rules are then refused
 SCORES = {"date": 7.0, "number": 6.0, "title": 5.2, "acronym": 5.1, "name": 5.0, "chunk": 2.0, "word": 1.0}
 SEVERAL = 0.5  # added for several words: they are more specific and rarely a part of a longer phrase
 HEADING = 5.0  # taken away where a paragraph ends as no sentence does: headings, items, addresses
@@ -74,6 +74,7 @@ def _any_of(words: Iterable[str]) -> str:
 
 
 _DATE = _pattern("date", months=_any_of(month.capitalize() for month in MONTHS))
+_COMPOUND = _pattern("compound", days=_any_of(day.capitalize() for day in WEEKDAYS))
 _ENDS = tuple(".!?…;:\"'”’»。！？।؟")  # of paragraphs that are more than a heading, an item, or a line of an address
 _SPOKEN = re.compile(r".*\b[^\W\dA-Z]+[,.!?…]", re.DOTALL)  # what stands within quotation marks and is no title
 _MONTH_ALONE = re.compile(r"may|mar|sun|sat|march", re.IGNORECASE)
@@ -100,14 +101,14 @@ def rule_spans(text: str, limit: int | None = None, language: str = AUTO) -> lis
     code = "en" if english else language_of(text) if language == AUTO else language
     of_language = list(_of_language(text, words, code))
     chunks = [span for span in of_language if span.kind in CHUNKS]
-    spans = [*_patterns(text), *_spaceless(text), *(span for span in of_language if span.kind not in CHUNKS)]
+    spans = [*_patterns(text), *(span for span in of_language if span.kind not in CHUNKS)]
     inside = _seen_inside(words)
     for sentence in words:
         spans += _numbers_in_words(sentence)
         spans += _names(sentence, inside, english, code)
         if english:
             chunks += _english_chunks(sentence)
-    return select_spans(text, _sentences_first(text, [*_longest(spans), *chunks]), limit)
+    return select_spans(text, _sentences_first(text, [*_longest(text, spans), *chunks]), limit)
 
 
 def _sentences_first(text: str, spans: Iterable[Span]) -> Iterator[Span]:
@@ -119,13 +120,19 @@ def _sentences_first(text: str, spans: Iterable[Span]) -> Iterator[Span]:
         yield span if inside else replace(span, score=span.score - HEADING)
 
 
-def _longest(spans: list[Span]) -> Iterator[Span]:
-    """The spans that are not inside longer ones: the number in `Super Bowl 50` is not an answer."""
-    reached = -1
+def _longest(text: str, spans: Iterable[Span]) -> list[Span]:
+    """The spans that are not inside longer ones: the number in `Super Bowl 50` is not an answer. Parts that are said
+    together are one: `three hours` and `eight minutes`, `Monday` to `Friday`.
+    """
+    found = list[Span]()
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
-        if span.end > reached:
-            yield span
-            reached = span.end
+        before = found[-1] if found else None
+        last = max(before.start, text.rfind(" ", 0, before.end) + 1) if before else 0  # its last word
+        if before and span.kind == before.kind and _COMPOUND.fullmatch(text, last, span.end):
+            found[-1] = _span(span.kind, before.start, span.end, 2)
+        elif before is None or span.end > before.end:
+            found.append(span)
+    return found
 
 
 def _span(kind: str, start: int, end: int, words: int = 1) -> Span:
@@ -155,9 +162,6 @@ def _patterns(text: str) -> Iterator[Span]:
         words = len(match[match.lastindex].split())
         if words <= LONGEST_TITLE and not _SPOKEN.fullmatch(match[match.lastindex]):  # longer ones are direct speech
             yield _span("title", *match.span(match.lastindex), words)
-
-
-def _spaceless(text: str) -> Iterator[Span]:
     yield from (span for span in _matches("name", _KATAKANA, text) if span.end - span.start > 2)
     if _KANA.search(text):  # Japanese; in Chinese a run of characters is not a word
         yield from _matches("chunk", _KANJI, text)
