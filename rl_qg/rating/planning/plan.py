@@ -222,13 +222,7 @@ def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:
             "pay_per_hit": round(effort["pay_per_hit"], 2),
             "total": round(effort["total"], 2),
         },
-        "detectable": {
-            "unit": "z, mean over criteria",
-            "power": POWER,
-            "level": LEVEL,
-            **asdict(noise),
-            **found,
-        },
+        "detectable": {"unit": "z, mean over criteria", "power": POWER, "level": LEVEL, **asdict(noise), **found},
     }
     needed = tasks_for_control(tasks.hits, protocol.control, sum(one.control for one in protocol.criteria))
     with writing(folder, "output", "folder"):
