@@ -132,7 +132,9 @@ def main() -> None:
         given.output,
         {
             "rounds": {str(number): counts(rows) for number, rows in rounds.items()},
-            "agreement": {str(number): agreement(rows) for number, rows in rounds.items()},
+            "agreement": {
+                str(number): agreement(rows) for number, rows in rounds.items() if any("again" in row for row in rows)
+            },
             "held_out": {
                 str(number): held_out([row for row in rows if row["held_out"]], metric)
                 for number, rows in rounds.items()

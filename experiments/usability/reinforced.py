@@ -162,7 +162,7 @@ def main() -> None:
     result = measured(given) if given.generators else read_json(given.output)
     result["read"] = {"ask": graded("ask", "scores"), "greedy": graded("greedy", "by"), "shares": shares_of_answers()}
     # By the scores of other classifiers, and by generators of the second and third round.
-    result["read"] |= {kind: graded(kind, "by") for kind in ("retaught", "third", "greedy_third", "fourth")}
+    result["read"] |= {kind: graded(kind, "by") for kind in ("retaught", "third", "greedy_third", "fourth", "fifth")}
     write_json(given.output, result)
 
 

@@ -15,6 +15,7 @@ the pairs, its value takes the place of the score in these orders; a pair withou
 """
 
 import math
+import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from rewards.form import repeats
 from rewards.relevance.explanation import Explanation
 from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
 from rl_qg.augmentation.near_duplicates import shingles, similar_to_earlier
-from rl_qg.text.english import topic_words
+from rl_qg.text.english import AUXILIARIES, topic_words
 from rl_qg.text.spans import sentences
 from rl_qg.text.words import contains_words, normalised_words
 
@@ -35,6 +36,7 @@ SIMILAR_ABOUT_ONE = 0.5  # from which two questions about one answer are: How bi
 STEM = 4  # letters that words have in common that are taken for forms of one word
 POWERS = {"support": 0.25, "usability": 0.5}  # of the parts of a score (experiments/real-generator), else 1
 LEAST = {"support": 0.1}  # that a score is computed with: the words of a question may be others than those of the text
+_PRONOUN_SUBJECT = re.compile(rf"\b(?:{'|'.join(AUXILIARIES)}) (?:he|i|it(?! takes?\b)|she|they|we)\b", re.IGNORECASE)
 Item = TypeVar("Item")
 DIGITS = 6  # of scores and log-probabilities
 
@@ -109,15 +111,15 @@ class ProposedPair:
 
 def support(question: str, context: str, answer_start: int) -> float:
     """The share of what an English question is about that stands in the sentence of its answer, which begins at
-    `answer_start` of the context. Words are alike that begin with the same four letters. A question that asks about
-    something else than the sentence says, or is about nothing, has little; one that says such a word twice a quarter.
+    `answer_start` of the context. Words are alike that begin with the same four letters. A question about something
+    else, or about nothing, has little; one that says a word twice, or whose subject is a pronoun, a quarter.
     """
     spans = sentences(context)
     start, end = next((span for span in spans if span[0] <= answer_start < span[1]), (0, len(context)))
     said = {word[:STEM] for word in normalised_words(context[start:end])}
     about = topic_words(question)
     share = sum(word[:STEM] in said for word in about) / max(1, len(about))
-    return share if len(about) == len(set(about)) else share / 4
+    return share / 4 if len(about) > len(set(about)) or _PRONOUN_SUBJECT.search(question) else share
 
 
 def usable(pairs: Sequence[ProposedPair], passage: str, least: float, dropped: Counter[str]) -> list[ProposedPair]:

@@ -121,9 +121,7 @@ def _sentences_first(text: str, spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _longest(text: str, spans: Iterable[Span]) -> list[Span]:
-    """The spans that are not inside longer ones: the number in `Super Bowl 50` is not an answer. Parts that are said
-    together are one: `three hours` and `eight minutes`, `Monday` to `Friday`.
-    """
+    """The spans that are not inside longer ones (`50` in `Super Bowl 50`); `Monday` to `Friday`, as parts, are one."""
     found = list[Span]()
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
         before = found[-1] if found else None
