@@ -125,14 +125,14 @@ class Progress:
                 parameter.copy_(value)
         for other, state in zip(self.others, kept["others"], strict=True):
             other.load_state_dict(state)
-        torch.set_rng_state(kept["chance"])
+        torch.set_rng_state(kept["rng"])
         return int(kept["steps"])
 
     def save(self, steps: int) -> None:
         others, part = [other.state_dict() for other in self.others], self.path.with_suffix(".part")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         kept = {"of": self.of, "steps": steps, "parameters": list(self.parameters), "others": others}
-        torch.save({**kept, "chance": torch.get_rng_state()}, part)
+        torch.save({**kept, "rng": torch.get_rng_state()}, part)
         part.replace(self.path)
 
 

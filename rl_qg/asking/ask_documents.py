@@ -217,9 +217,9 @@ class _DocumentOutput(ABC):
             if self.finished:
                 self.finished.write_note({**made_by, "sources": sources})
             if self.is_hidden:
-                write_json(report_path(self.output), {"output": {"path": str(self.output)}})  # it is ours after a kill
                 with atomic_writer(self.output) as stream:
                     stream.write(export(rows, self.form))
+                    write_json(report_path(self.output), {"output": {"path": str(self.output)}})  # ours after a kill
             report |= {**model_note(made_by["model"]), "settings": dict(made_by)}
             report |= {"output": {"path": str(self.output), "sha256": file_hash(self.output)}}
             write_json(report_path(self.output), report)

@@ -125,7 +125,7 @@ def _longest(text: str, spans: Iterable[Span]) -> list[Span]:
     found = list[Span]()
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
         before = found[-1] if found else None
-        last = max(before.start, text.rfind(" ", 0, before.end) + 1) if before else 0  # its last word
+        last = max(before.start, text.rfind(" ", before.start, before.end) + 1) if before else 0  # its last word
         if before and span.kind == before.kind and _COMPOUND.fullmatch(text, last, span.end):
             found[-1] = _span(span.kind, before.start, span.end, 2)
         elif before is None or span.end > before.end:
