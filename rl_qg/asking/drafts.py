@@ -318,12 +318,9 @@ class Draft:
     def read_back(self, reader: AnswerReader | None) -> None:
         if reader is None or not self.pairs:
             return
-        answers = self._in_parts(
-            self.pairs, lambda pairs: reader([pair.question for pair in pairs], self._contexts(pairs))
-        )
-        self.pairs = [
-            replace(pair, round_trip=f1(text, pair.span.text)) for pair, text in zip(self.pairs, answers, strict=True)
-        ]
+        read = self._in_parts(self.pairs, lambda some: reader([one.question for one in some], self._contexts(some)))
+        found = zip(self.pairs, read, strict=True)
+        self.pairs = [replace(pair, round_trip=f1(text, pair.span.text)) for pair, text in found]
 
     def judge(self, usability: Usability | None) -> None:
         """Let a metric judge the pairs whose score is not too low without it."""

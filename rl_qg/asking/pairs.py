@@ -115,10 +115,7 @@ class AskRequest:
             (self.number is not None and self.number < 1, f"number={self.number} must be at least 1, or None for all"),
             (self.seed is not None and not 0 <= self.seed < SEEDS, f"seed={self.seed} is not in [0, {SEEDS - 1}]"),
             (self.way is not None and self.way not in WAYS, f"way={self.way} is not one of {', '.join(WAYS)}"),
-            (
-                self.min_score is not None and not 0 <= self.min_score <= 1,
-                f"min_score={self.min_score} is not in [0, 1]",
-            ),
+            (not 0 <= (self.min_score or 0) <= 1, f"min_score={self.min_score} is not in [0, 1]"),
             (not self.language.isascii() or not self.language, f"language={self.language!r} is no code such as en"),
         ]
         if wrong := [fault for is_wrong, fault in faults if is_wrong]:

@@ -87,10 +87,8 @@ class ProposedPair:
     @property
     def score(self) -> float:
         """From 0 to 1."""
-        parts = self._parts.items()
-        return round(
-            math.prod(max(part, LEAST.get(name, 0.0)) ** POWERS.get(name, 1.0) for name, part in parts), DIGITS
-        )
+        parts = [max(part, LEAST.get(name, 0.0)) ** POWERS.get(name, 1.0) for name, part in self._parts.items()]
+        return round(math.prod(parts), DIGITS)
 
     @property
     def order(self) -> tuple[float, int, int, str]:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from rl_qg.text.english import AUXILIARIES, LOWER_AT_START, NOT_AFTER_NAMES, VERBS, is_english
 
 TOKEN = re.compile(r"\w+|[^\w\s]")
-IN_CAPITALS = re.compile(r"(?<![^\W\d_a-z])[^\W\d_a-z]{2,}+(?:[ \t]++[^\W\d_a-z]{2,}+){2,}")  # three words or more
+IN_CAPITALS = re.compile(r"(?<![^\W\d_a-z])[^\W\d_a-z]{2,}+(?:[ \t]++[^\W\d_a-z]++(?![^\W\d_])){2,}")  # three words
 CLOSING = frozenset(".,;:?!%)]}”’")  # no space before
 OPENING = frozenset("([{“$£€#")  # no space after
 JOINING = frozenset("-–/'")  # neither
 SENTENCE_END = frozenset('.?!:”"“(')
+SUBJECTS = frozenset(("i", "you", "he", "she", "we", "they"))  # no name after them: What do you cover?
 SHORTEST_FORM = 6  # letters of a word with a verb's ending; shorter ones are names as well (Fred)
 
 
@@ -42,7 +43,8 @@ def restore_case(text: str, passage: str) -> str:
             run = " ".join(passage[there[place].start : there[place + length - 1].end].split())
             first = there[place]
             may_be_small = first.starts_sentence or (length == 1 and first.plain in LOWER_AT_START)
-            small = may_be_small and _is_small(place, there, places[first.plain], passage)
+            is_verb = asked[max(index - 1, 0)] in SUBJECTS
+            small = may_be_small and (is_verb or _is_small(place, there, places[first.plain], passage))
             pieces.append(run[0].lower() + run[1:] if small else run)
         index += max(length, 1)
     joined = _joined(pieces)
@@ -55,6 +57,8 @@ def _tokens(text: str) -> list[_Token]:
     for match in TOKEN.finditer(text):
         plain = "".join(c for c in unicodedata.normalize("NFD", match[0].lower()) if unicodedata.category(c) != "Mn")
         is_first = last in SENTENCE_END or "\n" in text[found[-1].end if found else 0 : match.start()]
+        if found and not last[1:].isalpha() and not (last.isalpha() and match[0].isalnum()):
+            is_first |= found[-1].starts_sentence  # after the sign or number of an item: `• Do`, `(12) The`, `a) The`
         in_capitals = any(start <= match.start() < end for start, end in headings)
         if plain:  # no mark on its own, such as one that makes a sign an emoji
             found.append(_Token(plain, *match.span(), is_first, in_capitals))
@@ -78,18 +82,22 @@ def _longest_run(asked: Sequence[str], there: Sequence[_Token], places: Sequence
 
 
 def _is_small(place: int, there: Sequence[_Token], same: Sequence[int], passage: str) -> bool:
-    """Whether a word that begins a sentence of the passage is no name: by the first letters that the `same` word has
-    inside sentences; if it stands in none, in English by the word after it (`Cover the bowl`, `Referee: Anna Berg`) or
+    """Whether a word that begins a sentence of the passage is no name: if the `same` word has a small first letter
+    anywhere. If it stands only at starts, in English by the word after it (`Cover the bowl`, `Referee: Anna Berg`) or
     its ending (`Published in`).
     """
-    inside = [passage[there[other].start] for other in same if not there[other].starts_sentence]
-    if inside:
-        return any(letter.islower() for letter in inside)
-    word, after = there[place].plain, there[place + 1].plain if place + 1 < len(there) else ""
-    if word in LOWER_AT_START or not is_english(token.plain for token in there):
+    is_lower = any(passage[there[other].start].islower() for other in same)
+    if is_lower or not all(there[other].starts_sentence for other in same):
+        return is_lower
+    word, after = there[place].plain, there[place + 1 : place + 4]
+    if word in LOWER_AT_START or not after or not is_english(token.plain for token in there):
         return word in LOWER_AT_START
     has_ending = len(word) >= SHORTEST_FORM and word.endswith(("ed", "ing", "ly"))
-    return after in NOT_AFTER_NAMES or (has_ending and after not in AUXILIARIES | VERBS)
+    is_name = passage[after[0].start].isupper() and not after[0].starts_sentence
+    if after[0].plain in NOT_AFTER_NAMES or (has_ending and not is_name and after[0].plain not in AUXILIARIES | VERBS):
+        return True
+    # What a line is about, in several words: `Smallest fill: 2 litres`.
+    return any(token.plain == ":" and passage[after[0].start : token.start].islower() for token in after)
 
 
 def _joined(pieces: Sequence[str]) -> str:

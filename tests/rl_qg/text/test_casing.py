@@ -75,6 +75,16 @@ def test_headings_in_capitals_do_not_tell_how_words_are_written() -> None:
         ("Published in May by the city.", "when was it published?", "When was it published?"),
         ("Alfred was a king of the west.", "when was alfred born?", "When was Alfred born?"),
         ("Oslo is the capital of Norway.", "what is oslo?", "What is Oslo?"),
+        ("(2) The owner of a well pays.\n(3) A well is deep.", "what must the owner pay?", "What must the owner pay?"),
+        ("1.2 For late return the Company pays.", "who pays for late return?", "Who pays for late return?"),
+        ("• Do not drink it. • Serve with rice.", "what do you serve with?", "What do you serve with?"),
+        ("A tidal organ is in the harbour.", "what is a tidal organ?", "What is a tidal organ?"),
+        ("At 9.30 a.m. the Company opens. RULES OF A CLUB", "when is a day over?", "When is a day over?"),
+        ("10 Downing Street is the house.", "who is in downing street?", "Who is in Downing Street?"),
+        ("United Nations of the world.", "who saw the united nations?", "Who saw the United Nations?"),
+        ("Smallest fill: a litre for the pot.", "what is the smallest fill?", "What is the smallest fill?"),
+        ("Ann Lee: the best of all.", "who is ann lee?", "Who is Ann Lee?"),
+        ("NEW YORK Times readers saw the paper.", "who saw the times?", "Who saw the Times?"),
         ("Wasser, das kocht, ist warm.", "was ist wasser?", "Was ist Wasser?"),  # German, as it stands
     ],
 )
