@@ -237,9 +237,7 @@ class COMET(Metric):
 
     def compute(self, inputs: Inputs) -> MetricResult:
         pairs, owners = inputs.pairs(self.against)
-        samples = [
-            {"src": inputs.contexts[row], "mt": question} for row, (question, _) in zip(owners, pairs, strict=True)
-        ]
+        samples = [{"src": inputs.contexts[row], "mt": text} for row, (text, _) in zip(owners, pairs, strict=True)]
         if self.against == "references":
             samples = [{**sample, "ref": reference} for sample, (_, reference) in zip(samples, pairs, strict=True)]
         predicted = self._model.predict(samples, batch_size=self.batch_size, gpus=self._gpus, progress_bar=False)

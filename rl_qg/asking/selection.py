@@ -6,7 +6,8 @@
    the best of each sentence comes before the second one of any sentence, so that the pairs spread over the text; then
    the higher score decides.
 3. A question whose words are nearly those of an earlier one is left out, about the same answer also one that shares
-   half of them, and the first `number` of the rest are taken.
+   half of them, and about an answer with the same words one of the same topic words (When was it opened? In what year
+   was it opened?). The first `number` of the rest are taken.
 
 The score of a pair is the geometric mean of the probabilities of its question's tokens, times the F1 of the reader's
 answer where there is a reader, times the fourth root of `support` (at least 0.1) for an English question, times the
@@ -152,7 +153,7 @@ def choose(text: str, pairs: Sequence[QAPair], number: int | None, *, dropped: C
     answers = [(pair.answer_start, pair.answer_end) for pair in pairs]
     order = spread(text, range(len(pairs)), answers.__getitem__)
     places = [at for at, _, _ in order]
-    distinct = _distinct([pairs[at].question for at in places], dropped, [answers[at] for at in places])
+    distinct = _distinct([pairs[at].question for at in places], dropped, [pairs[at] for at in places])
     chosen = [order[place] for place in distinct[:number]]
     dropped[NOT_NEEDED] += len(distinct) - len(chosen)
     starts = [start for start, _ in sentences(text)]
@@ -216,15 +217,19 @@ def spread(
     return sorted(ranked, key=lambda one: one[1:])  # stable: the better item stays first
 
 
-def _distinct(questions: Sequence[str], dropped: Counter[str], answers: Sequence[tuple[int, int]] = ()) -> list[int]:
-    """The indices of the questions that are no near duplicates of earlier ones; about the same one of `answers`, where
-    these are given, questions are from `SIMILAR_ABOUT_ONE` on.
+def _distinct(questions: Sequence[str], dropped: Counter[str], answered: Sequence[QAPair] = ()) -> list[int]:
+    """The indices of the questions that are no near duplicates of earlier ones. Where their pairs are given, those
+    about the same place are from `SIMILAR_ABOUT_ONE` on, and those whose answers and topic words are the same.
     """
     sets, about = [shingles(question, 1) for question in questions], defaultdict[tuple[int, int], list[int]](list)
-    similar = {number for number, _ in similar_to_earlier(sets, SIMILAR)}
-    for number, answer in enumerate(answers):
-        if number not in similar:
-            about[answer].append(number)
+    similar, known = {number for number, _ in similar_to_earlier(sets, SIMILAR)}, set[tuple[str, frozenset[str]]]()
+    for number, pair in enumerate(answered):
+        said = pair.answer.casefold(), frozenset(topic_words(pair.question))
+        if said in known:
+            similar.add(number)
+        elif number not in similar:
+            known.add(said)
+            about[pair.answer_start, pair.answer_end].append(number)
     for group in about.values():
         of_answer = similar_to_earlier([sets[number] for number in group], SIMILAR_ABOUT_ONE)
         similar |= {group[place] for place, _ in of_answer}

@@ -77,6 +77,19 @@ def test_questions_about_one_answer_share_less_than_half_of_their_words() -> Non
     assert [one.score for one in given] == [0.9, 0.8]
 
 
+def test_one_question_is_not_asked_twice_of_an_answer_that_stands_twice() -> None:
+    text = "The hall was opened in 1843, and burned in 1843."
+    asked = [
+        ("When was the hall opened?", 23, 0.9),
+        ("In what year had the hall been opened by him?", 43, 0.8),  # less than half of the words are the same
+        ("In what year had the hall burned?", 43, 0.7),
+    ]
+    pairs = [ProposedPair(one, AnswerSpan("1843", at), 2 * log(score), 2) for one, at, score in asked]
+    dropped: Counter[str] = Counter()
+    assert [one.score for one in select(text, pairs, None, dropped=dropped)] == [0.9, 0.7]
+    assert dropped["near duplicate of another question"] == 1
+
+
 def test_near_duplicates_low_scores_and_answers_not_given_back_are_left_out_and_said() -> None:
     pairs = [
         pair("Who wrote the program then?", "Ada", 0.9, round_trip=1.0),
