@@ -13,7 +13,7 @@ CLOSING = frozenset(".,;:?!%)]}”’")  # no space before
 OPENING = frozenset("([{“$£€#")  # no space after
 JOINING = frozenset("-–/'")  # neither
 SENTENCE_END = frozenset('.?!:”"“(')
-SUBJECTS = frozenset(("i", "you", "he", "she", "we", "they"))  # no name after them: What do you cover?
+SUBJECTS = frozenset(("you", "he", "she", "we", "they"))  # no name after them: What do you cover?
 SHORTEST_FORM = 6  # letters of a word with a verb's ending; shorter ones are names as well (Fred)
 
 
