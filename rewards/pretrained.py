@@ -139,4 +139,6 @@ def check_weights(model: nn.Module, tokenizer: Any | None, *, grows: bool = Fals
     rows = embeddings.weight.shape[0]
     largest = max(number for token, number in tokenizer.get_vocab().items() if token not in added)
     if largest >= rows:
-        raise ModelFault(f"its tokenizer has {largest + 1:,} tokens, and the model {rows:,}: they are of two models")
+        raise ModelFault(
+            f"its tokenizer has {largest + 1:,} tokens, and the model {rows:,}: they do not belong together"
+        )

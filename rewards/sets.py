@@ -37,7 +37,7 @@ Pair = tuple[str, str]  # a question and its answer
 Pairs = Sequence[Sequence[Pair]]
 Compared = tuple[int, str, list[str]]  # the place of a document, one of its predictions, and references
 
-_BELOW_ZERO = "and a pair that is left out counts as 0; use a metric from 0 up, or clip=True to count those below as 0"
+_BELOW_ZERO = "and a pair that is left out counts as 0; use a metric from 0 up, or clip=True to count lower ones as 0"
 
 
 class _Columns:

@@ -82,9 +82,9 @@ def _longest_run(asked: Sequence[str], there: Sequence[_Token], places: Sequence
 
 
 def _is_small(place: int, there: Sequence[_Token], same: Sequence[int], passage: str) -> bool:
-    """Whether a word that begins a sentence of the passage is no name: if the `same` word has a small first letter
-    anywhere. If it stands only at starts, in English by the word after it (`Cover the bowl`, `Referee: Anna Berg`) or
-    its ending (`Published in`).
+    """Whether a word that begins a sentence of the passage is no name: yes if the `same` word has a small first letter
+    anywhere, else no if it stands inside a sentence. If it stands only at starts, in English by the words after it
+    (`Cover the bowl`, `Referee: Anna Berg`, `Smallest fill: 2 litres`) or its ending (`Published in`).
     """
     is_lower = any(passage[there[other].start].islower() for other in same)
     if is_lower or not all(there[other].starts_sentence for other in same):
@@ -96,7 +96,6 @@ def _is_small(place: int, there: Sequence[_Token], same: Sequence[int], passage:
     is_name = passage[after[0].start].isupper() and not after[0].starts_sentence
     if after[0].plain in NOT_AFTER_NAMES or (has_ending and not is_name and after[0].plain not in AUXILIARIES | VERBS):
         return True
-    # What a line is about, in several words: `Smallest fill: 2 litres`.
     return any(token.plain == ":" and passage[after[0].start : token.start].islower() for token in after)
 
 
