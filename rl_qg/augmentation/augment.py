@@ -565,6 +565,7 @@ class AugmentedOutput:
                 name: {
                     "file": None if result.file is None else str(result.file),
                     "measured": result.measured,
+                    "mean": result.mean,
                     **result.note.get("measure", {}),
                 }
                 for name, result in self.measured.items()

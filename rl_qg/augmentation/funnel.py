@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import islice
+from itertools import compress, islice
 from math import isfinite, nan
 from os.path import expanduser, isdir, isfile
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar
 
 import torch
@@ -55,13 +56,15 @@ class CandidateMeasure:
 @dataclass(frozen=True)
 class MeasuredValues:
     """The number of each candidate, by its index, NaN where there is none; how many candidates were measured; the file
-    of the numbers, None where parts have several, and its note.
+    of the numbers, and its note; the mean of those that a filter got, since other sets may share the file. Where parts
+    have several files there is neither file nor mean.
     """
 
     values: "array[float]"
     measured: int
     file: Path | None
     note: Mapping[str, Any]
+    mean: float | None = None
 
 
 def measure_candidates(
@@ -101,7 +104,8 @@ def measure_candidates(
     for index, value, _ in _stored_values(lines, len(marks)):
         values[index] = value
         measured += marks[index]
-    return MeasuredValues(values, measured, file, lines.read_note() or made_of)
+    numbers = [value for value in compress(values, marks) if value == value]
+    return MeasuredValues(values, measured, file, lines.read_note() or made_of, fmean(numbers) if numbers else None)
 
 
 def model_identity(options: Any) -> Any:

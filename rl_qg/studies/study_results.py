@@ -24,7 +24,7 @@ from rl_qg.generation.answer_rules import rule_spans
 from rl_qg.pages.results import as_csv
 from rl_qg.reports.run_files import SCORES, read_metrics
 from rl_qg.reports.study_view import FILE, NO_GENERATOR, study_markdown, tables, write_curves
-from rl_qg.runtime.files import read_json_lines, read_record, write_json, write_text
+from rl_qg.runtime.files import read_record, write_json, write_text
 from rl_qg.runtime.run_folder import TRAINED, git_state, hardware, package_versions
 from rl_qg.stats.intervals import PERCENT, Bounds, Interval, PassageDraws, add_holm, difference_p, seed_interval
 from rl_qg.studies.jobs import is_done, seconds_of
@@ -222,8 +222,8 @@ KINDS: dict[str, tuple[str, Callable[[QAExample], str]]] = {
 def _filter_row(group: CellGroup) -> dict[str, Any]:
     reports = group.reports()
     reasons = dict.fromkeys(reason for report in reports for reason in report["dropped"])
-    measured = [_measured(report) for report in reports]
-    common = [name for name in measured[0] if all(name in means for means in measured)]
+    measured = [{name: one.get("mean") for name, one in report["measures"].items()} for report in reports]
+    common = [name for name in measured[0] if all(means.get(name) is not None for means in measured)]
     candidates = [report["candidates"] for report in reports]
 
     def share(counts: Iterable[int]) -> float:
@@ -238,17 +238,6 @@ def _filter_row(group: CellGroup) -> dict[str, Any]:
         "sampled": _mean(report["sampled"] for report in reports),
         "measures": {name: _mean(means[name] for means in measured) for name in common},
     }
-
-
-def _measured(report: Mapping[str, Any]) -> dict[str, float]:
-    """The mean over candidates of what models measured on them (round-trip F1, a reward), from the measures' files."""
-    means = {}
-    for name, measure in report.get("measures", {}).items():
-        path = Path(measure["file"])
-        lines = read_json_lines(path) if path.exists() else iter(())
-        if values := [line["value"] for _, line in lines if line["value"] is not None]:
-            means[name] = _mean(values)
-    return means
 
 
 def _question_rows(results: StudyResults, groups: Sequence[CellGroup]) -> Iterator[dict[str, Any]]:

@@ -112,11 +112,11 @@ def merged(folder: Path, output: Path, settings: AugmentSettings, of: int, compa
 
 
 def contents(output: Path) -> dict[str, Any]:
-    """Bytes of the set, its card and its report, without the files of measures and the path of the output."""
+    """Bytes of the set, its card and its report, without the files and means of measures and the path of the output."""
     report = read_json(output.with_name(f"{output.stem}.report.json"))
     assert report["output"].pop("path") == str(output)
     for measure in report["measures"].values():
-        del measure["file"]
+        del measure["file"], measure["mean"]
     card = output.with_name(f"{output.stem}.card.md").read_text().replace(output.name, "NAME")
     return {"set": output.read_bytes(), "card": card, "report": report}
 

@@ -1,5 +1,6 @@
 """The round-trip filter: batches give the same answers as single questions; thresholds, files and errors."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,8 @@ def test_batches_give_what_single_questions_give(reader: str) -> None:
     assert description == {"reader": reader}
 
 
-def run(folder: Path, reader: str, **options: Any) -> dict[str, Any]:
-    filters = {"round_trip": {"reader": reader, "max_length": 48, "doc_stride": 8, **options}}
+def run(folder: Path, reader: str, before: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    filters = {**(before or {}), "round_trip": {"reader": reader, "max_length": 48, "doc_stride": 8, **options}}
     return augment(
         folder / "q.jsonl",
         [],
@@ -98,6 +99,22 @@ def test_another_threshold_reuses_the_stored_measures(tmp_path: Path, reader: st
     assert (file.stat().st_mtime_ns, len(list(tmp_path.glob("q.round_trip-*.jsonl")))) == (before, 1)
     run(tmp_path, reader, n_best=3)  # may find other answers
     assert len(list(tmp_path.glob("q.round_trip-*.jsonl"))) == 2
+
+
+def test_the_mean_is_of_the_candidates_that_the_filter_got(tmp_path: Path, reader: str) -> None:
+    lines = candidates(14)
+    for line in lines[::3]:
+        line["question"] = "What?"
+    write_questions(tmp_path / "q.jsonl", lines)
+    of_all = run(tmp_path, reader, min_f1=0.0)["measures"]["round_trip"]
+    (file,) = tmp_path.glob("q.round_trip-*.jsonl")
+    measured = map(json.loads, file.read_text().splitlines())
+    values = [line["value"] for line in sorted(measured, key=lambda line: line["place"])]
+    assert of_all["mean"] == pytest.approx(sum(values) / 14)
+    few = [value for number, value in enumerate(values) if number % 3]
+    report = run(tmp_path, reader, {"length": {"min_words": 2}}, min_f1=0.0)["measures"]["round_trip"]
+    assert (report["mean"], report["measured"]) == (pytest.approx(sum(few) / len(few)), len(few))
+    assert report["mean"] != pytest.approx(of_all["mean"]) and report["file"] == of_all["file"]
 
 
 @pytest.mark.parametrize(("stride", "is_wrong"), [(-1, True), (0, False), (47, False), (48, True)])
