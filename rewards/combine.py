@@ -16,6 +16,7 @@ from rewards import contract
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError, is_finite
 from rewards.loading import load_for
+from rewards.signature import own_signature
 
 _UNBOUNDED = (-math.inf, math.inf)
 _LABEL = re.compile(r"[\w.-]+")
@@ -43,7 +44,8 @@ class Part:
     def describe(self) -> str:
         clip = "none" if self.clip == _UNBOUNDED else "{}..{}".format(*self.clip)
         cls = type(self.metric)
-        name, *choices = getattr(self.metric, "signature", f"{cls.__module__}.{cls.__qualname__}").split("|")
+        own = own_signature(f"{cls.__module__}.{cls.__qualname__}", {}, cls)
+        name, *choices = getattr(self.metric, "signature", own).split("|")
         return f"weight={self.weight},clip={clip},scale={self.scale},metric={name}[{','.join(choices)}]"
 
 

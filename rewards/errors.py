@@ -18,6 +18,11 @@ class UnreachableModel(MetricInputError):
     """A model that is no local folder, and that the Hub does not have, or the Hub cannot be reached."""
 
 
+def first_line(error: BaseException) -> str:
+    """What a library's error says, in one line; of an error without a message its type."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 # Checks of the numeric options of metrics.
 
 

@@ -14,7 +14,7 @@ from string import Template
 from typing import Any, NamedTuple
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import MetricInputError, flag, language_of, number
+from rewards.errors import flag, language_of, number, one_of
 from rewards.overlap.answerability import FUNCTION_WORDS, QUESTION_WORDS
 from rewards.words import ENGLISH, UNSPACED_LETTERS, combining_marks, lower
 
@@ -108,9 +108,8 @@ class EntityFaithfulness(Metric):
         whole: bool = False,
         titles: bool = False,
     ) -> None:
-        if measure not in MEASURES:
-            raise MetricInputError(f"faithfulness: measure {measure!r:.40}; give one of {', '.join(MEASURES)}")
-        self.measure, self.language = measure, language_of(self.name, language)
+        self.measure = one_of(self.name, "measure", measure, MEASURES)
+        self.language = language_of(self.name, language)
         self.unnamed = number(self.name, "unnamed", unnamed, low=0, high=1)
         self.whole = flag(self.name, "whole", whole)
         self._told = False  # that names are not judged

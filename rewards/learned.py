@@ -10,7 +10,7 @@ from transformers import PretrainedConfig
 
 from rewards.base import Inputs, Metric, MetricResult, Pair
 from rewards.embedding.token_embeddings import needs_of
-from rewards.errors import MetricInputError, batch_of, installed_version, library, number, one_of
+from rewards.errors import MetricInputError, batch_of, first_line, installed_version, library, number, one_of
 from rewards.frozen import FrozenModel, batches_by_length, best_of_rows
 from rewards.relevance.reading import TokenizedPassage, tokenized_passages
 from rewards.signature import file_hash, model_identity
@@ -22,8 +22,7 @@ def load_or_explain(metric: str, model: str, loader: Any, *arguments: Any, **opt
     try:
         return loader(*arguments, **options)
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise MetricInputError(f"{metric}: cannot load {model!r}: {reason}") from error
+        raise MetricInputError(f"{metric}: cannot load {model!r}: {first_line(error)}") from error
 
 
 def check_outputs(metric: str, model: FrozenModel, wanted: int, what: str) -> None:

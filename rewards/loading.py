@@ -3,12 +3,14 @@
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from inspect import isfunction, signature
 from typing import Any
 
 from rewards.contract import cannot_end_the_program, check_reward, failure
 from rewards.errors import MetricInputError, UnreachableModel
+from rewards.signature import own_signature
 
 ORDERS = (1, 2, 3, 4)
 _BLEU, _ROUGE_L, _KPQA = "rewards.overlap.bleu:Bleu", "rewards.overlap.rouge:RougeL", "rewards.embedding.kpqa:KPQA"
@@ -113,6 +115,11 @@ def load(name: str, /, **options: Any) -> Any:
         return target(**{**implied, **options})
     if not callable(target):
         raise MetricInputError(f"cannot load the metric {name!r}: it is {target!r:.60}, not a class or a function")
+    if isfunction(target) and "questions" in signature(target).parameters:
+        raise MetricInputError(
+            f"cannot load the metric {name!r}: it takes questions itself; give a class, or a function that returns an "
+            "object, with a method score(questions, contexts, …)"
+        )
     try:
         with cannot_end_the_program():
             reward = target(**options)
@@ -123,6 +130,9 @@ def load(name: str, /, **options: Any) -> Any:
             raise  # torch's, which is not loaded here
         raise MetricInputError(f"cannot build the metric {name!r}: {failure(error, target)}") from error
     check_reward(reward)
+    if not hasattr(reward, "signature"):
+        with suppress(AttributeError):  # an object that takes no attributes
+            reward.signature = own_signature(attribute, options, target)
     return reward
 
 

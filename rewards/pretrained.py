@@ -12,6 +12,7 @@ import torch
 from huggingface_hub import constants
 from torch import Tensor, nn
 
+from rewards.errors import first_line
 from rewards.hub import hub_answers
 
 OWN_CODE = (
@@ -61,7 +62,7 @@ def explained(name: str) -> Iterator[None]:
     except (ModelFault, torch.OutOfMemoryError, MemoryError):
         raise
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(". ")
+        reason = first_line(error).rstrip(". ")
         if _is_out_of_files():
             reason = "too many files and connections are open; raise the limit (ulimit -n), or lower the load"
         elif "instantiate the backend tokenizer" in reason:

@@ -5,8 +5,11 @@ with the same models. Options that cannot change a score (batch size, device) ar
 """
 
 import hashlib
+import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 VERSION = "0.1.0"  # raised whenever a change can move a score
 
@@ -17,6 +20,16 @@ def format_signature(name: str, choices: Mapping[str, object]) -> str:
     """Return ``name|key:value|...|version:...`` with the choices in the order given."""
     fields = [f"{key}:{str(value).replace('|', '_')}" for key, value in choices.items()]
     return "|".join([name, *fields, f"version:{VERSION}"])
+
+
+def own_signature(name: str, options: Mapping[str, object], code: Any) -> str:
+    """``name|option:value|...|code:...`` of a reward of other code, whose class or function is ``code``: scores by
+    other options or by another file are not kept.
+    """
+    fields = [f"{key}:{str(value).replace('|', '_')}" for key, value in options.items()]
+    with suppress(OSError, TypeError):  # made at a prompt, or part of Python
+        fields.append(f"code:{file_hash(Path(inspect.getfile(code)))}")
+    return "|".join([name, *fields])
 
 
 def model_identity(name: str, config: object) -> str:

@@ -16,7 +16,7 @@ from functools import cache, lru_cache, wraps
 from itertools import chain, pairwise
 from typing import TypeVar
 
-from rewards.errors import MetricInputError, library, packaged
+from rewards.errors import MetricInputError, first_line, library, packaged
 
 Words = tuple[str, ...]
 Result = TypeVar("Result")
@@ -239,8 +239,7 @@ def _of_sacrebleu(name: str) -> Callable[[str], Words]:
     try:
         split = BLEU(tokenize=name).tokenizer
     except (ImportError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise MetricInputError(f"tokenize={name}: sacrebleu cannot build it: {reason}") from None
+        raise MetricInputError(f"tokenize={name}: sacrebleu cannot build it: {first_line(error)}") from None
 
     def words_of(text: str) -> Words:
         text_words = tuple(split(text.rstrip()).split())

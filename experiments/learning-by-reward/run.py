@@ -28,7 +28,7 @@ from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample, write_squad
 from rl_qg.data.oracle import columns, judgements
 from rl_qg.data.splits import load_splits
-from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.evaluation.compare_generators import greedy_questions
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.runtime.files import read_json, write_json
 from rl_qg.scoring.held_out import held_out_measures
@@ -137,10 +137,7 @@ def greedy(folder: Path, examples: Sequence[QAExample]) -> list[str]:
     """The greedy questions of a generator, kept in a file beside it."""
     kept = folder / "greedy.json"
     if not kept.exists():
-        generator, texts = CandidateGenerator(folder, device=torch.device("cpu")), list[str]()
-        for start in range(0, len(examples), 64):
-            texts += generator.greedy(examples[start : start + 64], max_new_tokens=40)
-        write_json(kept, texts)
+        write_json(kept, greedy_questions(folder, examples, folder.name, 40, batch_size=64))
     texts = read_json(kept)
     return texts
 

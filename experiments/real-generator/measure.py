@@ -21,20 +21,12 @@ import rewards
 from rl_qg.asking.models import generator_path, reader_path
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import read_role
-from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.runtime.bars import ProgressBar
+from rl_qg.evaluation.compare_generators import greedy_questions
 from rl_qg.runtime.files import write_json
 from rl_qg.scoring.held_out import held_out_measures
 from rl_qg.settings import DataSettings
 
 BATCH, TOKENS = 50, 32
-
-
-def asked(path: str, rows: list[QAExample], name: str, device: torch.device) -> list[str]:
-    generator, texts = CandidateGenerator(generator_path(path), device=device), list[str]()
-    for start in ProgressBar(range(0, len(rows), BATCH), desc=name, unit="batch"):
-        texts += generator.greedy(rows[start : start + BATCH], max_new_tokens=TOKENS)
-    return texts
 
 
 def measures(
@@ -76,7 +68,10 @@ def main() -> None:
         for name, _, path in (one.partition("=") for one in given.reader)
     }
     models = [one.partition("=") for one in given.models]
-    texts = {name: asked(path, rows, name, given.device) for name, _, path in models}
+    texts = {
+        name: greedy_questions(generator_path(path), rows, name, TOKENS, BATCH, given.device)
+        for name, _, path in models
+    }
     texts["human"] = [row.question for row in rows]
     found = {name: measures(written, rows, readers) for name, written in texts.items()}
     questions = [

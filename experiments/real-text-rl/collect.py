@@ -19,13 +19,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import torch
-
 from rewards import load
 from rl_qg.data.examples import QAExample
 from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import take
-from rl_qg.generation.generator import CandidateGenerator
+from rl_qg.evaluation.compare_generators import greedy_questions
 from rl_qg.scoring.held_out import held_out_measures
 from rl_qg.scoring.reward_scorer import RewardScorer
 from rl_qg.stats.intervals import PassageDraws, mean_interval, paired_interval
@@ -77,10 +75,7 @@ def kept(work: Path, name: str, examples: Sequence[QAExample], models: Path, pol
             return found
     texts = [example.question for example in examples]
     if policy is not None:
-        generator = CandidateGenerator(policy, device=torch.device("cpu"))
-        texts = []
-        for start in range(0, len(examples), 32):
-            texts += generator.greedy(examples[start : start + 32], max_new_tokens=32)
+        texts = greedy_questions(policy, examples, name, 32)
     found = judged(name, texts, examples, models)
     work.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(found) + "\n")

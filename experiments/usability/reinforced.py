@@ -20,7 +20,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import torch
 from texts import lines
 from train import RIGHT, USABLE
 
@@ -28,8 +27,7 @@ import rewards
 from rl_qg.asking.models import generator_path, reader_path
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import read_role
-from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.runtime.bars import ProgressBar
+from rl_qg.evaluation.compare_generators import greedy_questions
 from rl_qg.runtime.files import read_json, write_json, write_json_lines
 from rl_qg.settings import DataSettings
 from rl_qg.stats.intervals import PassageDraws, mean_interval, paired_interval
@@ -37,13 +35,6 @@ from rl_qg.stats.intervals import PassageDraws, mean_interval, paired_interval
 READINGS = Path(__file__).parent / "reinforced-readings.jsonl"
 BATCH, TOKENS, READER = 50, 32, "packaged:english/reader"
 SIX = 6  # usable ones of the ten best pairs of a document
-
-
-def asked(path: str, rows: Sequence[QAExample], name: str) -> list[str]:
-    generator, found = CandidateGenerator(generator_path(path), device=torch.device("cpu")), list[str]()
-    for first in ProgressBar(range(0, len(rows), BATCH), desc=name, unit="batch"):
-        found += generator.greedy(rows[first : first + BATCH], max_new_tokens=TOKENS)
-    return found
 
 
 def values_of(questions: Sequence[str], rows: Sequence[QAExample]) -> dict[str, list[float]]:
@@ -128,7 +119,9 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
     random.Random(0).shuffle(rows)
     rows = rows[: given.number]
     models = dict(one.split("=", 1) for one in given.generators)
-    questions = {name: asked(path, rows, name) for name, path in models.items()}
+    questions = {
+        name: greedy_questions(generator_path(path), rows, name, TOKENS, BATCH) for name, path in models.items()
+    }
     values = {name: values_of(texts, rows) for name, texts in questions.items()}
     found = compared(values, [row.title for row in rows])
     first = next(iter(models))

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.embedding.token_embeddings import Embedded, TextEncoder, WordWeights, needs_of
-from rewards.errors import MetricInputError, batch_of, number, packaged, path_of
+from rewards.errors import MetricInputError, batch_of, number, one_of, packaged, path_of
 from rewards.frozen import FrozenModel, batches_by_length, best_of_rows
 
 PARTS = ("precision", "recall", "f")
@@ -73,10 +73,8 @@ class BERTScore(Metric):
         device: str | torch.device | None = None,
         dtype: str = "float32",
     ) -> None:
-        if part not in PARTS:
-            raise MetricInputError(f"bertscore: part {part!r} does not exist; use one of {', '.join(PARTS)}")
         self.needs = needs_of(against, self.name)
-        self.part = part
+        self.part = one_of(self.name, "part", part, PARTS)
         self.against = against
         self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.encoder = FrozenModel(model, "encoder", device=device, dtype=dtype)

@@ -17,7 +17,7 @@ import torch
 from rewards.base import Inputs, Metric, MetricResult, Pair
 from rewards.embedding.bertscore import greedy_match
 from rewards.embedding.token_embeddings import Embedded, TextEncoder
-from rewards.errors import MetricInputError, batch_of, number
+from rewards.errors import MetricInputError, batch_of, number, one_of
 from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
 
 LABELS = ("keyphrase", "other")  # classes of a predictor of `rl-qg train-kpqa`; the released one has K and O
@@ -186,15 +186,10 @@ class KPQA(Metric):
         device: str | torch.device | None = None,
         dtype: str = "float32",
     ) -> None:
-        for option, value, known in (
-            ("metric", metric, METRICS),
-            ("variant", variant, get_args(Variant)),
-            ("condition", condition, (*_COLUMN, "none")),
-            ("repeats", repeats, (None, *get_args(Repeats))),
-        ):
-            if value not in known:
-                names = " or ".join(name for name in known if name)
-                raise MetricInputError(f"kpqa: {option} {value!r} does not exist; use {names}")
+        one_of("kpqa", "metric", metric, METRICS)
+        one_of("kpqa", "variant", variant, get_args(Variant))
+        one_of("kpqa", "condition", condition, (*_COLUMN, "none"))
+        one_of("kpqa", "repeats", "each" if repeats is None else repeats, get_args(Repeats))
         for option, given, owner in (("beta", beta, "rouge_l"), ("repeats", repeats, "bleu1")):
             if given is not None and (variant, metric) != ("paper", owner):
                 raise MetricInputError(

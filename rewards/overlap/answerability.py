@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import MetricInputError, number
+from rewards.errors import MetricInputError, number, one_of
 from rewards.overlap.base import Floats, OverlapMetric, best_of_groups, f_score, ngram_overlap
 from rewards.overlap.bleu import Bleu, coco_bleu
 from rewards.overlap.meteor import Meteor
@@ -216,21 +216,15 @@ class Answerability(Metric):
         self._class_weights = np.array([self.weights[name] for name in CLASSES])
         if matching is None:
             matching = "set" if variant == "paper" else "bleu"
-        for option, value, known in (
-            ("data_type", data_type, DATA_TYPES),
-            ("variant", variant, get_args(Variant)),
-            ("matching", matching, get_args(Matching)),
-            ("against", against, get_args(Against)),
-        ):
-            if value not in known:
-                raise MetricInputError(f"{self.name}: {option} {value!r} does not exist; use {' or '.join(known)}")
+        self.data_type = one_of(self.name, "data_type", data_type, DATA_TYPES)
+        self.variant = one_of(self.name, "variant", variant, get_args(Variant))
+        self.matching = one_of(self.name, "matching", matching, get_args(Matching))
+        self.against, self.tokenize = one_of(self.name, "against", against, get_args(Against)), tokenize
         if variant == "paper" and against == "context":
             raise MetricInputError(
                 f"{self.name}: against=context has a formula of its own; use against=context_as_reference with "
                 "variant=paper"
             )
-        self.data_type, self.variant, self.matching = data_type, variant, matching
-        self.against, self.tokenize = against, tokenize
         self.needs = frozenset({"references" if against == "references" else "contexts"})
         self._warned = False
         self.bounds = (0.0, 2.0 if matching == "set" and against != "context" else 1.0)

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from rewards.base import Inputs
-from rewards.errors import MetricInputError, number
+from rewards.errors import number, one_of
 from rewards.overlap.base import CorpusMetric, Floats, best_of_groups, each_reference, ngram_overlap
 from rewards.words import case_of, libraries, tokenizer
 
@@ -56,10 +56,9 @@ class Bleu(CorpusMetric):
         lowercase: bool = False,
         brevity: bool = True,
     ) -> None:
-        if variant not in SMOOTHING:
-            raise MetricInputError(f"bleu: variant {variant!r} does not exist; use one of {', '.join(SMOOTHING)}")
         self.order = int(number("bleu", "order", order, low=1, high=9, whole=True))
-        self.variant, self.lowercase, self.brevity = variant, lowercase, brevity
+        self.variant = one_of("bleu", "variant", variant, [*SMOOTHING])
+        self.lowercase, self.brevity = lowercase, brevity
         self.tokenize = tokenize or {"sacrebleu": "13a+char", "coco": "ptb", "nltk": "space"}[variant]
         tokenizer(self.tokenize)
 

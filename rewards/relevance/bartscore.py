@@ -15,7 +15,7 @@ from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import MetricInputError, batch_of, path_of
+from rewards.errors import MetricInputError, batch_of, one_of, path_of
 from rewards.frozen import FrozenModel, batches_by_length, flat_positions, target_logprobs
 from rewards.relevance.baselines import MaxMin, read_max_min
 from rewards.signature import file_hash
@@ -68,11 +68,7 @@ class BARTScore(Metric):
         device: str | torch.device | None = None,
         dtype: str = "float32",
     ) -> None:
-        if direction not in _DIRECTIONS:
-            raise MetricInputError(
-                f"bartscore: direction {direction!r} does not exist; use one of {', '.join(_DIRECTIONS)}"
-            )
-        self.direction = direction
+        self.direction = one_of(self.name, "direction", direction, [*_DIRECTIONS])
         self.part_names = _DIRECTIONS[direction]
         self.needs = frozenset({"contexts" if direction == "faithfulness" else "references"})
         self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import MetricInputError, batch_of, number
+from rewards.errors import MetricInputError, batch_of, number, one_of
 from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
 from rewards.relevance import reading
 from rewards.relevance.reading import PairFormat, SpanLogprobs, TokenizedPassage, WindowLogits
@@ -78,11 +78,9 @@ class ReaderScore(Metric):
         device: str | torch.device | None = None,
         dtype: str = "float32",
     ) -> None:
-        if measure not in MEASURES:
-            raise MetricInputError(f"reader: measure {measure!r} does not exist; use {', '.join(MEASURES)}")
         if not isinstance(abstain, bool | None):
             raise MetricInputError(f"reader: abstain {abstain!r} is neither true nor false")
-        self.measure, self.dtype = measure, dtype
+        self.measure, self.dtype = one_of(self.name, "measure", measure, MEASURES), dtype
         self.bounds = (LOWEST, 0.0) if measure == "log_probability" else (0.0, 1.0)
         self.max_answer_length = int(number(self.name, "max_answer_length", max_answer_length, low=1, whole=True))
         self.max_length = int(number(self.name, "max_length", max_length, low=1, whole=True))

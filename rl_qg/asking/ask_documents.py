@@ -51,7 +51,7 @@ from rl_qg.runtime.files import (
 from rl_qg.runtime.ranks import from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, begins_with, json_line, note_path
 from rl_qg.settings import AskSettings
-from rl_qg.settings.generation import FOR_PAIRS, FOR_SETS, WITHOUT_ANSWERS, TrainSelectorSettings
+from rl_qg.settings.generation import FOR_PAIRS, FOR_SETS, FORMATS_OF_SETS, TrainSelectorSettings
 from rl_qg.text.words import counted
 
 PASSAGES = 16  # that are asked about together
@@ -354,8 +354,8 @@ class _Sets(_DocumentOutput):
 
 def set_format(name: str, chosen: str) -> str:
     form = format_of(name, chosen)
-    if form not in WITHOUT_ANSWERS:
-        endings = ", ".join(ending for ending, kind in ENDINGS.items() if kind in WITHOUT_ANSWERS)
+    if form not in FORMATS_OF_SETS:
+        endings = ", ".join(ending for ending, kind in ENDINGS.items() if kind in FORMATS_OF_SETS)
         raise InputError(
             f"output={name}: {form} needs answers, and sets have none; name a file that ends in {endings}"
         )

@@ -12,8 +12,9 @@ from io import BytesIO
 from itertools import pairwise, starmap
 from typing import Any
 
+from rewards.errors import first_line
 from rewards.words import is_unspaced
-from rl_qg.data.formats import existing_file, first_line
+from rl_qg.data.formats import existing_file
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.spans import PARAGRAPH_END, sentences, stripped
 from rl_qg.text.words import counted
@@ -313,8 +314,7 @@ def _pdf(content: bytes, source: str) -> str:
     except InputError:
         raise
     except Exception as error:  # pypdf raises errors of many types for broken files
-        reason = first_line(error) or type(error).__name__
-        raise InputError(f"{source}: no PDF that can be read ({reason}); save it again") from None
+        raise InputError(f"{source}: no PDF that can be read ({first_line(error)}); save it again") from None
     if not any(page.strip() for page in pages):
         number = counted(len(pages), "page")
         raise InputError(f"{source}: no text in its {number}, as in a scanned document; recognise its text first")
@@ -322,7 +322,7 @@ def _pdf(content: bytes, source: str) -> str:
     texts = (page.encode("utf-8", "replace").decode() for page in pages)
     # A paragraph may go on on the next page, and a hyphen divides words at the end of a line.
     lines = re.sub(r"(?<=[^\W\d_])-\n(?=[a-zß-ÿ])", "\0\n", "\n".join(texts).replace("\0", ""))
-    return _unwrapped(lines).replace("\0 ", "")
+    return _unwrapped(lines).replace("\0 ", "").replace("\0", "-")
 
 
 MOST_PDF_BYTES, MOST_PDF_STEPS = 30_000_000, 4_000_000  # of what draws all pages: read in a minute or so

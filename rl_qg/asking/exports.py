@@ -168,9 +168,15 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings, *,
     """
     if "{context}" not in options.prompt and options.format in (PROMPTS, PREFERENCES):
         raise InputError(f"export.prompt={options.prompt!r} has no {{context}}, the place of the passage")
-    every = [*enumerate(source)]
-    rows = [_row_of(source, row, at, options) for at, row in every if row.fields.get("is_impossible") is not True]
+    every = [*source]
+    possible = [row for row in every if not row.says_impossible]
+    asked = [row for row in possible if source.text(row, "question").strip()]
+    rows = [_row_of(source, row, options) for row in asked]
+    if len(ids := {row["id"] for row in rows}) < len(rows) or "" in ids:  # as those of candidates about one answer
+        rows = [row | {"id": f"{row['id']}-{at}".lstrip("-")} for at, row in enumerate(rows)]
     kept = [row for row in rows if row["answer_start"] >= 0 or not options.format.startswith("squad")]
+    left = {"impossible": len(every) - len(possible), "without a question": len(possible) - len(asked)}
+    elsewhere = {"answer elsewhere": len(rows) - len(kept)}
     report: dict[str, Any] = {}
     if options.format == BEIR:
         files, unit = _as_beir(rows), "question"
@@ -182,8 +188,7 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings, *,
         from rl_qg.asking.unanswerable import unanswerable_questions  # PyTorch
 
         added, found = unanswerable_questions(kept, output, options, use_cpu=use_cpu)
-        counts = {"rows": len(every), "impossible": len(every) - len(rows), "answer elsewhere": len(rows) - len(kept)}
-        report = {"output": {"path": str(output)}, **counts, **found}
+        report = {"output": {"path": str(output)}, "rows": len(every), **left, **elsewhere, **found}
         files, unit = {"": export([*kept, *added], options.format)}, "question"
     else:
         files, unit = {"": export(kept, options.format)}, "question"
@@ -201,16 +206,17 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings, *,
     kinds = ", ".join(f"{one['kept']:,} {kind}" for kind, one in report.get("kinds", {}).items())
     answers = counted(len({(row["context"], row["answer"], row["answer_start"]) for row in rows}), "answer")
     of, told = f" of {answers}" if options.format == PREFERENCES else "", kinds and f"; unanswerable: {kinds}"
-    told += f"; impossible in the file, left out: {without:,}" if (without := len(every) - len(rows)) else ""
+    left |= elsewhere if options.format.startswith("squad") else {}
+    told += "".join(f"; {why}, left out: {count:,}" for why, count in left.items() if count)
     return f"{source}: {counted(len(every), 'row')}, {counted(len(kept), unit)}{of} written{told}"
 
 
-def _row_of(source: QuestionTable, row: TableRow, number: int, options: ExportSettings) -> Row:
+def _row_of(source: QuestionTable, row: TableRow, options: ExportSettings) -> Row:
     question, context = source.text(row, "question"), source.text(row, "context")
     answer = "" if options.format in WITHOUT_ANSWERS else source.text(row, "answer")
     start = source.answer_start(row)
     if start is None or not context.startswith(answer, start):
-        start = context.find(answer)
+        start = context.find(answer) if context.count(answer) == 1 else -1
     score = row.fields.get(options.score, "")
     if options.format == PREFERENCES and isinstance(score, str):  # a cell of CSV
         with suppress(ValueError):
@@ -221,7 +227,7 @@ def _row_of(source: QuestionTable, row: TableRow, number: int, options: ExportSe
             "(rl-qg score), or name the field of their scores: score=…"
         )
     texts = {name: str(row.fields.get(name) or "") for name in ("title", "reason")}
-    about = {"id": str(row.fields.get("id") or number), "context": context, "question": question}
+    about = {"id": str(row.fields.get("id", "")), "context": context, "question": question}
     return {**about, "answer": answer, "answer_start": start, "score": score, **texts}
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from rewards import RougeL
 from rl_qg.asking.set_pool import Floats, PassagePool
@@ -40,8 +41,6 @@ def worth(scores: Floats) -> float:
     """S of a set, from the scores (m, n) of its questions: the largest sum over pairs of a question and a human one of
     which no two share either (Multi-M of `rewards.sets`: precision S / m, recall S / n, F = 2 S / (m + n)).
     """
-    from scipy.optimize import linear_sum_assignment  # late: it takes half a second to load
-
     return float(scores[linear_sum_assignment(scores, maximize=True)].sum()) if scores.size else 0.0
 
 

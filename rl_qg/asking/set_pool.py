@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rewards.embedding.token_embeddings import TextEncoder
+from rewards.embedding.token_embeddings import SentenceEncoder
 from rewards.frozen import FrozenModel
 from rl_qg.generation.generator import Kept
 from rl_qg.generation.sets import PooledQuestion
@@ -126,16 +126,10 @@ class SentenceVectors:
 
     def __init__(self, encoder: str | Path, *, device: str | torch.device | None = None) -> None:
         model = FrozenModel(encoder, "encoder", device=device, dtype="float32")
-        layers = [int(model.model.config.num_hidden_layers)]
-        self._encoder = TextEncoder(model, layers, batch_size=32, name="similarity")
+        self._encoder = SentenceEncoder(model, batch_size=32, name="similarity")
 
-    @torch.inference_mode()
     def __call__(self, questions: Sequence[str]) -> Floats:
-        if not questions:
-            return np.zeros((0, 0))
-        states = self._encoder.states([tokens.ids for tokens in self._encoder.tokens(questions)])
-        vectors = torch.stack([state[0].mean(0) for state in states])
-        unit = torch.nn.functional.normalize(vectors.double(), dim=1).cpu().numpy()
+        unit = self._encoder.vectors(questions).double().numpy()
         similarity: Floats = np.clip(unit @ unit.T, 0.0, 1.0)
         np.fill_diagonal(similarity, 1.0)
         return similarity

@@ -35,7 +35,7 @@ from rewards.errors import MetricInputError
 from rewards.loading import check_allowed
 from rl_qg.augmentation import row_filters
 from rl_qg.augmentation.candidates import MEASURES, Candidates, Ranking, Record, grouped, passage_hash64, question_key
-from rl_qg.augmentation.data_card import card_path, check_dataset_name, publish, write_data_card
+from rl_qg.augmentation.data_card import card_path, publish, write_data_card
 from rl_qg.augmentation.funnel import (
     CandidateMeasure,
     Filter,
@@ -53,6 +53,7 @@ from rl_qg.augmentation.set_filters import Cap, RewardFilter, TypeBalance
 from rl_qg.data.examples import Answer, QAExample, examples_hash, seeded_rank, write_squad
 from rl_qg.data.parts import DataPart
 from rl_qg.data.streaming import Examples, ExampleStream
+from rl_qg.generation.published import check_repository
 from rl_qg.runtime import files
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.ranks import from_main
@@ -482,7 +483,7 @@ def check_augmentation(
     check_inputs(output, [questions])
     files.check_report(output)
     files.check_own(output)
-    check_dataset_name(settings.hub_dataset)
+    check_repository("augment.hub_dataset", settings.hub_dataset)
     for example in gold:
         if example.id.startswith(SYNTHETIC):
             raise InputError(

@@ -7,11 +7,10 @@ from typing import Any
 
 import yaml
 from huggingface_hub import CommitOperationAdd, HfApi
-from huggingface_hub.utils import HFValidationError, validate_repo_id
 from jinja2 import Template
 
+from rewards.errors import first_line
 from rl_qg.generation.published import licence_of
-from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_record, write_text
 from rl_qg.runtime.resumable_lines import note_path
 
@@ -45,16 +44,6 @@ def data_card(report: Mapping[str, Any]) -> str:
     )
 
 
-def check_dataset_name(repository: str | None) -> None:
-    try:
-        if repository is not None:
-            validate_repo_id(repository)
-    except HFValidationError:
-        raise InputError(
-            f"augment.hub_dataset={repository}: not a name of a Hub repository; write it as me/name"
-        ) from None
-
-
 def publish(card: Path, table: Path, repository: str, *, api: Any = None) -> bool:
     """Upload card and Parquet table to a Hub data set in one commit; `datasets.load_dataset(repository)` reads it.
 
@@ -68,11 +57,10 @@ def publish(card: Path, table: Path, repository: str, *, api: Any = None) -> boo
         files = [CommitOperationAdd("README.md", card.read_bytes()), CommitOperationAdd(TABLE, str(table))]
         api.create_commit(repository, files, commit_message="rl-qg: augmented data and card", repo_type="dataset")
     except Exception as error:  # of any kind: the local files are complete
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         log.warning(
             "augment.hub_dataset=%s: not uploaded (%s); the local files are complete, the same command tries again",
             repository,
-            reason,
+            first_line(error),
         )
         return False
     log.info("augment: the data set is at https://huggingface.co/datasets/%s", repository)

@@ -111,7 +111,9 @@ def measure_candidates(
 def model_identity(options: Any) -> Any:
     """The same options with a hash in place of every path that exists: numbers depend on the content of weights."""
     if isinstance(options, Mapping):
-        return {str(key): model_identity(value) for key, value in options.items()}
+        # The name of a metric is no path, even if there is a folder of that name.
+        names = {str(key): value for key, value in options.items() if key == "metric" and isinstance(value, str)}
+        return {str(key): model_identity(value) for key, value in options.items()} | names
     if isinstance(options, list | tuple):
         return [model_identity(value) for value in options]
     path = expanduser(options) if isinstance(options, str) else ""

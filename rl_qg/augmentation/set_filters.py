@@ -16,7 +16,7 @@ from rl_qg.augmentation import funnel
 from rl_qg.augmentation.candidates import RANDOM, Ranking, answer_hash64, grouped, passage_hash64
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.runtime.errors import InputError
-from rl_qg.scoring.reward_scorer import RewardScorer, signature_of
+from rl_qg.scoring.reward_scorer import RewardScorer, finite_or_none, signature_of
 from rl_qg.text.question_types import TYPE_TABLES, TYPES, question_type
 
 
@@ -235,7 +235,7 @@ def _scores(scorer: RewardScorer, records: Any) -> list[dict[str, Any]]:
         for record, answer in zip(records, answers, strict=True)
     ]
     batch = scorer(examples, [record["question"] for record in records])
-    parts = {name: [None if math.isnan(v) else v for v in values] for name, values in batch.parts.items()}
+    parts = {name: [*map(finite_or_none, values)] for name, values in batch.parts.items()}
     return [
         {"value": score, "parts": {name: values[row] for name, values in parts.items()}}
         for row, score in enumerate(batch.scores)

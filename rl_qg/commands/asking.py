@@ -150,9 +150,7 @@ def train_selector(settings: Settings) -> None:
     from rl_qg.data.splits import read_role
 
     options = settings.train_selector
-    output = required(options.output, "output", "selector.json")
-    if output.suffix != ".json":
-        raise InputError(f"output={output}: the selector is JSON; give a name that ends in .json")
+    output = required(options.output, "output", "selector.json", ".json")
     check_writable(output)
     check_own_json(output, ("gain", "size", "features"))
     if not options.model.path:

@@ -20,8 +20,8 @@ from rl_qg.commands.catalogue import (
     command_help,
     group_help,
     groups_of,
-    metrics_without_file,
     named_command,
+    offered,
     overview,
     section_of,
     suggestion,
@@ -31,7 +31,6 @@ from rl_qg.commands.endpoints import check_endpoints, report_use
 from rl_qg.runtime.errors import InputError, LocalError, Terminated
 from rl_qg.runtime.files import is_disk_full, locked
 from rl_qg.settings import Settings, all_keys
-from rl_qg.settings.yaml_files import choices
 
 log = logging.getLogger(__name__)
 IMPORTED_OBJECTS = 500_000  # of PyTorch and transformers
@@ -90,9 +89,7 @@ def words_of(command: str) -> list[str]:
     """What may follow a command: each choice of its groups, and its keys with an equals sign."""
     if command in RAW:
         return [*COMMANDS[command].words]
-    words = [f"{group}={choice}" for group in groups_of(command) for choice in choices(group)]
-    if "reward" in groups_of(command):
-        words += [f"reward={name}" for name in metrics_without_file()]
+    words = [f"{group}={choice}" for group in groups_of(command) for choice in offered(group)]
     sections, own = COMMANDS[command].sections, f"{section_of(command)}."
     keys = [key for key in all_keys() if any(key == part or key.startswith(f"{part}.") for part in sections)]
     return [*words, *(f"{key.removeprefix(own)}=" for key in [*keys, *COMMANDS[command].aliases]), "--help"]

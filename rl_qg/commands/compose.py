@@ -138,8 +138,9 @@ def full_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, An
     given = {name.lstrip("+"): value for name, value in full}
     if "preset" in given:
         full = [*_limits_lifted(given), *full]
-    if "reward._target_" in given and "reward" not in given:
-        full.insert(0, ("reward", "custom"))
+    for group in ("reward", "held_out"):
+        if f"{group}._target_" in given and group not in given:
+            full.insert(0, (group, "custom"))
     if "data.train" in given and "data" not in given:
         full.insert(0, ("data", "files"))  # a preset's settings for its own data are not for these files
     return full
@@ -150,6 +151,13 @@ def unread_keys(command: str, overrides: Sequence[str]) -> list[str]:
     read = COMMANDS[command].sections
     given = [name.lstrip("+") for name, value in own_overrides(command, overrides) if not _chooses(name, value)]
     return [name for name in given if not any(name == part or name.startswith(f"{part}.") for part in read)]
+
+
+def split_outputs(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What a command without settings is given: what is no `output=FILE`, and the files."""
+    given = [*without_dashes(arguments, {"output"})]
+    outputs = [text.removeprefix("output=") for text in given if text.startswith("output=")]
+    return [text for text in given if not text.startswith("output=")], outputs
 
 
 def without_dashes(arguments: Sequence[str], keys: Collection[str], switches: Collection[str] = ()) -> Iterator[str]:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import accumulate
@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 
 from rl_qg.commands.catalogue import COMMANDS, section_of, suggestion
 from rl_qg.commands.compose import compose
+from rl_qg.commands.outputs import question_table
 from rl_qg.data.examples import passage_hash, seeded_rank
 from rl_qg.miniatures.in_settings import NAMES, with_miniatures
 from rl_qg.runtime.errors import InputError
@@ -268,12 +269,9 @@ def work_of(name: str, settings: Settings, folder: Path) -> ShareOfWork:
 
 def _scoring(settings: Settings, folder: Path) -> ShareOfWork:
     """The questions of a share of the passages, since a metric reads a passage once for all of its questions."""
-    from rl_qg.data.question_tables import QuestionTable, TableRow
+    from rl_qg.data.question_tables import TableRow
 
-    options = settings.score
-    if not options.input:
-        raise InputError("input has no value; give one, such as input=questions.jsonl")
-    table = QuestionTable(options.input, asdict(options.columns), hotpotqa_context=settings.data.hotpotqa_context)
+    options, table = settings.score, question_table(settings.score, settings)
 
     def passage(row: TableRow) -> str:
         return passage_hash(table.value(row, "context") or row.where)

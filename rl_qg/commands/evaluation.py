@@ -2,13 +2,21 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rewards.overlap.published_lmqg import PUBLISHED
 from rewards.sets import PUBLISHED_OPTIONS
-from rl_qg.commands.outputs import check_own_json, check_own_page, check_writable, part_of, required
+from rl_qg.commands.outputs import (
+    check_own_json,
+    check_own_page,
+    check_writable,
+    flat_rows,
+    part_of,
+    question_table,
+    required,
+)
 from rl_qg.data.examples import Role
 from rl_qg.data.splits import load_training, read_role, take
 from rl_qg.miniatures.in_settings import reward_with_miniatures
@@ -24,16 +32,10 @@ log = logging.getLogger(__name__)
 
 
 def score(settings: Settings) -> None:
-    from rl_qg.data.question_tables import QuestionTable
     from rl_qg.scoring.score_file import score_file
 
     options = settings.score
-    if not options.input:
-        raise InputError("input has no value; give one, such as input=questions.jsonl")
-    output = required(options.output, "output", "scored.jsonl")
-    context = settings.data.hotpotqa_context
-    source = QuestionTable(options.input, asdict(options.columns), hotpotqa_context=context)
-    check_writable(output)
+    source, output = question_table(options, settings), flat_rows(options.output, "scored.jsonl")
     state = processes_for([settings.reward], settings.training)
     with state.main_process_first():
         options_of_reward = reward_with_miniatures(settings)
@@ -51,13 +53,9 @@ def score(settings: Settings) -> None:
 
 def export(settings: Settings) -> None:
     from rl_qg.asking.exports import export_file
-    from rl_qg.data.question_tables import QuestionTable
 
     options = settings.export
-    if not options.input:
-        raise InputError("input has no value; give one, such as questions=questions.jsonl")
-    output = required(options.output, "output", f"{options.format}.jsonl")
-    source = QuestionTable(options.input, asdict(options.columns), hotpotqa_context=settings.data.hotpotqa_context)
+    source, output = question_table(options, settings), required(options.output, "output", f"{options.format}.jsonl")
     check_distinct_files([output], source.paths)
     log.info("%s\ndone: %s", export_file(source, output, options, use_cpu=settings.training.use_cpu), output)
 
@@ -191,9 +189,7 @@ def _sampler(settings: Settings) -> Any:
 def explain(settings: Settings) -> None:
     """One score and what it comes from (`rewards.relevance.explanation`, `rewards.faithfulness`)."""
     options = settings.explain
-    output = required(options.output, "output", "why.html")
-    if output.suffix != ".html":
-        raise InputError(f"output={output}: the explanation is a page; give a name that ends in .html")
+    output = required(options.output, "output", "why.html", ".html")
     for key in ("question", "context"):
         if not getattr(options, key):
             raise InputError(f'{key} has no value; give the text, such as {key}="…"')
@@ -253,19 +249,16 @@ def _reward(settings: Settings) -> Any:
 
 
 def report(arguments: Sequence[str]) -> None:
-    from rl_qg.commands.compose import without_dashes
+    from rl_qg.commands.compose import split_outputs
     from rl_qg.reports.report import write_report
 
-    given = [*without_dashes(arguments, {"output"})]
-    outputs = [text.removeprefix("output=") for text in given if text.startswith("output=")] or ["report.html"]
-    runs, output = [text for text in given if not text.startswith("output=")], outputs[-1]
+    runs, outputs = split_outputs(arguments)
     if not runs or any(name.startswith("-") for name in runs):
         raise InputError("give run folders and output=FILE, such as rl-qg report runs/a output=report.html")
-    if Path(output).suffix != ".html":
-        raise InputError(f"output={output}: the report is a page; give a name that ends in .html")
-    check_writable(Path(output))
-    check_own_page(Path(output), "rl-qg report")
-    write_report([Path(run) for run in runs], Path(output))
+    output = required(["report.html", *outputs][-1], "output", "report.html", ".html")
+    check_writable(output)
+    check_own_page(output, "rl-qg report")
+    write_report([Path(run) for run in runs], output)
     log.info("done: open %s", output)
 
 
@@ -273,10 +266,10 @@ def qa_evaluate(settings: Settings) -> None:
     from rl_qg.commands.training import check_precision
     from rl_qg.evaluation.qa_evaluation import evaluate_by_readers
 
-    output = required(settings.qa_evaluate.output, "output", "qa.json")
-    if output.suffix != ".json":
-        raise InputError(f"output={output}: the output is JSON; give a name that ends in .json")
+    output = required(settings.qa_evaluate.output, "output", "qa.json", ".json")
     check_precision(settings)
+    if settings.qa.impossible:
+        raise InputError("qa.impossible=true: only rl-qg qa learns from questions without an answer")
     check_writable(output)
     check_own_json(output, ("systems", "gold"))
     evaluate_by_readers(settings, output)

@@ -13,7 +13,7 @@ import rewards
 from rl_qg.augmentation.augment import build_filters, filter_kind, import_target
 from rl_qg.augmentation.candidates import RANDOM
 from rl_qg.commands.catalogue import COMMANDS
-from rl_qg.commands.compose import without_dashes
+from rl_qg.commands.compose import split_outputs
 from rl_qg.commands.outputs import check_writable, flat_rows, part_of, required
 from rl_qg.data.examples import report_limit
 from rl_qg.data.parts import Parts, read_parts
@@ -166,9 +166,7 @@ def merge(arguments: Sequence[str]) -> None:
         "score": merge_scores,
         "augment": merge_augmented,
     }
-    given = [*without_dashes(arguments, {"output"})]
-    outputs = [text.removeprefix("output=") for text in given if text.startswith("output=")]
-    paths = [text for text in given if not text.startswith("output=")]
+    paths, outputs = split_outputs(arguments)
     if len(outputs) != 1 or not outputs[0] or not paths or any(name.startswith("-") for name in paths):
         raise InputError("give the parts and one output=FILE, such as " + COMMANDS["merge"].example)
     output = Path(outputs[0])

@@ -1,22 +1,38 @@
 """What a command needs before the work begins: an output that is named and writable, and packages."""
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from errno import EISDIR
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any
 
 from rl_qg.data.parts import DataPart
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, writing
 from rl_qg.settings import Settings
 
+if TYPE_CHECKING:
+    from rl_qg.data.question_tables import QuestionTable
 
-def required(value: str, key: str, example: str) -> Path:
-    """The path that a key holds; raise `InputError` where it has none."""
+
+def required(value: str, key: str, example: str, *endings: str) -> Path:
+    """The path that a key holds; raise `InputError` where it has none, or none of these endings."""
     if not value:
         raise InputError(f"{key} has no value; give one, such as {key}={example}")
+    if endings and Path(value).suffix not in endings:
+        raise InputError(f"{key}={value}: give a name that ends in {' or '.join(endings)}")
     return Path(value)
+
+
+def question_table(options: Any, settings: Settings) -> "QuestionTable":
+    """The questions that a command's `input` names, with its `columns`."""
+    from rl_qg.data.question_tables import QuestionTable
+
+    if not options.input:
+        raise InputError("input has no value; give one, such as input=questions.jsonl")
+    return QuestionTable(options.input, asdict(options.columns), hotpotqa_context=settings.data.hotpotqa_context)
 
 
 def part_of(settings: Settings) -> DataPart | None:
@@ -30,9 +46,7 @@ def check_packages(command: str, packages: Iterable[str], extra: str) -> None:
 
 def flat_rows(value: str, example: str) -> Path:
     """The path of an output of rows; raise `InputError` for another ending, or where nothing can be written."""
-    output = required(value, "output", example)
-    if output.suffix not in (".jsonl", ".parquet"):
-        raise InputError(f"output={output}: the output is flat rows; give a name that ends in .jsonl or .parquet")
+    output = required(value, "output", example, ".jsonl", ".parquet")
     check_writable(output)
     return output
 

@@ -18,7 +18,6 @@ from typing import Any
 from accelerate import PartialState
 
 from rl_qg.augmentation.augment import augment, build_filters, check_questions
-from rl_qg.augmentation.data_card import check_dataset_name
 from rl_qg.augmentation.funnel import FilterResources, measures_of
 from rl_qg.commands.generation import check_filters, check_numbers, with_metrics
 from rl_qg.commands.runs import OUTPUTS, OpenRun, check_unlabelled, open_run
@@ -28,6 +27,7 @@ from rl_qg.data.reading import read_examples
 from rl_qg.data.splits import answer_spans, take
 from rl_qg.evaluation.compare_generators import evaluate_generators
 from rl_qg.generation.generate import generate
+from rl_qg.generation.published import check_repository
 from rl_qg.miniatures.cache import is_miniature
 from rl_qg.miniatures.packaged import packaged_folder
 from rl_qg.readers.comparison import compare_readers, count_updates, count_windows
@@ -243,7 +243,7 @@ def check_late_stages(settings: Settings, state: PartialState) -> None:
             raise InputError(f"augment.{name}: the pipeline names its files itself, in its output_dir; leave it out")
     check_filters(settings)
     check_numbers(settings)
-    check_dataset_name(settings.augment.hub_dataset)
+    check_repository("augment.hub_dataset", settings.augment.hub_dataset)
     check_unlabelled(settings, state)
 
 

@@ -211,7 +211,7 @@ def claim_run(
             seed=seed,
             data=splits.hashes,
             leakage=splits.leakage,
-            extra={**extra(splits), **({run_folder.CODE: dict(code)} if code else {})},
+            extra={"data_report": splits.report, **extra(splits), **({run_folder.CODE: dict(code)} if code else {})},
         )
         run_folder.write_run_record(folder, record)
     return splits
@@ -219,7 +219,6 @@ def claim_run(
 
 def _data_counts(splits: Splits) -> dict[str, Any]:
     return {
-        "data_report": splits.report,
         "examples": {
             "gold": len(splits.gold),
             "unlabelled": len(splits.unlabelled),

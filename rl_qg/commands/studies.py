@@ -13,7 +13,7 @@ from typing import Any
 
 from rewards.loading import own_code_only
 from rl_qg.commands.catalogue import suggestion
-from rl_qg.commands.compose import compose, without_dashes
+from rl_qg.commands.compose import compose, split_outputs, without_dashes
 from rl_qg.miniatures.in_settings import pretraining_text
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import locked
@@ -108,9 +108,8 @@ def report(arguments: Sequence[str]) -> None:
     from rl_qg.bench.leaderboard import write_leaderboard
     from rl_qg.pages.results import check_folder
 
-    arguments = [*without_dashes(arguments, {"output"})]
-    outputs = [text.partition("=")[2] for text in arguments if text.startswith("output=")]
-    results = [_named_result(text) for text in arguments if not text.startswith("output=")]
+    given, outputs = split_outputs(arguments)
+    results = [_named_result(text) for text in given]
     if len(outputs) > 1 or not results or any(name == "" or str(path).startswith("-") for name, path in results):
         raise InputError(
             "give results and one output=FOLDER, such as rl-qg bench report runs/eval-en german=runs/eval-de "

@@ -215,7 +215,7 @@ def retrieve(settings: Settings) -> None:
 
 def _questions_of_readers(data: DataSettings, **kept: bool) -> Splits:
     """All questions of both sources, without the leakage check and the unlabelled part of generator training."""
-    train, validation = training_stream(data, **kept), read_role(data, "validation", **kept)
+    train, validation = training_stream(data, unasked=False, **kept), read_role(data, "validation", **kept)
     passages = {passage_hash(example.context) for example in validation.examples}
     passages &= {digest for example in train if (digest := passage_hash(example.context)) in passages}
     if shared := sum(passage_hash(example.context) in passages for example in validation.examples):
@@ -230,6 +230,8 @@ def _questions_of_readers(data: DataSettings, **kept: bool) -> Splits:
         unlabelled=[],
         validation=take(validation.examples, data.max_validation, data.seed, "data.max_validation", VALIDATION),
         hashes={**train.hashes, **validation.hashes},
+        leakage={"validation_questions_on_training_passages": shared},
+        report={"train": train.report, "validation": validation.report},
     )
 
 
@@ -252,7 +254,6 @@ def _fine_tune(
         seed=settings.seed,
         last_file=last_file,
         read=read,
-        extra=lambda splits: {"data_report": splits.report},
     )
     options = with_encoder(options, splits.gold, settings, processes(settings.training.use_cpu))
     output_dir, use_cpu = Path(settings.output_dir), settings.training.use_cpu

@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from rewards.errors import first_line
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import parse_object, regular
 
@@ -104,10 +105,6 @@ def is_unicode(text: str) -> bool:
 
 def malformed_record(key: str, error: InputError) -> RawRecord:
     return RawRecord(key, "", "", "", (), unusable=MALFORMED_RECORD, fault=str(error))
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def json_line_rows(path: Path) -> Iterator[tuple[str, int, Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow
 from pyarrow.parquet import ParquetWriter
 
-from rl_qg.data.formats import first_line
+from rewards.errors import first_line
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer
 

@@ -30,6 +30,13 @@ class TableRow:
     where: str
     fields: dict[str, Any]
 
+    @property
+    def says_impossible(self) -> bool:
+        """Whether the passage does not answer the question, as SQuAD 2.0 says it in a file or on the Hub."""
+        answers = self.fields.get("answers")
+        without = not answers.get("text") if isinstance(answers, Mapping) else answers == []
+        return without or self.fields.get("is_impossible") is True
+
 
 class QuestionTable:
     """The rows of a file, or of text files by column (`{"question": "q.txt", …}`, one item a line). Each `iter` reads
@@ -148,11 +155,11 @@ _READ = dict[str, Callable[[Any], Any]].fromkeys(_NAMES, _text) | {"answer": _an
 
 
 def _parallel_rows(texts: Mapping[str, Path]) -> Iterator[TableRow]:
-    first = next(iter(texts.values()))
+    names = ", ".join(map(str, texts.values()))
     for number, items in enumerate(zip_longest(*map(formats.text_lines, texts.values())), 1):
         if None in items:
             counts = {name: sum(1 for _ in formats.text_lines(path)) for name, path in texts.items()}
             lengths = ", ".join(f"{texts[name]} has {count:,} lines" for name, count in counts.items())
             raise InputError(f"{lengths}: give every column one item a line")
         fields = {name: line.rstrip("\r\n") for name, line in zip(texts, items, strict=True)}
-        yield TableRow(f"{first}: line {number}", fields)
+        yield TableRow(f"line {number} of {names}", fields)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rewards.errors import first_line
 from rl_qg.data import formats
 from rl_qg.data.examples import Answer, QAExample, Role, examples_hash
 from rl_qg.data.layouts import FACTS, RecordOptions, parallel_files, parallel_records, records, rows
@@ -63,7 +64,7 @@ def _hub_rows(name: str, split: str) -> Iterator[tuple[str, int, Any]]:
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
             f"{name}: no file of that name, and the Hub data set's split {split!r} cannot be read "
-            f"({formats.first_line(error)}); "
+            f"({first_line(error)}); "
             f"to work offline give data.{split}=FILE (SQuAD .json, .jsonl or .parquet) or use preset=quickstart"
         ) from None
     yield from ((f"{name}: {split} row {number}", number, row) for number, row in enumerate(data, 1))

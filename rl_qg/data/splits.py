@@ -138,12 +138,14 @@ def load_training(settings: DataSettings) -> list[QAExample]:
     return take(train.examples, settings.max_train, settings.seed, "data.max_train", TRAINING)
 
 
-def training_stream(settings: DataSettings, *, spans: bool = False, impossible: bool = False) -> ExampleStream:
+def training_stream(
+    settings: DataSettings, *, spans: bool = False, impossible: bool = False, unasked: bool = True
+) -> ExampleStream:
     """What `load_training(settings)` returns, or with `spans` the `answer_spans` of it, as a stream that need not fit
-    into memory.
+    into memory; without what is `unasked`, the answers that nobody has asked about.
     """
     source = _source(settings, "train")
-    options: dict[str, Any] = {"role": "train", "allow_unlabelled": True, "spans": spans, "impossible": impossible}
+    options: dict[str, Any] = {"role": "train", "allow_unlabelled": unasked, "spans": spans, "impossible": impossible}
     options |= {"limit": settings.max_train, "seed": settings.seed}
     if source == WORLD:
         corpus = RecordSource(

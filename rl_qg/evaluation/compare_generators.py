@@ -36,6 +36,23 @@ SAMPLES = 40  # questions in the file at least, where there are as many; evenly 
 log = logging.getLogger(__name__)
 
 
+def greedy_questions(
+    model: str | Path,
+    examples: Sequence[QAExample],
+    name: str,
+    max_new_tokens: int,
+    batch_size: int = 32,
+    device: torch.device | None = None,
+) -> list[str]:
+    """The greedy question of each example; `name` is for the progress bar."""
+    generator, texts = CandidateGenerator(model, device=device or torch.device("cpu")), list[str]()
+    with ProgressBar(total=len(examples), desc=name, unit="question") as bar:
+        for start in range(0, len(examples), batch_size):
+            texts += generator.greedy(examples[start : start + batch_size], max_new_tokens=max_new_tokens)
+            bar.update(len(texts) - bar.n)
+    return texts
+
+
 def evaluate_generators(
     models: Mapping[str, Path],
     examples: Sequence[QAExample],
@@ -62,15 +79,10 @@ def evaluate_generators(
     draws = PassageDraws([passage_hash(example.context) for example in examples])
     gold = [example.question for example in examples]
 
-    def asked_by(name: str) -> list[str]:  # a function, so that one model at a time is in memory
-        generator, texts = CandidateGenerator(models[name], device=device), list[str]()
-        with ProgressBar(total=len(examples), desc=f"evaluate {name}", unit="question") as bar:
-            for start in range(0, len(examples), batch_size):
-                texts += generator.greedy(examples[start : start + batch_size], max_new_tokens=max_new_tokens)
-                bar.update(len(texts) - bar.n)
-        return texts
-
-    questions = {name: asked_by(name) for name in models}
+    questions = {
+        name: greedy_questions(path, examples, f"evaluate {name}", max_new_tokens, batch_size, device)
+        for name, path in models.items()
+    }
     rewards = {"reward": reward} | ({} if held_out is None else {"held_out": held_out})
     texts_of = {**questions, "gold": gold}
     scored = {

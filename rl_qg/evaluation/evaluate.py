@@ -160,7 +160,8 @@ def sources_of(settings: EvaluateSettings, *more: str) -> dict[str, QuestionTabl
     if len(set(names)) < len(names):
         names = paths
     if len(set(names)) < len(names):
-        raise InputError(f"predictions: {names[0]} is named twice; give each file once, or names: {{a: …, b: …}}")
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"predictions: {twice} is named twice; give each file once, or names: {{a: …, b: …}}")
     return {name: QuestionTable(path, columns) for name, path in zip(names, paths, strict=True)}
 
 

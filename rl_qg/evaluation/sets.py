@@ -285,16 +285,17 @@ def set_record(
         draws_of_halves = PassageDraws(range(len(drawn)), resamples=resamples, seed=seed)
     for label, (judge, columns) in judged.items():
         signatures[label] = judge.signature
+        bounds = 0.0, judge.judge.metric.bounds[1]
         for name, scores in columns.items():
-            rows += _means(name, label, scores, draws)
+            rows += _means(name, label, scores, draws, bounds)
         if drawn:
             scores = judge.kept_scores(folder.with_name("set_halves") / f"{label}.jsonl", texts_of_halves)
-            measures += _means(HALVES, label, scores, draws_of_halves)
+            measures += _means(HALVES, label, scores, draws_of_halves, bounds)
         if gap is not None:
             f1 = {name: scores["f1"] for name, scores in columns.items()}
             measures += gap_rows(label, f1, gap, draws)
     for name, questions in sets.predictions.items():
-        rows += _means(name, SELF_BLEU, {"mean": self_bleu(questions)}, draws)
+        rows += _means(name, SELF_BLEU, {"mean": self_bleu(questions)}, draws, SHARE)
         rows += _means(name, MISSING, {"mean": cardinality_difference(questions, sets.references)}, draws)
     without = {name: sum(not questions for questions in of_file) for name, of_file in sets.predictions.items()}
     counts = {"passages": len(sets.contexts), "without_questions": without, "left_out": sets.left_out}
@@ -368,9 +369,11 @@ def multi_of(metric: Any) -> PassageJudge:
     return PassageJudge(multi, PARTS, lambda scored: [getattr(scored, part) for part in PARTS])
 
 
-def _means(name: str, label: str, columns: Mapping[str, ArrayLike], draws: PassageDraws) -> Rows:
+def _means(
+    name: str, label: str, columns: Mapping[str, ArrayLike], draws: PassageDraws, bounds: Bounds | None = None
+) -> Rows:
     sums = draws.sums(np.column_stack([*columns.values()])) / draws.passages
-    return [_row(name, label, part, sums[:, column], draws) for column, part in enumerate(columns)]
+    return [_row(name, label, part, sums[:, column], draws, bounds) for column, part in enumerate(columns)]
 
 
 def write_set_pairs(

@@ -22,7 +22,7 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.modeling_outputs import BaseModelOutput
 
-from rl_qg.generation.decoding import COMPACT_BELOW, SpecialTokens, within_positions
+from rl_qg.generation.decoding import COMPACT_BELOW, SpecialTokens, up_to_end, within_positions
 
 GROWTH = 16  # steps for which memory is allocated at once
 
@@ -173,8 +173,8 @@ class _Search:
     def result(self) -> Beams:
         self._store()
         tokens, logprobs = self._results
-        length = int((tokens != self.special.pad).any(0).any(0).nonzero().max()) + 1
-        return Beams(tokens[..., :length].flatten(0, 1), logprobs.flatten())
+        tokens = tokens.flatten(0, 1)
+        return Beams(tokens[:, : int(up_to_end(tokens, self.special.end).any(0).sum())], logprobs.flatten())
 
     def _store(self) -> None:
         self._results[0][self._indices], self._results[1][self._indices] = self.ended, self.ended_logprobs

@@ -347,10 +347,14 @@ class _Encoded:
 def _ended(tokens: Tensor, special: SpecialTokens, logprobs: Tensor | None) -> Decoded:
     """Flatten tokens (b, k, t) to rows, mask those after the first end token, and drop columns without any token."""
     tokens = tokens.flatten(0, 1)
-    ends = tokens == special.end
-    mask = ends.cumsum(-1) - ends.int() == 0
+    mask = up_to_end(tokens, special.end)
     length = int(mask.any(0).sum())
     return Decoded(tokens[:, :length].contiguous(), mask[:, :length], None if logprobs is None else logprobs.flatten())
+
+
+def up_to_end(tokens: Tensor, end: int) -> Tensor:
+    """Which of the tokens (rows, t) are not after the first end token."""
+    return (tokens == end).cumsum(-1) - (tokens == end).int() == 0
 
 
 def concatenate(parts: Sequence[Rollout], pad: int) -> Rollout:

@@ -133,7 +133,7 @@ def generate(
         lines,
         settings.batch_size,
         title="generate",
-        unit="passage",
+        unit="answer",
         is_about=lambda example, rank, line: begins_with(line, json_line(_source_fields(example, rank))[:-2]),
         lines_per_row=written,
         row_name="example",

@@ -26,6 +26,7 @@ from rl_qg.generation.decoding import (
     decode,
     encode,
     uniform_draws,
+    up_to_end,
     within_positions,
 )
 from rl_qg.generation.loading import load_generator
@@ -333,11 +334,6 @@ def beam_options(beams: int, max_new_tokens: int) -> dict[str, Any]:
 
 def _repeated(rows: Tensors, copies: int) -> Tensors:
     return {name: value.repeat_interleave(copies, 0) for name, value in rows.items()}
-
-
-def up_to_end(tokens: Tensor, end: int) -> Tensor:
-    """Which of the tokens (rows, t) are not after the first end token."""
-    return (tokens == end).cumsum(-1) - (tokens == end).int() == 0
 
 
 class Kept(list[Item]):

@@ -30,6 +30,8 @@ from transformers import (
 from transformers.masking_utils import sdpa_mask
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
+from rl_qg.generation.logprobs import shift_right
+
 ENCODERS = frozenset({"bert", "camembert", "electra", "roberta", "xlm-roberta"})  # whose layers pass options on
 PREFIX = "after_a_prefix"  # name under which `prefix_attention` is registered
 PASSAGE, ANSWER, QUESTION = range(3)  # rows of `parts`
@@ -229,7 +231,9 @@ class PrefixLM(PreTrainedModel, GenerationMixin):
         states = encoder_outputs[0]
         if decoder_input_ids is None:
             assert labels is not None
-            decoder_input_ids = self.shifted(labels)
+            special = self.generation_config
+            starts = torch.full_like(labels[:, :1], special.decoder_start_token_id)
+            decoder_input_ids = shift_right(labels, starts, special.pad_token_id)
         if past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
         prefix = self._prefix(states, attention_mask, past_key_values)
@@ -267,12 +271,6 @@ class PrefixLM(PreTrainedModel, GenerationMixin):
         probabilities = logits.softmax(-1, dtype=torch.float32) * (1 - copied)
         tokens = tokens.repeat_interleave(len(hidden) // len(tokens), 0).expand_as(places)
         return probabilities.scatter_add_(-1, tokens, copied * places).clamp_min(1e-30).log()
-
-    def shifted(self, labels: Tensor) -> Tensor:
-        """What the decoder reads where it has to write the `labels`."""
-        special = self.generation_config
-        starts = torch.full_like(labels[:, :1], special.decoder_start_token_id)
-        return torch.cat((starts, labels[:, :-1].masked_fill(labels[:, :-1] < 0, special.pad_token_id)), 1)
 
     def _prefix(self, states: Tensor, mask: Tensor | None, cache: EncoderDecoderCache) -> list[Source]:
         """Keys and values of each layer, kept in the cache after the first step, and the mask (b, 1, 1, s)."""

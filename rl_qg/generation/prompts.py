@@ -386,10 +386,10 @@ class PromptEncoder:
         if excess <= 0:
             return EncodedPrompt(ids, 0, False)
         # The head (special tokens and prefix) and the tail (special tokens) are kept; the window lies between them.
-        head = _leading_specials(ids, special) + len(
+        head = _leading_specials(special) + len(
             self.tokenizer(prefix, add_special_tokens=False)["input_ids"] if prefix else ()
         )
-        tail = len(ids) - _leading_specials(ids[::-1], special[::-1])
+        tail = len(ids) - _leading_specials(special[::-1])
         room = tail - head - excess
         if not example.answers:
             return EncodedPrompt(ids[: head + room] + ids[tail:], excess, False)
@@ -482,8 +482,8 @@ class PromptEncoder:
         return counts
 
 
-def _leading_specials(ids: list[int], special: list[int]) -> int:
-    return next((index for index, flag in enumerate(special) if not flag), len(ids))
+def _leading_specials(special: list[int]) -> int:
+    return next((index for index, flag in enumerate(special) if not flag), len(special))
 
 
 class CausalPromptEncoder(PromptEncoder):

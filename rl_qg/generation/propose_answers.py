@@ -23,6 +23,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
+from rewards.errors import first_line
 from rl_qg.data.layouts import rows as stored_rows
 from rl_qg.data.parts import DataPart, Parts, StageRows
 from rl_qg.data.passages import Passage, Passages
@@ -114,7 +115,7 @@ class SpacyAnswers:
             self._parse: Any = spacy.load(model)
         except (OSError, ValueError) as error:
             raise InputError(
-                f"answers.spacy_model={model}: cannot be loaded ({str(error).splitlines()[0]}); install it with "
+                f"answers.spacy_model={model}: cannot be loaded ({first_line(error)}); install it with "
                 f"python -m spacy download {model}, name a folder, or use method=rules"
             ) from None
         meta, parts = self._parse.meta, self._parse.pipe_names

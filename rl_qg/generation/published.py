@@ -10,6 +10,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.utils import HFValidationError, validate_repo_id
+
 from rl_qg.generation import tasks
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import packaged_yaml
@@ -113,6 +115,15 @@ def named_format(path: str | Path) -> str:
     name = cached[0] if cached else "/".join(Path(path).parts[-2:])
     fits = (key for key, known in FORMATS.items() for names in known.names.split() if fnmatchcase(name, names))
     return next(fits, "")
+
+
+def check_repository(key: str, name: str | None) -> None:
+    """Raise `InputError` for what cannot be the name of a Hub repository."""
+    try:
+        if name is not None:
+            validate_repo_id(name)
+    except HFValidationError:
+        raise InputError(f"{key}={name}: not a name of a Hub repository; write it as me/name") from None
 
 
 def licence_of(name: str) -> str:

@@ -39,7 +39,7 @@ GRANULARITIES = ("paragraph", "sentence", "type")
 MODES = ("one2one", "one2many")
 ORDERS = ("position", "shuffle", "best")
 CANDIDATES = {"paragraph": 20, "sentence": 10, "type": 5}  # of the paper, for one2one
-TEXTS = 64  # that are decoded together
+TEXTS, TOP_P = 64, 0.9  # that are decoded together; the nucleus of samples
 ORDERED_TOGETHER = 16  # rows
 log = logging.getLogger(__name__)
 
@@ -202,7 +202,6 @@ def question_pool(
     units: Sequence[Unit],
     *,
     candidates: int | None = None,
-    top_p: float = 0.9,
     seed: int = 0,
 ) -> list[UnitPool]:
     """The questions about each unit, by rank, then by their places in the text; of `one2many` the texts are split at
@@ -213,7 +212,7 @@ def question_pool(
     padded batches does; the texts of fewer candidates are the first of those of more.
 
     The generator is of `model.task=sets`, the units of its granularity. Of the `candidates` of a unit one is greedy,
-    the others are samples from the share `top_p` of probability; None: for `one2one` as many as in the paper
+    the others are samples from the nucleus of `TOP_P`; None: for `one2one` as many as in the paper
     (`CANDIDATES`), for `one2many` the greedy one.
     """
     _check_generator(generator, units)
@@ -224,7 +223,7 @@ def question_pool(
         raise InputError(f"candidates={candidates} must be at least 1")
     pools = [UnitPool() for _ in units]
     by_length = iter(sorted(range(len(units)), key=lambda number: len(units[number].context)))
-    rules = DecodingRules(prompt.max_target_length, top_p=top_p)
+    rules = DecodingRules(prompt.max_target_length, top_p=TOP_P)
     while numbers := list(islice(by_length, max(1, TEXTS // candidates))):
         chosen = [units[number] for number in numbers]
         # `unit_row` adds the start and the type

@@ -54,12 +54,12 @@ def is_sharing(model: PreTrainedModel) -> bool:
 
 
 @contextmanager
-def sharing_passages(model: PreTrainedModel) -> Iterator[bool]:
-    """Within the block, decoding shares passages, if the model's type is supported; yields whether it does."""
+def sharing_passages(model: PreTrainedModel) -> Iterator[None]:
+    """Within the block, decoding shares passages, if the model's type is supported."""
     already = is_sharing(model)
     shares = already or share_passages(model)
     try:
-        yield shares
+        yield
     finally:
         if shares and not already:
             model.set_attn_implementation("sdpa")

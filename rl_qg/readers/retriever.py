@@ -77,9 +77,12 @@ def _read(key: str, source: str) -> list[QAExample]:
     if not source:
         raise InputError(f"retrieve.{key} has no value; name a file, such as {key}=questions.jsonl")
     table = QuestionTable(source)
-    texts = []
+    texts, impossible = [], 0
     for row in table:
         question, context = table.value(row, "question"), table.value(row, "context")
+        impossible += row.says_impossible
+        if row.says_impossible:
+            continue
         if question is None or context is None:
             raise InputError(f"{row.where}: needs a question and a context; the row has {', '.join(row.fields)}")
         texts.append((question, context))
@@ -88,6 +91,8 @@ def _read(key: str, source: str) -> list[QAExample]:
         for at, (question, context) in enumerate(texts)
         if question.strip() and context.strip()
     ]
+    if impossible:
+        log.warning("retrieve.%s: %d questions that their passage does not answer; left out", key, impossible)
     if len({example.context for example in examples}) < 2:
         raise InputError(f"retrieve.{key}={source}: questions about two passages at least are needed")
     if blank := len(texts) - len(examples):

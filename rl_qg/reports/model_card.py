@@ -10,6 +10,7 @@ from typing import Any
 from huggingface_hub import EvalResult, HfApi, ModelCardData
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 
+from rewards.errors import first_line
 from rl_qg.data.formats import stem_and_kind
 from rl_qg.generation.generator import NO_RULES
 from rl_qg.generation.prompts import HIGHLIGHT, WHOLE
@@ -275,9 +276,8 @@ def publish(run_folder: Path, repository: str | None, *, api: Any = None) -> lis
         api.upload_folder(repo_id=repository, folder_path=folder, commit_message="rl-qg: model and card")
         log.info("train: %s is at https://huggingface.co/%s", folder, repository)
     except Exception as error:  # of any kind: the run is complete without the upload
-        lines = str(error).strip().splitlines() or [type(error).__name__]
         later = f"the run is complete: hf upload {repository} {folder} uploads it later"
-        log.warning("training.hub_model=%s: not uploaded (%s); %s", repository, lines[0], later)
+        log.warning("training.hub_model=%s: not uploaded (%s); %s", repository, first_line(error), later)
     return cards
 
 

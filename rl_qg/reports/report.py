@@ -9,6 +9,7 @@ as an area under a ROC curve is; reading scores and shares of questions are in p
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,15 @@ from rl_qg.reports.training_plots import overlay_plot
 from rl_qg.reports.views import digits_of, estimate_cell, means_of, number_text, percent, run_view
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json, write_text
-from rl_qg.stats.intervals import mean_of_seeds
+from rl_qg.stats.intervals import PERCENT, SHARE, Bounds, mean_of_seeds
+
+FREE, POINTS = (-inf, inf), (-100.0, 100.0)  # bounds of a reward, of a difference of percentages
 
 
-def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
+def write_report(runs: Sequence[Path], output: Path) -> None:
     """Write `output`, a page about one run or several, or studies; in the folder of its run, `summary.json` too.
 
-    Returns {"report": path, "runs": [the summaries, in order]}. Raises `InputError` for a folder without a run and
-    for a broken file, with its name.
+    Raises `InputError` for a folder without a run and for a broken file, with its name.
     """
     if not runs:
         raise InputError("no run folder given: rl-qg report RUN [RUN ...] output=report.html")
@@ -49,7 +51,6 @@ def write_report(runs: Sequence[Path], output: Path) -> dict[str, Any]:
     if len(reported) == 1 and Path(output).resolve().parent == reported[0].folder.resolve():
         write_json(reported[0].folder / "summary.json", summaries[0])
     write_text(Path(output), page)
-    return {"report": str(output), "runs": summaries}
 
 
 @cache
@@ -174,10 +175,10 @@ def _comparison(runs: Sequence[run_files.ReportedRun], views: Sequence[Mapping[s
     }
 
 
-def _mean(means: Sequence[ReportedMean | None]) -> ReportedMean | None:
+def _mean(means: Sequence[ReportedMean | None], bounds: Bounds) -> ReportedMean | None:
     """Over runs, each of which counts once, with Student's interval; None where a run lacks it."""
     known = [value.mean for value in means if value is not None]
-    return ReportedMean(*mean_of_seeds(known), n=len(known)) if len(known) == len(means) else None
+    return ReportedMean(*mean_of_seeds(known, bounds), n=len(known)) if len(known) == len(means) else None
 
 
 def _columns(runs: Sequence[run_files.ReportedRun], final: str) -> list[tuple[str, int, list[ReportedMean | None]]]:
@@ -195,16 +196,17 @@ def _columns(runs: Sequence[run_files.ReportedRun], final: str) -> list[tuple[st
         [run.comparison.estimate("difference", "f1") for run in runs],
     ]
     readers = ("Reader F1 (%), gold", "+ CE", f"+ {final}", f"{final} − CE (points)", "last − gold (points)")
+    digits = digits_of([mean for means in rewards for mean in means])
     groups = [
-        (("Reward, CE", final, "difference"), digits_of([mean for means in rewards for mean in means]), rewards),
-        (("BLEU-4 (0–1), CE", final), 3, of_questions("bleu4")[:2]),
-        (("Right (%), CE", final, "difference"), 1, right if any(right[0]) else []),
-        (readers, 1, of_readers),
+        (("Reward, CE", final, "difference"), digits, rewards, [FREE] * 3),
+        (("BLEU-4 (0–1), CE", final), 3, of_questions("bleu4")[:2], [SHARE] * 2),
+        (("Right (%), CE", final, "difference"), 1, right if any(right[0]) else [], [PERCENT, PERCENT, POINTS]),
+        (readers, 1, of_readers, [PERCENT, PERCENT, PERCENT, POINTS, POINTS]),
     ]
     return [
-        (heading, digits, [*values, _mean(values)])
-        for headings, digits, means in groups
-        for heading, values in zip(headings, means, strict=bool(means))
+        (heading, digits, [*values, _mean(values, bounds)])
+        for headings, digits, means, limits in groups
+        for heading, values, bounds in zip(headings, means, limits, strict=bool(means))
     ]
 
 

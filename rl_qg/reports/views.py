@@ -4,6 +4,7 @@ import math
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping
+from itertools import combinations
 from typing import Any
 
 from rl_qg.data.oracle import BESIDE, VERDICTS
@@ -348,9 +349,7 @@ def readers_view(run: ReportedRun, anchor: str) -> dict[str, Any] | None:
         if (estimate := row["scores"][number])
     ]
     differences, gains = [], []
-    for later, earlier in (
-        (later, earlier) for place, earlier in enumerate(readers) for later in readers[place + 1 :]
-    ):
+    for earlier, later in combinations(readers, 2):
         estimates = [run.reader_difference(later, earlier, score) for score in SCORES]
         if any(estimates):
             differences.append((f"{reader_label(run, later)} − {reader_label(run, earlier)}", estimates))

@@ -11,7 +11,6 @@ from contextlib import suppress
 from datetime import datetime
 from hashlib import sha256
 from importlib import metadata
-from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,7 @@ def run_record(
         "command": _without_secrets(command),
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
         "code": git_state(Path(__file__)),
-        "settings_sha256": sha256(dumps(settings, sort_keys=True, default=str).encode()).hexdigest(),
+        "settings_sha256": sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest(),
         "seed": seed,
         "versions": {"python": platform.python_version(), **package_versions()},
         "hardware": hardware(),
@@ -208,7 +207,7 @@ def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collecti
     except OSError as error:
         raise InputError(f"output_dir={folder}: cannot be read ({error.strerror}); name another folder") from None
     complete = {name for name in names if not (name.startswith(".") and name.endswith(".part"))}
-    if complete <= {CONFIG, "run.json"}:
+    if complete <= {CONFIG, FILE}:
         return False
     if CONFIG not in complete:
         raise InputError(
@@ -261,8 +260,9 @@ def _only_spelled_otherwise(key: str, old: Any, new: Any) -> bool:
 def _differences(earlier: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
     if isinstance(earlier, dict) and isinstance(now, dict):
         for name in [*earlier, *(name for name in now if name not in earlier)]:
-            if (not key and name == ACCEPT) or (name in ASKING and now.get("_target_") == "rewards.Judge"):
+            is_for_answers = name in ASKING and now.get("_target_") == "rewards.Judge"
+            if is_for_answers or (not key and name in (ACCEPT, "output_dir")):
                 continue
             yield from _differences(earlier.get(name), now.get(name), f"{key}.{name}" if key else str(name))
-    elif earlier != now:
+    elif earlier != now and (earlier == earlier or now == now):  # NaN is the same setting as NaN
         yield key, earlier, now

@@ -7,11 +7,10 @@ the dotted path of a custom metric, or a mapping with `metric` or `_target_`, op
 it reads the models of `reward_models`.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.miniatures.in_settings import in_folders, reward_with_miniatures
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.ranks import OneProcess, Ranks
-from rl_qg.scoring.reward_scorer import Reward, RewardScorer, code_files, direction_of, signature_of
+from rl_qg.scoring.reward_scorer import Reward, RewardScorer, direction_of, signature_of
 from rl_qg.settings import REWARD_MODELS, Settings, TrainingSettings
 from rl_qg.settings.yaml_files import choices, complete_parts, reward_options
 from rl_qg.text.languages import OTHER
@@ -94,10 +93,6 @@ def load_metrics(entries: Any, settings: Settings, state: Ranks, *, language: st
         if of_language := _options_of_language(metric, complete, language):
             complete = {**complete, **of_language}
             metric = load_reward(complete, state, placement)
-        if not hasattr(metric, "signature"):
-            with suppress(AttributeError):  # of an object without attributes: its scores are computed anew each time
-                complete = {**complete, **code_files(complete)}
-                metric.signature = json.dumps(complete, sort_keys=True, default=str)  # type: ignore[attr-defined]
         loaded[label] = metric if part is None else PartOf(metric, str(part), label)
     return loaded
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol, SupportsFloat
 from rewards.contract import LARGEST, Result, WrongReward, check_row_by_row, failure, scored
 from rewards.endpoint import EndpointError
 from rewards.errors import MetricInputError
+from rewards.signature import own_signature
 from rl_qg.data.examples import QAExample
 from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.runtime.files import append_json_line, file_hash
@@ -41,10 +42,9 @@ class Reward(Protocol):
 
 
 def signature_of(reward: Reward) -> str:
-    """The reward's own, else its class with a hash of its file: scores by other code are not kept."""
+    """The reward's own, else its class with a hash of its file."""
     kind = type(reward)
-    code = code_files({"_target_": f"{kind.__module__}.{kind.__name__}"}).values()
-    return str(getattr(reward, "signature", "|code:".join([kind.__name__, *(sha[:8] for sha in code)])))
+    return str(getattr(reward, "signature", own_signature(kind.__name__, {}, kind)))
 
 
 def code_files(options: Any) -> dict[str, str]:

@@ -218,7 +218,8 @@ def score_file(
         return len(rows) if part else total, columns, position
 
     total, columns, position = from_main(state, begin)
-    log.info("%s rows to score", f"{total:,}")
+    if not part:  # of which the rows are counted as they are read
+        log.info("%s rows to score", f"{total:,}")
     in_parts = OutOfMemoryRetry("score", "shorten the contexts, or score on the CPU (training.use_cpu=true)")
 
     def lines_of(batch: Sequence[TableRow]) -> list[list[bytes]]:

@@ -15,12 +15,12 @@ from rewards.overlap.answerability import looks_english
 from rewards.words import split_question_mark
 from rl_qg.data.corpus import KINDS as SUBJECT_KINDS
 from rl_qg.data.corpus import answered_fact, read_facts
-from rl_qg.data.examples import QAExample
+from rl_qg.data.examples import QAExample, sentence_of
 from rl_qg.generation.answer_rules import rule_spans
 from rl_qg.readers.train_reader import with_other_word
 from rl_qg.runtime.files import packaged_yaml
 from rl_qg.text.english import ASKING, AUXILIARIES, CONJUNCTIONS, JOINING, PREPOSITIONS
-from rl_qg.text.spans import Span, sentences
+from rl_qg.text.spans import Span
 from rl_qg.text.words import normalised_words
 
 # One change, by rules for English: another entity, another pronoun, so that a metric must notice the word that
@@ -257,12 +257,10 @@ def _of_other_facts(example: QAExample, chance: random.Random) -> tuple[str | No
     return entity, another.questions[form].format(**own)
 
 
-def _copied(example: QAExample) -> str | None:
+def _copied(example: QAExample) -> str:
     start = example.answers[0].start
-    for begin, end in sentences(example.context):
-        if begin <= start < end:
-            return example.context[begin:end].strip().rstrip(".!。！…") + "?"
-    return None
+    begin, end = sentence_of(example.context, start, start + 1)
+    return example.context[begin:end].strip().rstrip(".!。！…") + "?"
 
 
 def _words(question: str) -> tuple[list[str], str]:

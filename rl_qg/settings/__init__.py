@@ -103,9 +103,7 @@ class Settings(Section):
         "scst (encoder-decoders), best_of_n (encoder-decoders; cross-entropy on the best of several samples), "
         "or rloo, grpo (TRL's trainers, for causal models such as gpt2)",
     )
-    accept_changed_data: bool = key(
-        False, "continue although a data file has changed since the run or its output began"
-    )
+    accept_changed_data: bool = key(False, "continue although a data file has changed since the run or output began")
     yes: bool = key(False, "documents may be sent to a language model on another machine, without a question")
     part: str | None = key(
         None, "i/n, such as 3/7: make the i-th of n parts, which rl-qg merge makes one file; null: all", part_fault
@@ -149,9 +147,7 @@ class Settings(Section):
     qa_evaluate: QAEvaluateSettings = key(
         QAEvaluateSettings(), "readers taught by generated questions alone, scored on human ones"
     )
-    retrieve: RetrieveSettings = key(
-        RetrieveSettings(), "a retriever taught by generated questions, judged on human ones"
-    )
+    retrieve: RetrieveSettings = key(RetrieveSettings(), "a retriever taught by generated, judged on human questions")
     score: ScoreSettings = key(ScoreSettings(), "one metric on a file of questions")
     evaluate: EvaluateSettings = key(EvaluateSettings(), "generated questions under several metrics")
     correlate: CorrelateSettings = key(CorrelateSettings(), "metrics compared with human ratings")

@@ -40,9 +40,7 @@ class ScoreColumns(Section):
 class ScoreSettings(Section):
     """Scoring a file of questions with one metric; `input` is a path, or a text file for each column."""
 
-    input: Any = key(
-        "", ".jsonl, SQuAD .json, .parquet, .tsv or .csv; or text files: {question: q.txt, context: c.txt}"
-    )
+    input: Any = key("", ".jsonl, SQuAD .json, .parquet, .tsv or .csv; or texts: {question: q.txt, context: c.txt}")
     output: str = key("", "a .jsonl or .parquet file: the input's rows with their score and its parts")
     columns: ScoreColumns = key(ScoreColumns(), "the fields of the input")
     batch_size: int = key(256, "rows read and scored at a time", COUNT)
@@ -62,9 +60,7 @@ class ExportSettings(Section):
     )
     columns: ScoreColumns = key(ScoreColumns(), "the fields of the input")
     score: str = key("score", "of preferences: the field with the number that is higher for the better question")
-    prompt: str = key(
-        "Passage: {context}\nAnswer: {answer}\nQuestion:", "of prompts and preferences; {title} is known too"
-    )
+    prompt: str = key("Passage: {context}\nAnswer: {answer}\nQuestion:", "of prompts and preferences; also {title}")
     unanswerable: float = key(0.0, "of squad2: unanswerable questions for each answerable one, at most", NOT_NEGATIVE)
     readers: list[str] = key(
         ["packaged:english/reader"],
@@ -83,14 +79,10 @@ class ExportSettings(Section):
 class EvaluateSettings(Section):
     """Generated questions under several metrics (`rl_qg.evaluation.evaluate`)."""
 
-    predictions: Any = key(
-        "", "a file that score reads; several as a list, or by name: {ce: ce.jsonl, scst: scst.jsonl}"
-    )
+    predictions: Any = key("", "a file that score reads; a list, or by name: {ce: ce.jsonl, scst: scst.jsonl}")
     references: Any = key("", "human questions, in the forms of data.train: joined by id, or by passage and answer")
     references_split: str = key("train", "the split of a Hub data set among them")
-    sets: bool = key(
-        False, "also score each passage's questions together against all its references (Multi-M, Self-BLEU)"
-    )
+    sets: bool = key(False, "also score a passage's questions together against all references (Multi-M, Self-BLEU)")
     gap: Any = key(
         None,
         "with sets=true: {random: NAME, oracle: NAME}, two names of predictions; the others are placed between them; "
@@ -100,9 +92,7 @@ class EvaluateSettings(Section):
         "", "with sets=true: a page .html with the questions of a passage side by side, such as sets.html; empty: none"
     )
     page_passages: int = key(20, "passages on that page, spread over all", COUNT)
-    pairs: bool = key(
-        False, "question-answer pairs instead: each passage's against all human ones (QAAligned, one to one)"
-    )
+    pairs: bool = key(False, "question-answer pairs: each passage's against all human ones (QAAligned, one to one)")
     passages: str = choice(
         "all asked",
         "with pairs=true: all with human pairs, those that a file has no pair for counting as 0; or asked: that some "
@@ -122,9 +112,7 @@ class EvaluateSettings(Section):
         "first last long short middle",
         "with level=sentence or paragraph, the question that is scored: first, last, long, short or middle",
     )
-    metrics: Any = key(
-        "", "names, dotted paths, or options: [bleu4,qrelscore,{metric: bertscore, layer: 5, label: bs5}]"
-    )
+    metrics: Any = key("", "names, dotted paths or options: [bleu4,qrelscore,{metric: bertscore, layer: 5, label: b}]")
     output: str = key("", "the folder of tables, page and scores")
     columns: ScoreColumns = key(ScoreColumns(), "the fields of the input, as in score")
     language: str = key(
@@ -212,9 +200,7 @@ class CorrelateSettings(Section):
     overall: bool = key(False, "also the mean of all criteria, as the criterion overall")
     replication: str = key("", "a second file of ratings, whose systems' means are correlated with the first's")
     language: str = key("en", LANGUAGE, language_fault)
-    min_gap: float = key(
-        0.0, "in pairs of questions about one item, ratings must differ by more than this", NOT_NEGATIVE
-    )
+    min_gap: float = key(0.0, "ratings of questions about one item must differ by more than this", NOT_NEGATIVE)
     sentences_of: str = choice(
         "none question references",
         "look apart at texts of several sentences: the judged one (question), or its references; none",

@@ -20,9 +20,7 @@ class AnswersSettings(Section):
         "(trained with model.task=answers or multitask)",
     )
     max_per_context: int | None = key(10, "the best so many of a passage; null: all", COUNT)
-    passages: str = choice(
-        "line paragraph", "in text files: line (each is a passage) or paragraph (blank lines separate them)"
-    )
+    passages: str = choice("line paragraph", "of text files: line (each a passage) or paragraph (between blank lines)")
     exclude: Any = key(None, "file(s) whose passages are left out, such as the validation data")
     language: str = key(
         "auto",
@@ -34,7 +32,7 @@ class AnswersSettings(Section):
     extractor: str = key("", "the output folder of train-answers")
     generator: str = key("", "a generator trained with model.task=answers or multitask, such as RUN/ce")
     min_probability: float = key(
-        0.1, "smallest probability, by the extractor, that an answer begins at a word", FRACTION
+        0.1, "smallest probability of the extractor that an answer begins at a word", FRACTION
     )
     batch_size: int = key(32, "passages", COUNT)
 
@@ -51,9 +49,7 @@ class EndpointSettings(Section):
 
     name: str = key("", "of the model, as the server knows it")
     prompt: str | None = key(None, "a text file with {passage} and {answer} in it; null: configs/prompt/question.txt")
-    key_variable: str = key(
-        "OPENAI_API_KEY", "the environment variable that holds the API key, where the server needs one"
-    )
+    key_variable: str = key("OPENAI_API_KEY", "environment variable with the API key, where the server needs one")
     concurrency: int = key(8, "requests at a time", COUNT)
     max_new_tokens: int = key(256, "of an answer, with what the model thinks before it", COUNT)
     budget: int | None = key(None, "tokens of prompts and answers after which a command stops; null: no limit", COUNT)
@@ -83,9 +79,7 @@ class GenerateSettings(Section):
     keep: int | None = key(None, "write the best so many candidates of each answer; null: all")
     max_answers: int | None = key(None, "ask about so many answers, a seeded sample; null: all", COUNT)
     batch_size: int = key(16, "answers per device", COUNT)
-    precision: str = choice(
-        "no bf16", "no (float32) or bf16: half the memory for weights, but other questions are possible"
-    )
+    precision: str = choice("no bf16", "no (float32), or bf16: half the memory for weights, maybe other questions")
 
     @property
     def candidates(self) -> int:
@@ -105,16 +99,14 @@ STRATEGIES = (
 SELECTORS = ("auto", "all", "rand", "top1", "rank", "mmr", "coverage", "learned")
 FOR_PAIRS = ("way", "min_score", "language", "rerank", "extractor", "batch_size")
 FOR_SETS = ("select", "worthiness", "types", "selector", "similarity", "candidates")
-WITHOUT_ANSWERS = ("auto", "jsonl", "json", "csv")  # formats that sets can have
+FORMATS_OF_SETS = ("auto", "jsonl", "json", "csv")
 
 
 @dataclass
 class AskModelSettings(Section):
     """The generator that asks."""
 
-    path: str = key(
-        "", "a run, folder, Hub name or miniature; empty: runs/quickstart or runs/first, else packaged:english"
-    )
+    path: str = key("", "a run, folder, Hub name or miniature; empty: runs/quickstart, runs/first or packaged:english")
     format: str | None = key(None, "of its texts: one of rl-qg models, or rl-qg; null: recognised by name or files")
 
 
@@ -213,8 +205,8 @@ class AskSettings(Section):
             yield f"selector={self.selector}: is for select=learned; give that, or leave it out"
         if self.select == "learned" and self.similarity != "words":
             yield f"similarity={self.similarity}: select=learned was trained with similarity=words; leave it out"
-        if self.strategy and self.format not in WITHOUT_ANSWERS:
-            yield f"format={self.format}: needs answers, and sets have none; use {', '.join(WITHOUT_ANSWERS[1:])}"
+        if self.strategy and self.format not in FORMATS_OF_SETS:
+            yield f"format={self.format}: needs answers, and sets have none; use {', '.join(FORMATS_OF_SETS[1:])}"
 
 
 @dataclass
@@ -252,9 +244,7 @@ class AugmentSettings(Section):
     sample_by: str = key(
         "logprob", "what reward and diverse rank by: a filter with a measure, or a number in the questions file"
     )
-    sample_relevance: float = key(
-        0.5, "diverse: weight of the rank; the rest is the weight of being different", FRACTION
-    )
+    sample_relevance: float = key(0.5, "diverse: weight of the rank; the rest is that of being different", FRACTION)
     seed: int = key(0, "of the sample", SEED)
     hub_dataset: str | None = key(
         None, "Hub data set for the rows and their card, such as me/squad-augmented; null: not published"

@@ -97,9 +97,7 @@ class TrainKPQASettings(Section):
     model: QAModelSettings = key(QAModelSettings("bert-base-uncased"), "the encoder")
     question: bool = key(True, "false: the sentence alone, the paper's ablation -KP")
     head: str = choice("linear tanh", "linear, or tanh: a layer as wide as the encoder and tanh before it (the paper)")
-    keep: str = choice(
-        "last best", "the last weights, or best: those of the epoch with the lowest loss on the validation data"
-    )
+    keep: str = choice("last best", "the last weights, or best: of the epoch with the lowest loss on validation data")
     repetitions: int = key(1, "trainings, with the seeds seed, seed + 1, …; the folder's model is the first", COUNT)
     development: float = key(
         0.1, "without data.validation: fraction of the training passages that are set aside as validation data", SHARE
@@ -126,9 +124,7 @@ class TrainSentencesSettings(Section):
         "(hierarchical); or types: of questions about a worthy sentence",
     )
     model: QAModelSettings = key(QAModelSettings("google/electra-base-discriminator"), "the encoder")
-    pooling: str = choice(
-        "cls mean", "the vector of a sentence: of its first token (cls), or the mean of all its tokens"
-    )
+    pooling: str = choice("cls mean", "the vector of a sentence: of its first token (cls), or the mean of all tokens")
     threshold: str = choice(
         "0.5 tuned", "0.5, or tuned: for each label the threshold with the best F1 on the part that is set aside"
     )

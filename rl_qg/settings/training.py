@@ -229,9 +229,7 @@ class SelfCriticalOptions(Section):
         "model.task=sets: what a token of a question answers for, the reward of the whole set (whole), what its "
         "question adds to the others (marginal, biased), or what the set gains from it on (to_go, not biased)",
     )
-    reward_scale: float = key(
-        1.0, "factor on the advantage; has an effect with normalise_advantage=none only", POSITIVE
-    )
+    reward_scale: float = key(1.0, "factor on the advantage, with normalise_advantage=none", POSITIVE)
     normalise_advantage: str = choice(
         NORMALISATIONS,
         "divide advantages by their root mean square over earlier updates (running), by that and the one of the "
@@ -251,9 +249,7 @@ class SelfCriticalOptions(Section):
         "share of the stage's examples that have no question; null: by the numbers of examples, 0: none",
         FRACTION,
     )
-    updates_per_rollout: int = key(
-        1, "updates from each rollout; above 1 with a clipped importance ratio (PPO)", COUNT
-    )
+    updates_per_rollout: int = key(1, "updates from each rollout; above 1 with clipped importance ratios (PPO)", COUNT)
     clip_ratio: float = key(
         0.2, "with updates_per_rollout above 1: largest change of a token's probability ratio", POSITIVE
     )
@@ -268,20 +264,14 @@ class SelfCriticalOptions(Section):
         True,
         "report the divergence at evaluations even where it is not in the loss; costs a copy of the trained weights",
     )
-    on_bad_reward: str = choice(
-        "skip stop", "a reward that is not finite, or raises: skip (the row teaches nothing) or stop"
-    )
+    on_bad_reward: str = choice("skip stop", "reward not finite, or an error: skip (the row teaches nothing) or stop")
     pair_floor: float | None = key(
         None,
         "model.task=pairs: reward of a pair whose answer is not in the passage; null: the reward's smallest value",
         FINITE,
     )
-    answer_weight: float = key(
-        1.0, "factor on the reward of answers, with model.task=multitask or answers", NOT_NEGATIVE
-    )
-    stop_on: str | None = key(
-        None, "end when this held-out measure no longer improves, such as bleu4; the best model is kept"
-    )
+    answer_weight: float = key(1.0, "factor on the reward of answers (model.task=multitask or answers)", NOT_NEGATIVE)
+    stop_on: str | None = key(None, "end when a held-out measure stops improving (bleu4, …); the best model is kept")
     patience: int = key(3, "evaluations without improvement of stop_on before the stage ends", COUNT)
     max_new_tokens: int = key(64, "longest sampled question", COUNT)
     min_new_tokens: int = key(

@@ -263,9 +263,7 @@ class ServeSettings(Section):
     batch_size: int = key(32, "pairs that are made together", COUNT)
     max_wait_ms: float = key(10.0, "a request waits so long for others to share its batch", NOT_NEGATIVE)
     max_queue: int = key(256, "passages that may wait; more get 503", COUNT)
-    timeout_seconds: float = key(
-        120.0, "longest time to an answer (of a stream: to each passage's); then 503", POSITIVE
-    )
+    timeout_seconds: float = key(120.0, "longest time to an answer (of a stream: each passage's); then 503", POSITIVE)
     body_seconds: float = key(20.0, "longest time in which a client may send its request", POSITIVE)
     drain_seconds: float = key(
         1.0, "after SIGTERM new requests get 503 for at least this time, before the port closes", NOT_NEGATIVE

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rl_qg.stats.intervals import (
     CORRELATION,
+    NUMBERS_AT_ONCE,
     SHARE,
     Floats,
     PassageDraws,
@@ -32,7 +33,6 @@ COEFFICIENTS = ("pearson", "spearman", "kendall")
 SYMBOLS = {"pearson": "r", "spearman": "ρ", "kendall": "τ-b"}
 SYSTEMS = 3  # systems that a correlation needs
 OUTCOMES = ("wins", "ties", "losses")  # of two questions that people rate differently
-_NUMBERS_AT_ONCE = 4_000_000
 _LARGEST_TABLE = 2000  # passages whose pairs are kept as a table
 
 
@@ -70,7 +70,7 @@ def spearman_draws(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.i
     columns, passage = [_levels(x), _levels(y)], draws.passage_index[rows]
     values = []
     for block in draws.blocks():
-        step = max(1, _NUMBERS_AT_ONCE // len(x))
+        step = max(1, NUMBERS_AT_ONCE // len(x))
         for start in range(0, len(block), step):
             weights = block[start : start + step, passage]
             a, b = (_mid_ranks(weights, *levels) for levels in columns)
@@ -104,7 +104,7 @@ def _pair_tables(x: NDArray[np.intp], y: NDArray[np.intp], starts: NDArray[np.in
     n, count = len(x), len(starts)
     passage = np.repeat(np.arange(count), np.diff([*starts, n]))
     both, of_x, of_y = (np.zeros((count, count)) for _ in range(3))
-    for start in range(0, n, step := max(1, _NUMBERS_AT_ONCE // n)):
+    for start in range(0, n, step := max(1, NUMBERS_AT_ONCE // n)):
         part = slice(start, start + step)
         a = np.sign(x[part, None] - x).astype(np.int8)
         b = np.sign(y[part, None] - y).astype(np.int8)
@@ -380,7 +380,7 @@ def auc_draws(scores: Floats, good: NDArray[np.bool_], draws: PassageDraws, rows
     passage, is_good = draws.passage_index[rows][order], good[order].astype(np.float64)
     areas = []
     for block in draws.blocks():
-        for start in range(0, len(block), step := max(1, _NUMBERS_AT_ONCE // max(1, len(scores)))):
+        for start in range(0, len(block), step := max(1, NUMBERS_AT_ONCE // max(1, len(scores)))):
             weights = block[start : start + step, passage]
             above = np.add.reduceat(weights * is_good, starts, axis=1)
             below = np.add.reduceat(weights * (1 - is_good), starts, axis=1)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import ceil, isinf
+from math import ceil, inf, isinf
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ SHARE, PERCENT, CORRELATION = (0.0, 1.0), (0.0, 100.0), (-1.0, 1.0)
 DIFFERENCE = (-1.0, 1.0)  # of two shares
 ROUNDING = 1e-12
 FEW, TAIL = 10, 20  # passages below which a page warns, and from which the normal tail is used
-_NUMBERS_AT_ONCE = 4_000_000
+NUMBERS_AT_ONCE = 4_000_000
 _NUMBERS_KEPT = 200_000_000  # of one byte each
 
 
@@ -204,7 +204,7 @@ class PassageDraws:
         return self.sums(np.ones((len(self.passage_index), 1)))[:, 0]
 
     def _drawn(self, rng: np.random.Generator) -> Iterator[NDArray[np.uint8]]:
-        at_once = max(1, _NUMBERS_AT_ONCE // self.passages)
+        at_once = max(1, NUMBERS_AT_ONCE // self.passages)
         equal = np.full(self.passages, 1 / self.passages)
         for start in range(0, self.resamples, at_once):
             # a passage is drawn once on average: 256 times has a probability below 1e-500
@@ -275,14 +275,14 @@ def seed_interval(means: Floats, values: ArrayLike, draws: PassageDraws, *, boun
     return Interval(float(table.mean()), *ends, table.shape[-1], draws.passages)
 
 
-def mean_of_seeds(values: Sequence[float]) -> tuple[float, float | None, float | None]:
+def mean_of_seeds(values: Sequence[float], bounds: Bounds = (-inf, inf)) -> tuple[float, float | None, float | None]:
     """The mean of one number for each training seed, with Student's 95 % interval; a single seed has none."""
     numbers = np.asarray(values, dtype=np.float64)
     mean = float(numbers.mean())
     if numbers.size < 2:
         return mean, None, None
     half = float(stdtrit(numbers.size - 1, 0.975) * numbers.std(ddof=1) / np.sqrt(numbers.size))
-    return mean, mean - half, mean + half
+    return mean, max(bounds[0], mean - half), min(bounds[1], mean + half)
 
 
 @dataclass(frozen=True)

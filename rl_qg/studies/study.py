@@ -224,7 +224,8 @@ def load_examples(study: Study, world: WorldSettings) -> StudyExamples:
     report_limit("data.max_passages", data.max_passages, len(within), len(passages), "training passages are used")
     used, _ = _split(clean, within)
     if len(within) < 2:
-        raise InputError("data.train: one passage alone leaves none to choose checkpoints on; give more")
+        many = f"{len(within)} of {len(_passages(train.examples))} passages are in no validation set"
+        raise InputError(f"data.train: {many}, and two at least are needed, one to choose checkpoints on; give more")
     chosen, _ = sample_labelled(used, data.development, data.seed + 1)
     development, rest = _split(used, _passages(chosen))
     counts |= {

@@ -11,7 +11,7 @@ TOKEN = re.compile(r"\w+|[^\w\s]")
 IN_CAPITALS = re.compile(r"(?<![^\W\d_a-z])[^\W\d_a-z]{2,}+(?:[ \t]++[^\W\d_a-z]++(?![^\W\d_])){2,}")  # three words
 CLOSING = frozenset(".,;:?!%)]}”’")  # no space before
 OPENING = frozenset("([{“$£€#")  # no space after
-JOINING = frozenset("-–/'")  # neither
+JOINING_SIGNS = frozenset("-–/'")  # neither
 SENTENCE_END = frozenset('.?!:”"“(')
 SUBJECTS = frozenset(("you", "he", "she", "we", "they"))  # no name after them: What do you cover?
 SHORTEST_FORM = 6  # letters of a word with a verb's ending; shorter ones are names as well (Fred)
@@ -102,7 +102,7 @@ def _is_small(place: int, there: Sequence[_Token], same: Sequence[int], passage:
 def _joined(pieces: Sequence[str]) -> str:
     text, is_open = "", False
     for piece in pieces:
-        glued = not text or text[-1] in OPENING | JOINING or piece[0] in CLOSING | JOINING
+        glued = not text or text[-1] in OPENING | JOINING_SIGNS or piece[0] in CLOSING | JOINING_SIGNS
         if piece == '"':
             glued, is_open = (is_open or not text), not is_open
         elif is_open and text.endswith('"'):

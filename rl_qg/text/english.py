@@ -54,6 +54,7 @@ def _ends(name: str) -> re.Pattern[str]:
 
 
 _COMPLETE, _LACKS_E, _NOT_DOUBLED = _ends("complete_stems"), _ends("stems_without_e"), _ends("double_stems")
+_PAST_OF_EE = frozenset("agreed decreed disagreed freed guaranteed kneed refereed teed".split())
 _DOUBLED = re.compile(r"(?:[^aeiou]|^|qu)[aeiouy]([bdgklmnprtv])\1$")  # as in `planned`
 
 
@@ -69,7 +70,7 @@ def base_form(word: str) -> str:
     if re.search(r"[^s]s$", word):
         return word[:-1]
     if word.endswith("eed"):
-        return word if word in ("exceed", "proceed", "succeed", "need", "feed", "bleed", "breed") else word[:-1]
+        return word[:-1] if word in _PAST_OF_EE else word
     stem = word[:-2] if word.endswith("ed") and len(word) > 3 else word
     stem = word[:-3] if word.endswith("ing") and re.search("[aeiouy]", word[:-3]) else stem
     if stem == word:

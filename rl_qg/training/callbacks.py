@@ -52,9 +52,9 @@ class KLCoefficient(TrainerCallback, ExportableState):
         self._sums = [0.0, 0.0]
 
 
-class EqualRewards(TrainerCallback):
+class EqualRewards(TrainerCallback, ExportableState):
     """Warns once when all rewards of the first updates of the self-critical stage are equal: they teach nothing.
-    `boundary` returns the step at which the stage starts.
+    `boundary` returns the step at which the stage starts. Checkpoints store the lowest and the highest so far.
     """
 
     UPDATES = 10
@@ -63,6 +63,14 @@ class EqualRewards(TrainerCallback):
         self.boundary = boundary
         self._limits = (math.inf, -math.inf)
 
+    def state(self) -> dict[str, Any]:
+        lowest, highest = self._limits
+        return {"args": {"limits": [lowest, highest] if lowest <= highest else None}, "attributes": {}}
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if (stored := stored_state(state, self)) and stored["args"]["limits"]:
+            self._limits = tuple(stored["args"]["limits"])
+
     def add(self, *rewards: Tensor | None) -> None:
         for values in [values for values in rewards if values is not None]:
             if len(finite := values[values.isfinite()]):
@@ -70,11 +78,12 @@ class EqualRewards(TrainerCallback):
                 self._limits = min(lowest, float(finite.min())), max(highest, float(finite.max()))
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        # After the tenth update of the stage, or the last one if there are fewer.
-        if state.global_step != min(self.boundary() + self.UPDATES, state.max_steps) or not state.max_steps:
+        last = min(self.boundary() + self.UPDATES, state.max_steps)
+        if not self.boundary() < state.global_step <= last:
             return
         lowest, highest = zip(*gather_object([self._limits]), strict=True)
-        if min(lowest) == max(highest):
+        self._limits = min(lowest), max(highest)
+        if state.global_step == last and min(lowest) == max(highest):
             log.warning(
                 "every reward of the first %d updates is %g: there is nothing to learn from it; rl-qg score shows the "
                 "rewards of any questions",
@@ -139,7 +148,7 @@ class HeldOutStopping(TrainerCallback):
 
 def lines_with(measure: str, history: Sequence[Mapping[str, Any]], boundary: int) -> list[Mapping[str, Any]]:
     """The evaluations of the self-critical stage that have a measure, including the one at its start."""
-    return [line for line in history if f"eval_{measure}" in line and line["step"] >= max(1, boundary)]
+    return [line for line in history if f"eval_{measure}" in line and line["step"] >= boundary]
 
 
 def best_of(measure: str, lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

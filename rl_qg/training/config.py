@@ -6,14 +6,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from huggingface_hub.utils import HFValidationError, validate_repo_id
 from transformers import Seq2SeqTrainingArguments
 from transformers.integrations import integration_utils
 
 from rl_qg.generation.decoding import DecodingRules
 from rl_qg.generation.loading import check_lora, load_config_and_tokenizer
 from rl_qg.generation.prompts import WHOLE, Prompt
-from rl_qg.generation.published import OWN, format_of, published_prompt
+from rl_qg.generation.published import OWN, check_repository, format_of, published_prompt
 from rl_qg.miniatures.cache import is_miniature
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.held_out import improves
@@ -32,7 +31,7 @@ def check_settings(settings: Settings) -> None:
     """Refuse, before anything is loaded, what cannot be trained; log the keys that have no effect."""
     check_tracker(settings.training.report_to)
     check_lora(settings.peft)
-    check_repository(settings.training.hub_model)
+    check_repository("training.hub_model", settings.training.hub_model)
     check_stops(settings)
     warn_of_unused(settings)
     check_input(settings)
@@ -51,17 +50,6 @@ def check_tracker(name: str) -> None:
         )
     for variable in ("WANDB_PROJECT", "MLFLOW_EXPERIMENT_NAME", "COMET_PROJECT_NAME"):  # no argument does it
         os.environ.setdefault(variable, PROJECT)
-
-
-def check_repository(name: str | None) -> None:
-    if name is None:
-        return
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        raise InputError(
-            f"training.hub_model={name}: not a name of a Hub repository; write it as me/bart-qg"
-        ) from None
 
 
 def rate_factor(settings: Settings) -> float:
@@ -203,8 +191,14 @@ def warn_of_unused(settings: Settings) -> None:
     scst, patience = settings.scst, settings.ce.early_stopping_patience
     if scst.reward_scale != 1 and scst.normalise_advantage != "none" and settings.algorithm == "scst":
         log.warning("scst.reward_scale=%g has no effect without scst.normalise_advantage=none", scst.reward_scale)
-    if scst.patience != type(scst).patience and not scst.stop_on:
-        log.warning("scst.patience=%d has no effect without scst.stop_on", scst.patience)
+    for name, has_effect, without in (
+        ("patience", scst.stop_on, "scst.stop_on"),
+        ("lambda_warmup", scst.schedule == "warmup", "scst.schedule=warmup"),
+        ("clip_ratio", scst.updates_per_rollout > 1, "scst.updates_per_rollout above 1"),
+        ("kl_estimator", scst.kl_coefficient > 0, "scst.kl_coefficient above 0"),
+    ):
+        if (value := getattr(scst, name)) != getattr(type(scst), name) and not has_effect:
+            log.warning("scst.%s=%s has no effect without %s", name, value, without)
     if patience and settings.stages != "ce":
         log.warning("ce.early_stopping_patience=%d has no effect without stages=ce", patience)
 

@@ -17,6 +17,7 @@ from transformers import Trainer, TrainerControl, TrainerState
 from trl import GRPOTrainer, RLOOTrainer, SFTTrainer
 
 from rl_qg.data.examples import QAExample
+from rl_qg.generation.decoding import up_to_end
 from rl_qg.generation.generator import CausalDecoder
 from rl_qg.generation.prompts import CausalPromptEncoder, positions_of
 from rl_qg.runtime.trainer_base import Resumable
@@ -230,8 +231,7 @@ class GeneratorEvaluation(Resumable):
         decoder = CausalDecoder(policy, tokenizer, self.encoder.prompt)
         batch = self._on_device(self.encoder.batch(examples))
         tokens = decoder.greedy(batch, self.max_new_tokens)
-        ends = tokens == tokenizer.eos_token_id
-        mask = ends.cumsum(-1) - ends.int() == 0
+        mask = up_to_end(tokens, tokenizer.eos_token_id)
         divergence = None
         if self.reference is not None:
             with self.reference.swapped_into(policy):

@@ -3,6 +3,7 @@
 import math
 import os
 import pickle
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -133,7 +134,7 @@ def test_a_third_party_reward_can_be_a_part():
     assert [list(map(list, column)) for column in foreign.given[2:]] == [list(map(list, v)) for v in given.values()]
     assert all(math.isnan(score) for score in result.scores)  # not applicable is not 0
     assert metric.bounds == (-math.inf, math.inf)
-    assert f"metric={__name__}.Foreign[]" in metric.signature
+    assert re.search(rf"metric={re.escape(__name__)}\.Foreign\[code:[0-9a-f]{{8}}\]", metric.signature)
     foreign.needs = {"contexts"}
     assert Weighted({"theirs": foreign}).score(["q?"], ["c"]).scores == [2.0]
     assert foreign.given == (["q?"], ["c"], None, None)
@@ -149,6 +150,31 @@ def test_combined_rewards_nest():
         "c": [5.0], "c/text": ["2;3;5"],
     }  # fmt: skip
     assert metric.score([], []) == MetricResult([], {name: [] for name in result.parts})
+
+
+class Threshold:
+    def __init__(self, threshold):
+        self.threshold = threshold
+
+    def score(self, questions, contexts, *, answers, references):
+        return SimpleNamespace(scores=[float(len(question) > self.threshold) for question in questions])
+
+
+def test_options_and_code_of_a_third_partys_reward_are_in_the_signature():
+    parts = [{"t": {"metric": f"{__name__}.Threshold", "threshold": number}} for number in (1, 2)]
+    first, second = (Weighted(part).signature for part in parts)
+    assert "threshold:1" in first and "threshold:2" in second and "code:" in first
+    alone = load(f"{__name__}.Threshold", threshold=3).signature
+    assert re.fullmatch("Threshold\\|threshold:3\\|code:[0-9a-f]{8}", alone)
+
+
+def scores_of_texts(questions, contexts, **columns):
+    return [1.0] * len(questions)
+
+
+def test_a_function_that_scores_texts_is_no_reward():
+    with pytest.raises(MetricInputError, match="it takes questions itself; give a class, or a function that returns"):
+        load(f"{__name__}.scores_of_texts")
 
 
 def test_the_signature_distinguishes_every_choice():

@@ -177,7 +177,7 @@ def test_options():
     chosen = [load("faithfulness"), load("faithfulness", measure="all"), load("faithfulness", language="de")]
     assert len({metric.signature for metric in chosen}) == 3
     assert chosen[0].signature.startswith("faithfulness|measure:share|language:en|")
-    with pytest.raises(MetricInputError, match="measure 'some'; give one of share, all"):
+    with pytest.raises(MetricInputError, match="measure 'some' does not exist; use share or all"):
         EntityFaithfulness("some")
     with pytest.raises(MetricInputError, match="language 'English' is no code"):
         EntityFaithfulness(language="English")

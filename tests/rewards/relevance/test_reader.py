@@ -347,7 +347,7 @@ def test_pickle_and_trl(readers):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"measure": "span"}, "measure 'span' does not exist; use probability, log_probability, f1, exact_match"),
+        ({"measure": "span"}, "measure 'span' does not exist; use probability, log_probability, f1 or exact_match"),
         ({"abstain": "yes"}, "abstain 'yes' is neither true nor false"),
         ({"max_answer_length": 0}, "max_answer_length 0 is out of range"),
         ({"stride": 384}, "stride 384 is out of range"),

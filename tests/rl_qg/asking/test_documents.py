@@ -71,6 +71,8 @@ def test_each_kind_of_document_gives_its_text(tmp_path: Path) -> None:
     assert (
         read(tmp_path, "e.pdf", pdf(lines)) == "Ada met Ben in the capital of Italy. It was in 1833 and well- Known."
     )
+    items = ["The council met and de-", "a\\) the first point of the list that it", "wrote"]
+    assert read(tmp_path, "g.pdf", pdf(items)).startswith("The council met and de-\n\na) the first point")
     assert read(tmp_path, "f.pdf", pdf(["Open to all."], encrypt=" ")[:0] or pdf(["Open."])) == "Open."
 
 

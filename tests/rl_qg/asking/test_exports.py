@@ -172,7 +172,10 @@ def read_lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
-@given(st.lists(st.tuples(TEXTS, st.sampled_from(["Rome", "Bonn"])), min_size=1, max_size=6))
+ASKED = TEXTS.filter(str.strip)
+
+
+@given(st.lists(st.tuples(ASKED, st.sampled_from(["Rome", "Bonn"])), min_size=1, max_size=6))
 def test_a_collection_of_beir_has_every_passage_once(texts: list[tuple[str, str]]) -> None:
     rows = [row(question, answer) for question, answer in texts]
     with TemporaryDirectory() as folder:
@@ -237,7 +240,7 @@ def test_cells_of_csv_are_offsets_and_scores(tmp_path: Path) -> None:
 def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
     rows = [row("Who?", "Ada"), {**row("Where?", "Rome"), "context": "Nothing."}]
     told = exported(tmp_path, "squad", rows, tmp_path / "squad.json")
-    assert told.endswith("2 rows, 1 question written")
+    assert told.endswith("2 rows, 1 question written; answer elsewhere, left out: 1")
     assert exported(tmp_path, "squad", rows, tmp_path / "squad.json") == told  # the same bytes are no other file
     with pytest.raises(InputError, match=r"squad\.json: exists, with other contents"):
         exported(tmp_path, "squad", rows[:1] * 2, tmp_path / "squad.json")
@@ -259,6 +262,38 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="line 1: field 'answer' is missing"):
         exported(tmp_path, "prompts", [{"question": "q", "context": "c"}], tmp_path / "p.jsonl")
     assert not [*tmp_path.glob("p.jsonl*"), *tmp_path.glob("none*")]
+
+
+def test_an_answer_is_marked_at_its_place_or_left_out(tmp_path: Path) -> None:
+    context = "The plant opened in 1986 in Leeds. It runs at 6 bar. Leeds has 86 pumps."
+    given: list[tuple[str, int | None]] = [("6", None), ("86", 3), ("Leeds", context.rindex("Leeds")), ("Leeds", None)]
+    given += [("bar", None), ("bar", 0)]
+    rows = [
+        {"id": number, "context": context, "question": f"What is {number}?", "answer": text}
+        | ({} if start is None else {"answer_start": start})
+        for number, (text, start) in enumerate(given)
+    ]
+    rows += [{**rows[-1], "id": 90, "question": " "}, {**rows[-1], "id": 91, "is_impossible": True}]
+    rows += [{"id": 92, "context": context, "question": "Why?", "answers": {"text": [], "answer_start": []}}]
+    told = exported(tmp_path, "squad", rows, tmp_path / "squad.json")
+    assert told.endswith(
+        "9 rows, 3 questions written; impossible, left out: 2; without a question, left out: 1; "
+        "answer elsewhere, left out: 3"
+    )
+    (article,) = json.loads((tmp_path / "squad.json").read_text())["data"]
+    written = {asked["id"]: asked["answers"] for asked in article["paragraphs"][0]["qas"]}
+    bar = [{"text": "bar", "answer_start": context.index("bar")}]
+    assert written == {"2": [{"text": "Leeds", "answer_start": context.rindex("Leeds")}], "4": bar, "5": bar}
+
+
+@given(st.lists(st.sampled_from(["a", "a-1", "1", "", None, 0]), min_size=1, max_size=6))
+def test_no_id_is_written_twice(ids: list[Any]) -> None:
+    rows = [row(f"Who {number}?", "Ada") | {"id": given} for number, given in enumerate(ids)]
+    with TemporaryDirectory() as folder:
+        exported(Path(folder), "squad", rows, Path(folder, "out.json"))
+        (article,) = json.loads(Path(folder, "out.json").read_text())["data"]
+    written = [asked["id"] for paragraph in article["paragraphs"] for asked in paragraph["qas"]]
+    assert len({*written}) == len(ids) and all(written)
 
 
 @pytest.mark.slow

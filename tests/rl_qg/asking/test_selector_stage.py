@@ -58,7 +58,7 @@ def test_a_selector_from_data_to_sets(
         run_command("train-selector", [*command[:2], *command[3:], "output=few.json", "max_passages=4"])
     assert "train_selector.max_passages=4: 4 of 5 passages with questions are used" in caplog.messages
     for keys, message in (
-        (["output=s.txt"], r"output=s\.txt: the selector is JSON"),
+        (["output=s.txt"], r"output=s\.txt: give a name that ends in \.json"),
         (["output=t.json", "model.path="], "model.path has no value; give a model of model.task=sets"),
     ):
         with pytest.raises(InputError, match=message):

@@ -190,9 +190,7 @@ def test_impossible_questions_of_the_file_are_counted(tmp_path: Path, monkeypatc
     for form in ("squad2", "beir", "retrieval"):
         output = tmp_path / f"again.{form}"
         told = export_file(QuestionTable(tmp_path / "squad2.json"), output, ExportSettings(format=form))
-        assert told.endswith(
-            f"{4 + len(none)} rows, 4 questions written; impossible in the file, left out: {len(none)}"
-        )
+        assert told.endswith(f"{4 + len(none)} rows, 4 questions written; impossible, left out: {len(none)}")
 
 
 def test_squad2_without_unanswerable_questions(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def merged(folder: Path, output: Path, settings: AugmentSettings, of: int, compa
 
 
 def contents(output: Path) -> dict[str, Any]:
-    """Bytes of the set, its card and its report, without the files and means of measures and the path of the output."""
+    """Bytes of the set, its card and its report, without files and means of measures and the path of the output."""
     report = read_json(output.with_name(f"{output.stem}.report.json"))
     assert report["output"].pop("path") == str(output)
     for measure in report["measures"].values():

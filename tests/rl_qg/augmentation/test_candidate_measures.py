@@ -172,6 +172,15 @@ def test_a_model_is_identified_by_its_files_not_by_its_path(tmp_path: Path) -> N
     assert identity("a")["hub"] == "bert-base-cased"
 
 
+def test_the_name_of_a_metric_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reader").mkdir()
+    (tmp_path / "reader" / "config.json").write_text("{}")
+    options = {"parts": [{"metric": "reader", "measure": "f1"}]}
+    assert model_identity(options) == options
+    assert model_identity({"model": "reader"}) != {"model": "reader"}
+
+
 def test_a_file_in_the_options_is_identified_by_its_content(tmp_path: Path) -> None:
     first, second = tmp_path / "base.json", tmp_path / "base2.json"
     first.write_text("1")

@@ -1,5 +1,6 @@
 """Caps, balance of types and rewards: worked cases, slow reference implementations, and every order of lines."""
 
+import json
 import math
 import random
 from collections import Counter
@@ -179,6 +180,25 @@ class Length:
         if any("error" in question for question in questions):
             raise ValueError("no")
         return SimpleNamespace(scores=[None if "nobody" in text else len(text) for text in questions], parts={})
+
+
+def test_numbers_of_a_metric_that_are_not_finite_are_null_in_its_file(tmp_path: Path) -> None:
+    def score(questions: list[str], contexts: list[str], **_: Any) -> Any:
+        parts = {"logit": [math.inf, -math.inf, math.nan][: len(questions)]}
+        return SimpleNamespace(scores=[1.0] * len(questions), parts=parts)
+
+    path = write_questions(tmp_path / "q.jsonl", [record(f"Who is {n}?", candidate=n) for n in range(3)])
+    augment(
+        path,
+        [],
+        tmp_path / "a.json",
+        settings=AugmentSettings(filters={"reward": {"metric": {"_target_": "x"}}}),
+        state=PartialState(cpu=True),
+        load_metric=lambda options: SimpleNamespace(signature="x", score=score),
+    )
+    (file,) = tmp_path.glob("q.reward-*.jsonl")
+    lines = [json.loads(line, parse_constant=pytest.fail) for line in file.read_text().splitlines()]
+    assert [line["parts"] for line in lines] == [{"logit": None}] * 3
 
 
 def test_a_metric_scores_each_remaining_candidate_once_and_its_failures_are_counted(tmp_path: Path) -> None:

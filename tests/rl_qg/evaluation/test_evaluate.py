@@ -208,7 +208,7 @@ def test_bad_files_are_one_line(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="predictions has no value"):
             evaluate({}, EvaluateSettings(predictions=predictions), tmp_path)
     with pytest.raises(InputError, match="x is named twice"):
-        evaluate({}, EvaluateSettings(predictions=["x", "x"]), tmp_path)
+        evaluate({}, EvaluateSettings(predictions=["a", "x", "x"]), tmp_path)
 
 
 def test_scores_of_files_with_similar_names_are_kept_apart(tmp_path: Path) -> None:

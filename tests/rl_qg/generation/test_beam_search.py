@@ -140,6 +140,23 @@ def test_the_beams_are_those_of_generate(name: str) -> None:
     assert len(seen) > 4  # some searches end early, some late, some at the maximum length
 
 
+def test_a_pad_token_that_is_the_end_token_is_no_end_of_the_longest_question() -> None:
+    seen = set()
+    for seed, (beams, longest, end) in enumerate([(2, 6, 3.0), (1, 4, 60.0), (4, 9, 2.0)]):
+        model = build(PAIRS["gpt2"], seed, end)
+        model.generation_config.pad_token_id = END
+        states, mask = encoded(model, seed)
+        expected, _ = by_the_library(model, states, mask, max(2, beams), longest)
+        assert share_passages(model)
+        tokens = beam_search(model, states, mask, beams, longest).tokens
+        if beams == 1:
+            assert tokens.tolist() == [[END]] * len(LENGTHS)  # ends at once
+        else:
+            assert lengths(tokens) == lengths(expected)
+            seen |= {tokens.shape[1] == max(lengths(expected))}
+    assert seen == {True}
+
+
 def test_every_supported_model_family_is_compared() -> None:
     assert set(MODELS) == FAMILIES and set(PAIRS) == DECODERS
 

@@ -102,7 +102,9 @@ def test_shared_passages_are_refused_and_shared_questions_counted(
     with pytest.raises(InputError, match=r"retrieve\.data: 2 of its 5 passages are also in retrieve\.questions"):
         read_questions(given)
     write_lines(human, [{**rows(1)[0], "context": "elsewhere"}, *rows(3, start=9), {"question": " ", "context": "a"}])
+    write_lines(taught, [*rows(5), {**rows(6)[5], "is_impossible": True}, {**rows(7)[6], "answers": {"text": []}}])
     splits = read_questions(given)
+    assert "retrieve.questions: 2 questions that their passage does not answer; left out" in caplog.text
     assert (len(splits.gold), len(splits.validation)) == (5, 4)
     assert splits.leakage["shared_questions"] == 1
     assert "1 of 4 questions are also asked" in caplog.text and "1 of 5 rows have no question" in caplog.text

@@ -18,6 +18,7 @@ from transformers import GPT2LMHeadModel
 from rl_qg.data.splits import Splits
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.prompts import INPUTS, Prompt, add_highlight, as_input, highlight
+from rl_qg.generation.published import check_repository
 from rl_qg.reports.model_card import (
     final_model,
     is_on_hub,
@@ -28,7 +29,6 @@ from rl_qg.reports.model_card import (
 )
 from rl_qg.settings import PeftSettings, Settings
 from rl_qg.training import stages as stage
-from rl_qg.training.config import check_repository
 from tests.hub_server import hub_server
 from tests.questions import example
 from tests.rl_qg.reports.run_folders import three_readers, write
@@ -261,8 +261,8 @@ def test_names_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ]  # fmt: skip
     assert not is_on_hub("miniature:bart") and not is_on_hub("/home/me/model")
     assert (shown("/home/me/model"), shown("me/model")) == ("model", "me/model")
-    check_repository(None)
-    check_repository("me/bart-qg")
+    check_repository("training.hub_model", None)
+    check_repository("training.hub_model", "me/bart-qg")
 
 
 class FakeHub:

@@ -27,6 +27,12 @@ def test_a_run_folder_is_claimed_continued_or_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.b: 1 -> 2"):
         check_run_folder(folder, other)
     assert check_run_folder(folder, other, unused=["a"])
+    nan = {"a": {"b": float("nan")}, "output_dir": "runs/a"}
+    claim_run_folder(folder, nan)
+    assert check_run_folder(folder, {"a": {"b": float("nan")}, "output_dir": "./runs/a/"})
+    with pytest.raises(InputError, match=r"a\.b: nan -> 1"):
+        check_run_folder(folder, {**nan, "a": {"b": 1}})
+    claim_run_folder(folder, settings)
     with pytest.raises(InputError, match=r"a\.b: 1 -> 2"):
         check_run_folder(folder, other, unused=["d", "b", "a.c"])
     (tmp_path / "mine.txt").write_text("x")

@@ -55,6 +55,13 @@ def questions_of_passages(
 # --- Draws ---
 
 
+def test_means_of_seeds_end_at_their_bounds() -> None:
+    mean, low, high = confidence_intervals.mean_of_seeds([0.0, 0.1, 0.2])
+    assert mean == pytest.approx(0.1) and low is not None and low < 0 and high is not None
+    assert confidence_intervals.mean_of_seeds([0.0, 0.1, 0.2], (0.0, 0.3)) == (mean, 0.0, 0.3)
+    assert high > 0.3 and confidence_intervals.mean_of_seeds([0.5], (0.0, 1.0)) == (0.5, None, None)
+
+
 def test_the_first_draw_is_the_data_and_the_others_take_whole_passages() -> None:
     draws = PassageDraws(GROUPS, resamples=50, seed=3)
     table = np.arange(12.0).reshape(6, 2)
@@ -72,7 +79,7 @@ def test_weights_that_are_not_kept_are_the_same(monkeypatch: pytest.MonkeyPatch)
     fresh = PassageDraws(GROUPS, seeds=3, resamples=50, seed=3)
     assert (weights(fresh) == weights(kept)).all() and (weights(fresh) == weights(kept)).all()
     assert (fresh.means_over_seeds(values) == kept.means_over_seeds(values)).all()
-    monkeypatch.setattr(confidence_intervals, "_NUMBERS_AT_ONCE", 9)
+    monkeypatch.setattr(confidence_intervals, "NUMBERS_AT_ONCE", 9)
     blocks = list(PassageDraws(GROUPS, resamples=50, seed=3).blocks())
     assert sum(map(len, blocks)) == 51 and max(map(len, blocks)) == 4
     assert (np.concatenate(blocks) == weights(kept)).all()

@@ -34,7 +34,7 @@ def test_some_of_the_questions_and_many_passages(monkeypatch: pytest.MonkeyPatch
     draws = PassageDraws([k // 2 for k in range(60)], resamples=20, seed=2)
     rows = np.sort(rng.permutation(60)[:30])
     by_table = correlations(x, y, draws, rows)
-    monkeypatch.setattr(correlation, "_NUMBERS_AT_ONCE", 64)  # blocks of two questions, which cut passages in two
+    monkeypatch.setattr(correlation, "NUMBERS_AT_ONCE", 64)  # blocks of two questions, which cut passages in two
     for largest in (2000, 5):
         monkeypatch.setattr(correlation, "_LARGEST_TABLE", largest)
         for name, values in correlations(x, y, draws, rows).items():

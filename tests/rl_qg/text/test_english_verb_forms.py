@@ -10,6 +10,8 @@ control controls controlled controlling
 study studies studied studying; pass passes passed passing; agree agrees agreed agreeing; write writes wrote writing
 die dies died dying; create creates created creating; change changes changed changing; occur occurs occurred occurring
 call calls called calling; determine determines determined determining; go goes went going; win wins won winning
+seed seeds seeded seeding; heed heeds heeded heeding; weed weeds weeded weeding; need needs needed needing
+free frees freed freeing; guarantee guarantees guaranteed guaranteeing; exceed exceeds exceeded exceeding
 develop develops developed developing; store stores stored storing; watch watches watched watching
 """
 
@@ -22,6 +24,11 @@ def test_four_forms_of_a_verb(forms: list[str]) -> None:
     assert [base_form(form) for form in (base, third, past, past.upper())] == [base] * 4
     for like, form in (("rain", base), ("rains", third), ("rained", past), ("raining", continuous)):
         assert in_the_form_of(base, like, participle=False) == form
+
+
+def test_what_ends_like_a_past_form_is_left() -> None:
+    for word in ("speed", "indeed", "deed", "heed", "breed", "feed"):
+        assert base_form(word) == word
 
 
 def test_participles() -> None:

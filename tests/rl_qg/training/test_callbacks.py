@@ -242,6 +242,28 @@ def test_the_kl_coefficient_is_adapted_and_resumed(tmp_path: Path, target: float
     assert all(first[name].equal(second[name]) for name in first)
 
 
+def test_limits_of_rewards_go_on_after_a_kill(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Rewards differ before the kill and are equal after it: they are not equal."""
+
+    class First(WordReward):
+        calls = 0
+
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            First.calls += len(questions) > 1
+            return SimpleNamespace(scores=[float(First.calls == 1 and n == 0) for n in range(len(questions))])
+
+    options = {"ce_epochs": 0, "scst_epochs": 6, "save_strategy": "steps", "save_steps": 5, "eval_strategy": "no"}
+    cut = trainer(tmp_path / "cut", reward=First(), **options)
+    cut.add_callback(Stop(5))
+    cut.train()
+    assert cut.equal_rewards.state()["args"]["limits"][0] == 0.0 < cut.equal_rewards.state()["args"]["limits"][1]
+    again = trainer(tmp_path / "cut", reward=First(), **options)
+    again.train(resume_from_checkpoint=str(tmp_path / "cut" / "checkpoint-5"))
+    assert again.state.global_step > 10 and "every reward of the first" not in caplog.text
+    trainer(tmp_path / "whole", reward=First(), **options).train()  # calls are above 1 from the start
+    assert caplog.text.count("every reward of the first 10 updates is 0") == 1
+
+
 class Stop(TrainerCallback):
     def __init__(self, step: int) -> None:
         self.step = step
