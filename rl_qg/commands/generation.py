@@ -22,6 +22,7 @@ from rl_qg.data.reading import source_names
 from rl_qg.data.splits import take, training_stream
 from rl_qg.data.streaming import Examples, stream_examples
 from rl_qg.miniatures.in_settings import answers_with_miniature, in_folders, reward_with_miniatures
+from rl_qg.miniatures.packaged import is_packaged
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import locked
 from rl_qg.runtime.processes import processes
@@ -88,6 +89,7 @@ def generate(settings: Settings) -> None:
         format=settings.model.format,
         part=(part := part_of(settings)),
         generator=generator,
+        known_as=settings.model.path if is_packaged(settings.model.path) else None,
     )
     if generator:
         log.info("%d answers without a question", generator.unread)

@@ -111,6 +111,7 @@ def generate(
     format: str | None = None,
     part: DataPart | None = None,
     generator: CandidateGenerator | None = None,
+    known_as: str | None = None,
 ) -> int:
     """Write `settings.num_beams` (or `num_samples`) candidates for each example, or the best `settings.keep` of them,
     to `output`, and return the number of its lines. Every process calls this.
@@ -119,7 +120,8 @@ def generate(
     examples come from; with `accept_changed_data` `output` is continued although one has changed. A `reranker` orders
     the candidates, each of which then has its `reward` in the file; None: their probability does. `language` and
     `format` are as for `CandidateGenerator`. Of a `part` the file is `part.path(output)`. A `generator` of
-    this name is taken as it is; None: it is loaded when there is something to do.
+    this name is taken as it is; None: it is loaded when there is something to do. The note names the model as it is
+    `known_as`; None: by its path.
     """
     for name in ("num_beams",) if settings.do_sample else ("num_samples", "top_p", "temperature"):
         if (value := getattr(settings, name)) != getattr(GenerateSettings, name) and state.is_main_process:
@@ -155,7 +157,7 @@ def generate(
         trained = read_record(record) if record.exists() else {}
         reward = trained.get("reward") if trained.get("model") == name else None  # that the model was trained with
         about = {"reward": reward, "data": data, "sources": dict(sources)}
-        lines.write_note({"model_path": model_path, **noted, **about, **rows.note})
+        lines.write_note({"model_path": known_as or model_path, **noted, **about, **rows.note})
         return position
 
     def end() -> int:
