@@ -28,7 +28,7 @@ CHOICES = [(group, choice) for group in GROUPS for choice in choices(group)]
 @pytest.mark.parametrize(("group", "choice"), CHOICES, ids=lambda value: value)
 def test_every_choice_composes(group: str, choice: str) -> None:
     open_ends = {
-        "custom": ["reward._target_=a.B"],
+        "custom": [f"{group}._target_=a.B"],
         "weighted": ["reward.parts={qrelscore:{}}"],
         "product": ["reward.parts={qrelscore:{}}"],
         "files": ["data.train=a.json"],

@@ -35,7 +35,7 @@ def score(settings: Settings) -> None:
     from rl_qg.scoring.score_file import score_file
 
     options = settings.score
-    source, output = question_table(options, settings), flat_rows(options.output, "scored.jsonl")
+    output, source = flat_rows(options.output, "scored.jsonl"), question_table(options, settings)
     state = processes_for([settings.reward], settings.training)
     with state.main_process_first():
         options_of_reward = reward_with_miniatures(settings)
@@ -55,7 +55,7 @@ def export(settings: Settings) -> None:
     from rl_qg.asking.exports import export_file
 
     options = settings.export
-    source, output = question_table(options, settings), required(options.output, "output", f"{options.format}.jsonl")
+    output, source = required(options.output, "output", f"{options.format}.jsonl"), question_table(options, settings)
     check_distinct_files([output], source.paths)
     log.info("%s\ndone: %s", export_file(source, output, options, use_cpu=settings.training.use_cpu), output)
 

@@ -260,7 +260,8 @@ def test_text_files_of_unequal_length_are_an_error(tmp_path: Path) -> None:
         scored(files, QuestionsOnly())
     (tmp_path / "c.txt").write_text("one\ntwo\nthree")
     assert [row.fields["question"] for row in QuestionTable(files)] == ["one", "two", ""]
-    assert [row.where.rpartition(": ")[2] for row in QuestionTable(files)] == ["line 1", "line 2", "line 3"]
+    names = f"{tmp_path / 'q.txt'}, {tmp_path / 'c.txt'}"
+    assert [row.where for row in QuestionTable(files)] == [f"line {number} of {names}" for number in (1, 2, 3)]
 
 
 def test_dates_in_a_parquet_file_are_written_as_text(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_the_argument_parser_of_transformers_reads_the_trainers_options(tmp_path
     given = ["--output_dir", str(tmp_path), "--use_cpu", "true", "--baseline", "mean", "--clip_advantage", "1.5"]
     (arguments,) = parser.parse_args_into_dataclasses(given)
     assert (arguments.baseline, arguments.clip_advantage, arguments.num_samples) == ("mean", 1.5, 4)
-    assert "has an effect with normalise_advantage=none only" in " ".join(parser.format_help().split())
+    assert "factor on the advantage, with normalise_advantage=none" in " ".join(parser.format_help().split())
     with pytest.raises(SystemExit):
         parser.parse_args_into_dataclasses([*given, "--schedule", "steps"])
 
