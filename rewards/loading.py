@@ -115,7 +115,8 @@ def load(name: str, /, **options: Any) -> Any:
         return target(**{**implied, **options})
     if not callable(target):
         raise MetricInputError(f"cannot load the metric {name!r}: it is {target!r:.60}, not a class or a function")
-    if isfunction(target) and "questions" in signature(target).parameters:
+    asked = signature(target).parameters.get("questions") if isfunction(target) else None
+    if asked is not None and asked.default is asked.empty and "questions" not in options:
         raise MetricInputError(
             f"cannot load the metric {name!r}: it takes questions itself; give a class, or a function that returns an "
             "object, with a method score(questions, contexts, …)"
@@ -131,8 +132,8 @@ def load(name: str, /, **options: Any) -> Any:
         raise MetricInputError(f"cannot build the metric {name!r}: {failure(error, target)}") from error
     check_reward(reward)
     if not hasattr(reward, "signature"):
-        with suppress(AttributeError):  # an object that takes no attributes
-            reward.signature = own_signature(attribute, options, target)
+        with suppress(AttributeError, TypeError):  # an object that takes no attributes
+            object.__setattr__(reward, "signature", own_signature(attribute, options, target, type(reward)))
     return reward
 
 

@@ -6,6 +6,7 @@ with the same models. Options that cannot change a score (batch size, device) ar
 
 import hashlib
 import inspect
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 VERSION = "0.1.0"  # raised whenever a change can move a score
 
+SECRET_KEY = re.compile(r"(^|[._-])(token|secret|password|passwd|credentials?|(api|access)[_-]?key)$", re.IGNORECASE)
 _HASHED = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "merges.txt")
 
 
@@ -22,14 +24,17 @@ def format_signature(name: str, choices: Mapping[str, object]) -> str:
     return "|".join([name, *fields, f"version:{VERSION}"])
 
 
-def own_signature(name: str, options: Mapping[str, object], code: Any) -> str:
-    """``name|option:value|...|code:...`` of a reward of other code, whose class or function is ``code``: scores by
-    other options or by another file are not kept.
+def own_signature(name: str, options: Mapping[str, object], *code: Any) -> str:
+    """``name|option:value|...|code:...`` of a reward of other code, with the files of these classes and functions:
+    scores by other options or files are not kept. Keys and passwords are left out.
     """
-    fields = [f"{key}:{str(value).replace('|', '_')}" for key, value in options.items()]
-    with suppress(OSError, TypeError):  # made at a prompt, or part of Python
-        fields.append(f"code:{file_hash(Path(inspect.getfile(code)))}")
-    return "|".join([name, *fields])
+    known = sorted((key, value) for key, value in options.items() if not SECRET_KEY.search(key))
+    fields = [f"{key}:{str(value).replace('|', '_')}" for key, value in known]
+    files = dict[str, None]()
+    for one in code:
+        with suppress(OSError, TypeError):  # made at a prompt, or part of Python
+            files[inspect.getfile(inspect.unwrap(one))] = None
+    return "|".join([name, *fields, *(f"code:{file_hash(Path(file))}" for file in files)])
 
 
 def model_identity(name: str, config: object) -> str:

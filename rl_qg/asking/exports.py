@@ -176,7 +176,8 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings, *,
         rows = [row | {"id": f"{row['id']}-{at}".lstrip("-")} for at, row in enumerate(rows)]
     kept = [row for row in rows if row["answer_start"] >= 0 or not options.format.startswith("squad")]
     left = {"impossible": len(every) - len(possible), "without a question": len(possible) - len(asked)}
-    elsewhere = {"answer elsewhere": len(rows) - len(kept)}
+    left["answer elsewhere"] = len(rows) - len(kept)
+    reasons = "".join(f"; {why}, left out: {count:,}" for why, count in left.items() if count)
     report: dict[str, Any] = {}
     if options.format == BEIR:
         files, unit = _as_beir(rows), "question"
@@ -188,12 +189,12 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings, *,
         from rl_qg.asking.unanswerable import unanswerable_questions  # PyTorch
 
         added, found = unanswerable_questions(kept, output, options, use_cpu=use_cpu)
-        report = {"output": {"path": str(output)}, "rows": len(every), **left, **elsewhere, **found}
+        report = {"output": {"path": str(output)}, "rows": len(every), **left, **found}
         files, unit = {"": export([*kept, *added], options.format)}, "question"
     else:
         files, unit = {"": export(kept, options.format)}, "question"
     if not kept:  # of preferences: no answer has two questions of different scores
-        raise InputError(f"{source}: no {unit} in its {counted(len(every), 'row')}; nothing is written")
+        raise InputError(f"{source}: no {unit} in its {counted(len(every), 'row')}{reasons}; nothing is written")
     targets = {report_path(output): _json(report)} if report else {}
     targets |= {output / name if name else output: text for name, text in files.items()}
     for path, text in targets.items():
@@ -206,9 +207,7 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings, *,
     kinds = ", ".join(f"{one['kept']:,} {kind}" for kind, one in report.get("kinds", {}).items())
     answers = counted(len({(row["context"], row["answer"], row["answer_start"]) for row in rows}), "answer")
     of, told = f" of {answers}" if options.format == PREFERENCES else "", kinds and f"; unanswerable: {kinds}"
-    left |= elsewhere if options.format.startswith("squad") else {}
-    told += "".join(f"; {why}, left out: {count:,}" for why, count in left.items() if count)
-    return f"{source}: {counted(len(every), 'row')}, {counted(len(kept), unit)}{of} written{told}"
+    return f"{source}: {counted(len(every), 'row')}, {counted(len(kept), unit)}{of} written{told}{reasons}"
 
 
 def _row_of(source: QuestionTable, row: TableRow, options: ExportSettings) -> Row:
@@ -227,7 +226,8 @@ def _row_of(source: QuestionTable, row: TableRow, options: ExportSettings) -> Ro
             "(rl-qg score), or name the field of their scores: score=…"
         )
     texts = {name: str(row.fields.get(name) or "") for name in ("title", "reason")}
-    about = {"id": str(row.fields.get("id", "")), "context": context, "question": question}
+    given = row.fields.get("id")
+    about = {"id": "" if given is None else str(given), "context": context, "question": question}
     return {**about, "answer": answer, "answer_start": start, "score": score, **texts}
 
 

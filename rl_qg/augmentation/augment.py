@@ -362,9 +362,7 @@ def synthetic_row(record: Mapping[str, Any]) -> AugmentedRow:
 def check_output(output: Path, measures: Iterable[str]) -> None:
     """Raise `InputError` for a file of unknown kind, or a measure with the name of a column."""
     if output.suffix not in ENDINGS:
-        raise InputError(
-            f"{output}: the output is SQuAD JSON or flat rows; give a name that ends in {', '.join(ENDINGS)}"
-        )
+        raise InputError(f"{output}: give a name that ends in {', '.join(ENDINGS)}")
     if clashes := sorted(set(measures) & set(AugmentedRow(QAExample("", "", "", "", ())).flat(()))):
         raise InputError(
             f"augment.filters.{clashes[0]}: is the name of a column of the output; give the filter another name"

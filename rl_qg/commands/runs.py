@@ -219,6 +219,7 @@ def claim_run(
 
 def _data_counts(splits: Splits) -> dict[str, Any]:
     return {
+        "data_report": splits.report,
         "examples": {
             "gold": len(splits.gold),
             "unlabelled": len(splits.unlabelled),

@@ -34,8 +34,9 @@ class TableRow:
     def says_impossible(self) -> bool:
         """Whether the passage does not answer the question, as SQuAD 2.0 says it in a file or on the Hub."""
         answers = self.fields.get("answers")
-        without = not answers.get("text") if isinstance(answers, Mapping) else answers == []
-        return without or self.fields.get("is_impossible") is True
+        without = answers.get("text") == [] if isinstance(answers, Mapping) else answers == []
+        said = str(self.fields.get("is_impossible")).lower() == "true"  # a text in a table
+        return said or (without and not self.fields.get("answer"))
 
 
 class QuestionTable:

@@ -16,13 +16,13 @@ from typing import Any
 
 import yaml
 
+from rewards.signature import SECRET_KEY
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer, check_unchanged, read_record, read_yaml, write_json, writing
 
 log = logging.getLogger(__name__)
 FILE = "run.json"
 PACKAGES = ("rl-qg", "torch", "transformers", "accelerate", "datasets", "trl", "peft", "deepspeed")
-_SECRET_KEY = re.compile(r"(^|[._-])(token|secret|password|passwd|credentials?|(api|access)[_-]?key)$", re.IGNORECASE)
 _URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _FORM = {"hardware": dict, "arithmetic": dict, "data": dict, "reward_code": dict, "earlier": list}
 CONFIG = "config.yaml"
@@ -185,7 +185,7 @@ def _without_secrets(command: Sequence[str]) -> list[str]:
     hide_next = False
     for argument in command:
         key, equals, _ = argument.partition("=")
-        secret = _SECRET_KEY.search(key) is not None
+        secret = SECRET_KEY.search(key) is not None
         if hide_next:
             argument = "***"
         elif secret and equals:
@@ -264,5 +264,7 @@ def _differences(earlier: Any, now: Any, key: str = "") -> Iterator[tuple[str, A
             if is_for_answers or (not key and name in (ACCEPT, "output_dir")):
                 continue
             yield from _differences(earlier.get(name), now.get(name), f"{key}.{name}" if key else str(name))
-    elif earlier != now and (earlier == earlier or now == now):  # NaN is the same setting as NaN
+    elif earlier != now and json.dumps(earlier, default=str) != json.dumps(
+        now
+    ):  # NaN is the same setting as NaN, also in a list
         yield key, earlier, now

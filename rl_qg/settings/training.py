@@ -250,9 +250,7 @@ class SelfCriticalOptions(Section):
         FRACTION,
     )
     updates_per_rollout: int = key(1, "updates from each rollout; above 1 with clipped importance ratios (PPO)", COUNT)
-    clip_ratio: float = key(
-        0.2, "with updates_per_rollout above 1: largest change of a token's probability ratio", POSITIVE
-    )
+    clip_ratio: float = key(0.2, "largest change of a probability ratio, with updates_per_rollout above 1", POSITIVE)
     kl_coefficient: float = key(
         0.0, "weight of the divergence from the generator at the start of the stage, per target token", NOT_NEGATIVE
     )

@@ -70,6 +70,7 @@ class EqualRewards(TrainerCallback, ExportableState):
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if (stored := stored_state(state, self)) and stored["args"]["limits"]:
             self._limits = tuple(stored["args"]["limits"])
+        state.stateful_callbacks.setdefault(type(self).__name__, {})  # checkpoints of earlier versions have none
 
     def add(self, *rewards: Tensor | None) -> None:
         for values in [values for values in rewards if values is not None]:

@@ -1,9 +1,11 @@
 """Weighted sums and products of metrics, against sums and products written out."""
 
+import functools
 import math
 import os
 import pickle
 import re
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 import rewards
 from rewards import Metric, MetricInputError, MetricResult, Product, QAScore, QRelScore, Weighted, load
-from rewards.signature import VERSION
+from rewards.signature import VERSION, own_signature
 
 SOME = [-3.0, -1.0, 0.0, 0.5, 2.0]
 
@@ -166,6 +168,27 @@ def test_options_and_code_of_a_third_partys_reward_are_in_the_signature():
     assert "threshold:1" in first and "threshold:2" in second and "code:" in first
     alone = load(f"{__name__}.Threshold", threshold=3).signature
     assert re.fullmatch("Threshold\\|threshold:3\\|code:[0-9a-f]{8}", alone)
+
+
+@functools.lru_cache
+def made_by_a_function(threshold, api_key="", questions="file.txt"):
+    return Threshold(threshold)
+
+
+@dataclass(frozen=True)
+class Frozen:
+    threshold: int = 1
+
+    def score(self, questions, contexts, *, answers, references):
+        return [1.0] * len(questions)
+
+
+def test_signatures_of_what_functions_and_frozen_classes_make():
+    made = load(f"{__name__}.made_by_a_function", threshold=1, api_key="secret").signature
+    assert re.fullmatch("made_by_a_function\\|threshold:1\\|code:[0-9a-f]{8}", made)
+    assert load(f"{__name__}.Frozen", threshold=2).signature.startswith("Frozen|threshold:2|code:")
+    first, second = ({"x": 1, "y": 2}, {"y": 2, "x": 1})
+    assert own_signature("n", first) == own_signature("n", second) == "n|x:1|y:2"
 
 
 def scores_of_texts(questions, contexts, **columns):

@@ -244,7 +244,9 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
     assert exported(tmp_path, "squad", rows, tmp_path / "squad.json") == told  # the same bytes are no other file
     with pytest.raises(InputError, match=r"squad\.json: exists, with other contents"):
         exported(tmp_path, "squad", rows[:1] * 2, tmp_path / "squad.json")
-    with pytest.raises(InputError, match="no question in its 1 row; nothing is written"):
+    with pytest.raises(
+        InputError, match="in its 1 row; answer elsewhere, left out: 1; nothing is written"
+    ):
         exported(tmp_path, "squad", rows[1:], tmp_path / "none.json")
     with pytest.raises(InputError, match="line 1: field 'other' is '', no number"):
         exported(tmp_path, "preferences", rows, tmp_path / "p.jsonl", score="other")
@@ -275,15 +277,21 @@ def test_an_answer_is_marked_at_its_place_or_left_out(tmp_path: Path) -> None:
     ]
     rows += [{**rows[-1], "id": 90, "question": " "}, {**rows[-1], "id": 91, "is_impossible": True}]
     rows += [{"id": 92, "context": context, "question": "Why?", "answers": {"text": [], "answer_start": []}}]
+    rows += [{**rows[4], "id": 93, "is_impossible": "True"}, {**rows[4], "id": 94, "answers": []}]
     told = exported(tmp_path, "squad", rows, tmp_path / "squad.json")
     assert told.endswith(
-        "9 rows, 3 questions written; impossible, left out: 2; without a question, left out: 1; "
+        "11 rows, 4 questions written; impossible, left out: 3; without a question, left out: 1; "
         "answer elsewhere, left out: 3"
     )
     (article,) = json.loads((tmp_path / "squad.json").read_text())["data"]
     written = {asked["id"]: asked["answers"] for asked in article["paragraphs"][0]["qas"]}
     bar = [{"text": "bar", "answer_start": context.index("bar")}]
-    assert written == {"2": [{"text": "Leeds", "answer_start": context.rindex("Leeds")}], "4": bar, "5": bar}
+    assert written == {
+        "2": [{"text": "Leeds", "answer_start": context.rindex("Leeds")}],
+        "4": bar,
+        "5": bar,
+        "94": bar,
+    }
 
 
 @given(st.lists(st.sampled_from(["a", "a-1", "1", "", None, 0]), min_size=1, max_size=6))
@@ -293,7 +301,7 @@ def test_no_id_is_written_twice(ids: list[Any]) -> None:
         exported(Path(folder), "squad", rows, Path(folder, "out.json"))
         (article,) = json.loads(Path(folder, "out.json").read_text())["data"]
     written = [asked["id"] for paragraph in article["paragraphs"] for asked in paragraph["qas"]]
-    assert len({*written}) == len(ids) and all(written)
+    assert len({*written}) == len(ids) and all(written) and "None" not in "".join(written)
 
 
 @pytest.mark.slow

@@ -27,9 +27,9 @@ def test_a_run_folder_is_claimed_continued_or_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.b: 1 -> 2"):
         check_run_folder(folder, other)
     assert check_run_folder(folder, other, unused=["a"])
-    nan = {"a": {"b": float("nan")}, "output_dir": "runs/a"}
+    nan = {"a": {"b": float("nan"), "c": [float("nan")]}, "output_dir": "runs/a"}
     claim_run_folder(folder, nan)
-    assert check_run_folder(folder, {"a": {"b": float("nan")}, "output_dir": "./runs/a/"})
+    assert check_run_folder(folder, {"a": {"b": float("nan"), "c": [float("nan")]}, "output_dir": "./runs/a/"})
     with pytest.raises(InputError, match=r"a\.b: nan -> 1"):
         check_run_folder(folder, {**nan, "a": {"b": 1}})
     claim_run_folder(folder, settings)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -257,6 +258,14 @@ def test_limits_of_rewards_go_on_after_a_kill(tmp_path: Path, caplog: pytest.Log
     cut.add_callback(Stop(5))
     cut.train()
     assert cut.equal_rewards.state()["args"]["limits"][0] == 0.0 < cut.equal_rewards.state()["args"]["limits"][1]
+    older = tmp_path / "older"  # of a version that did not store them
+    shutil.copytree(tmp_path / "cut", older)
+    state = json.loads((older / "checkpoint-5/trainer_state.json").read_text())
+    del state["stateful_callbacks"]["EqualRewards"]
+    (older / "checkpoint-5/trainer_state.json").write_text(json.dumps(state))
+    trainer(older, reward=First(), **options).train(resume_from_checkpoint=str(older / "checkpoint-5"))
+    assert (older / "checkpoint-10").is_dir()
+    caplog.clear()
     again = trainer(tmp_path / "cut", reward=First(), **options)
     again.train(resume_from_checkpoint=str(tmp_path / "cut" / "checkpoint-5"))
     assert again.state.global_step > 10 and "every reward of the first" not in caplog.text
