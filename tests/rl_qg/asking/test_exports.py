@@ -244,9 +244,7 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
     assert exported(tmp_path, "squad", rows, tmp_path / "squad.json") == told  # the same bytes are no other file
     with pytest.raises(InputError, match=r"squad\.json: exists, with other contents"):
         exported(tmp_path, "squad", rows[:1] * 2, tmp_path / "squad.json")
-    with pytest.raises(
-        InputError, match="in its 1 row; answer elsewhere, left out: 1; nothing is written"
-    ):
+    with pytest.raises(InputError, match="in its 1 row; answer elsewhere, left out: 1; nothing is written"):
         exported(tmp_path, "squad", rows[1:], tmp_path / "none.json")
     with pytest.raises(InputError, match="line 1: field 'other' is '', no number"):
         exported(tmp_path, "preferences", rows, tmp_path / "p.jsonl", score="other")
