@@ -63,6 +63,8 @@ class BaseReward(ABC):
     """Smallest and largest possible score."""
     metrics: Sequence[Any] = ()
     """Of which it is computed: they move, and drop what they cached, together."""
+    own_signature = ""
+    """Options and files of another package's class, from `load`; for `choices` that it inherits from this package."""
 
     @abstractmethod
     def choices(self) -> Mapping[str, object]:
@@ -71,7 +73,9 @@ class BaseReward(ABC):
     @property
     def signature(self) -> str:
         """One line that identifies the number: ``name|key:value|...|version:...``."""
-        return format_signature(self.name, self.choices())
+        inherits = type(self).choices.__module__.split(".")[0] == __package__
+        own = f"|{self.own_signature}" if self.own_signature and inherits else ""
+        return format_signature(self.name, self.choices()) + own
 
     def reset_cache(self) -> None:
         """Drop what is cached from earlier calls; the next scores are bitwise those of a new object."""

@@ -131,9 +131,9 @@ def load(name: str, /, **options: Any) -> Any:
             raise  # torch's, which is not loaded here
         raise MetricInputError(f"cannot build the metric {name!r}: {failure(error, target)}") from error
     check_reward(reward)
-    if not hasattr(reward, "signature"):
-        with suppress(AttributeError, TypeError):  # an object that takes no attributes
-            object.__setattr__(reward, "signature", own_signature(attribute, options, target, type(reward)))
+    own = own_signature(attribute, options, target, type(reward))
+    with suppress(AttributeError, TypeError):  # an object that takes no attributes
+        object.__setattr__(reward, "own_signature" if hasattr(reward, "signature") else "signature", own)
     return reward
 
 

@@ -248,13 +248,7 @@ def _fine_tune(
     check_precision(settings)
     options, precision = getattr(settings, section), settings.training.precision
     relevant = {"data": asdict(settings.data), section: asdict(options), "seed": settings.seed, "precision": precision}
-    splits = claim_run(
-        settings,
-        relevant,
-        seed=settings.seed,
-        last_file=last_file,
-        read=read,
-    )
+    splits = claim_run(settings, relevant, seed=settings.seed, last_file=last_file, read=read)
     options = with_encoder(options, splits.gold, settings, processes(settings.training.use_cpu))
     output_dir, use_cpu = Path(settings.output_dir), settings.training.use_cpu
     train(splits.gold, splits.validation, FineTuning(options, output_dir, settings.seed, use_cpu, precision))

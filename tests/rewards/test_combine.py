@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import rewards
 from rewards import Metric, MetricInputError, MetricResult, Product, QAScore, QRelScore, Weighted, load
+from rewards.form import QuestionForm
 from rewards.signature import VERSION, own_signature
 
 SOME = [-3.0, -1.0, 0.0, 0.5, 2.0]
@@ -189,6 +190,27 @@ def test_signatures_of_what_functions_and_frozen_classes_make():
     assert load(f"{__name__}.Frozen", threshold=2).signature.startswith("Frozen|threshold:2|code:")
     first, second = ({"x": 1, "y": 2}, {"y": 2, "x": 1})
     assert own_signature("n", first) == own_signature("n", second) == "n|x:1|y:2"
+
+
+class LongerForm(QuestionForm):
+    """Inherits the choices of a metric of this package, and has an option of its own."""
+
+    def __init__(self, least=3, **options):
+        super().__init__(**options)
+        self.least = least
+
+
+class ChosenForm(LongerForm):
+    def choices(self):
+        return {**super().choices(), "least": self.least}
+
+
+def test_a_subclass_of_another_package_adds_its_options_to_inherited_choices():
+    two, three = (load(f"{__name__}.LongerForm", least=number).signature for number in (2, 3))
+    assert re.fullmatch(re.escape(load("form").signature) + "\\|LongerForm\\|least:2\\|code:[0-9a-f]{8}", two)
+    assert two.replace("least:2", "least:3") == three
+    with_choices = load(f"{__name__}.ChosenForm", least=2).signature
+    assert "code:" not in with_choices and "least:2" in with_choices
 
 
 def scores_of_texts(questions, contexts, **columns):
