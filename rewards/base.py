@@ -58,6 +58,8 @@ class BaseReward(ABC):
     needs: frozenset[str] = frozenset()
     """Which of ``contexts``, ``answers``, ``references``, ``titles`` a score needs besides the questions."""
     part_names: tuple[str, ...] = ()
+    lower_parts: tuple[str, ...] = ()
+    """Which of them are better when lower."""
     higher_is_better: ClassVar[bool] = True
     bounds: tuple[float, float] = (float("-inf"), float("inf"))
     """Smallest and largest possible score."""
@@ -122,7 +124,8 @@ class Metric(BaseReward):
     @property
     def truncated(self) -> int:
         """How many texts were cut at the length of a model so far."""
-        return sum(getattr(part, "truncated", 0) for part in vars(self).values())  # `rewards.frozen.CountsCuts`
+        parts = (*vars(self).values(), *self.metrics)
+        return sum(getattr(part, "truncated", 0) for part in parts)  # `rewards.frozen.CountsCuts`, metrics
 
     def score(
         self,

@@ -76,6 +76,9 @@ class Combined(Metric):
         self.part_names = tuple(
             key for label, names in inner.items() for key in (label, *(f"{label}/{name}" for name in names))
         )
+        self.lower_parts = tuple(
+            f"{label}/{name}" for label, part in self.parts.items() for name in getattr(part.metric, "lower_parts", ())
+        ) + tuple(label for label, part in self.parts.items() if not getattr(part.metric, "higher_is_better", True))
         self.bounds = self._bounds()
 
     @abstractmethod

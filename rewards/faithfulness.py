@@ -97,7 +97,7 @@ class EntityFaithfulness(Metric):
 
     name = "faithfulness"
     bounds = (0.0, 1.0)
-    part_names = ("entities", "unsupported")
+    part_names, lower_parts = ("entities", "unsupported"), ("unsupported",)
 
     def __init__(
         self,

@@ -4,9 +4,10 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
+from unicodedata import normalize
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import flag, language_of, number
@@ -15,6 +16,7 @@ from rewards.overlap.answerability import opens_question
 from rewards.words import (
     QUESTION_MARKS,
     Words,
+    combining_marks,
     ends_as_question,
     is_unspaced,
     normalise_answer,
@@ -23,7 +25,6 @@ from rewards.words import (
 )
 
 _JOINED = re.compile("[-/\u2010-\u2015]")
-_LETTERS = re.compile(r"[^\W\d_]+")
 
 CHECKS: tuple[str, ...] = ("question_word", "question_mark", "no_repetition", "no_answer", "no_copy", "known_words")
 
@@ -126,7 +127,7 @@ def words_that_are_tokens(tokenizer: Any) -> Callable[[str], bool]:
 
 def knows_words(question: str, context: str, is_token: Callable[[str], bool]) -> bool:
     """Whether each word of a question stands in the context or is a token."""
-    words, there = _LETTERS.findall(question), _passage_words(context)
+    words, there = _words(question), _passage_words(context)
     return all(word.casefold() in there or is_unspaced(word) or is_token(word) for word in words)
 
 
@@ -164,4 +165,13 @@ def _passage_runs(text: str, size: int) -> frozenset[Words]:
 
 @lru_cache(1 << 8)
 def _passage_words(text: str) -> frozenset[str]:
-    return frozenset(_LETTERS.findall(text.casefold()))
+    return frozenset(word.casefold() for word in _words(text))
+
+
+@cache
+def _word_pattern() -> re.Pattern[str]:
+    return re.compile(rf"[^\W\d_](?:[^\W\d_]|[{combining_marks()}])*")
+
+
+def _words(text: str) -> list[str]:
+    return _word_pattern().findall(normalize("NFC", text))

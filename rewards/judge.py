@@ -63,7 +63,12 @@ class Judge(Metric):
 
     def choices(self) -> Mapping[str, object]:
         asked = {"model": self.endpoint.model, "endpoint": self.endpoint.url, "criteria": ",".join(self.part_names)}
-        return {**asked, "order": self.order, "prompt": sha256(self.template.encode()).hexdigest()[:8]}
+        return {
+            **asked,
+            "max_new_tokens": self.longest,
+            "order": self.order,
+            "prompt": sha256(self.template.encode()).hexdigest()[:8],
+        }
 
     def compute(self, inputs: Inputs) -> MetricResult:
         scale = [f"{rating}: {meaning}" for rating, meaning in _TEXTS["scale"].items()]

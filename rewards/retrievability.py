@@ -47,7 +47,7 @@ class Retrievability(Metric):
 
     name = "retrievability"
     bounds = (0.0, 1.0)
-    part_names = ("rank", "reciprocal_rank")
+    part_names, lower_parts = ("rank", "reciprocal_rank"), ("rank",)
 
     def __init__(
         self,
@@ -78,7 +78,8 @@ class Retrievability(Metric):
         from rewards.frozen import FrozenModel
 
         self.encoder = FrozenModel(engine, "encoder", device=device, dtype=dtype)
-        self._search = SentenceEncoder(self.encoder, batch_size=self.batch_size, name=self.name).search(self._texts)
+        self._embed = SentenceEncoder(self.encoder, batch_size=self.batch_size, name=self.name)
+        self._search = self._embed.search(self._texts)
 
     def choices(self) -> Mapping[str, object]:
         digest = hashlib.sha256(json.dumps(self._texts).encode()).hexdigest()[:8]

@@ -7,7 +7,7 @@
 What holds for all of them. R is between 0 and 1, and 0 for a set without a question; the order of the questions does
 not matter. An *empty* question, one without words, counts as a question that was asked and earns nothing. So does one
 that has the same words (after tokenising) as another question of the set, for all such questions but one: to remove
-either of them costs nothing, so none of them has a marginal above 0.
+either of them costs nothing, so none of them has a marginal above 0 (under `question_set` with beta up to 1).
 """
 
 from abc import abstractmethod
@@ -174,8 +174,8 @@ class MultiSetReward(SetReward):
     def __init__(self, metric: Any = "rouge_l", *, clip: bool = False) -> None:
         self.metric = metric_of(self.name, "metric", metric)
         self.metrics, self.multi = [self.metric], Multi(self.metric, clip=clip)
-        if "answers" in self.metric.needs:
-            raise MetricInputError(f"multi_set: {self.metric.name} needs answers, which sets do not have")
+        if lacking := [name for name in ("answers", "titles") if name in self.metric.needs]:
+            raise MetricInputError(f"multi_set: {self.metric.name} needs {lacking[0]}, which sets do not have")
         if self.metric.bounds[1] > 1:
             raise MetricInputError(
                 f"multi_set: {self.metric.name} may score above 1; use one from 0 to 1, such as rouge_l or q_bleu1"
@@ -190,12 +190,15 @@ class MultiSetReward(SetReward):
         return [self._of(group, matrix) for group, matrix in zip(inputs.predictions, matrices, strict=True)]
 
     def _of(self, questions: list[str], matrix: np.ndarray) -> Values:
+        # Of questions with the same words any one counts with the scores of the first, whichever are left.
+        first = {ptb(questions[at]): at for at in live(questions, range(len(questions)))}
+
         def values(kept: Sequence[int]) -> dict[str, float]:
             part = np.zeros((len(kept), matrix.shape[1]))
             counted = set(live(questions, kept))
             for row, at in enumerate(kept):
                 if at in counted:
-                    part[row] = matrix[at]
+                    part[row] = matrix[first[ptb(questions[at])]]
             precision, recall, f1 = self.multi.assigned(part) if len(kept) else (0.0, 0.0, 0.0)
             return {"reward": f1, "precision": precision, "recall": recall}
 
@@ -262,7 +265,7 @@ class CoverageSetReward(SetReward):
         )
         self.metrics = [self.quality]
         needs = set(getattr(self.quality, "needs", ()))
-        if needs & {"answers", "references"}:
+        if needs & {"answers", "references", "titles"}:
             raise MetricInputError(
                 f"question_set: {getattr(self.quality, 'name', 'quality')} needs {' and '.join(sorted(needs))}; use a "
                 "metric of question and passage alone (of form: {metric: form, allow_answer: true})"

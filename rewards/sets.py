@@ -224,6 +224,9 @@ def compared(
     documents = list(zip(predictions, references, strict=True))
     rows = [(at, text, [other]) for at, (group, gold) in enumerate(documents) for text in group for other in gold]
     entries = np.array(score(rows), dtype=np.float64)
+    if np.isnan(entries).any():
+        at, text, (other,) = rows[int(np.isnan(entries).argmax())]
+        raise MetricInputError(f"set {at}: the metric has no score for {text!r:.60} against {other!r:.60}")
     ends = np.cumsum([len(group) * len(gold) for group, gold in documents])
     parts = np.split(entries, ends[:-1]) if documents else []
     return [part.reshape(len(group), len(gold)) for part, (group, gold) in zip(parts, documents, strict=True)]

@@ -147,9 +147,7 @@ def _positions(text: Tokens) -> dict[Hashable, int]:
 
 
 class OverlapMetric(Metric):
-    """A metric of texts split into words and compared with references. ``tokenize``, an option of all but chrF, is any
-    of `rewards.words.tokenizer`.
-    """
+    """A metric of words compared with references. ``tokenize`` (not of chrF) is any of `rewards.words.tokenizer`."""
 
     needs = frozenset({"references"})
     bounds = (0.0, 1.0)

@@ -265,9 +265,7 @@ class Draft:
         return [(part, spans) for part, spans in zip(self.passages, of_part, strict=True) if spans]
 
     def of_passage(self, number: int, passage: TextPassage, spans: Sequence[AnswerSpan] | None) -> "Draft":
-        """A draft of one passage alone, of those of `by_passage`. All of them together have the `good_pairs` of this
-        one.
-        """
+        """A draft of one passage of `by_passage`. All of them together have the `good_pairs` of this one."""
         draft = Draft(number, self.request, [passage], self.way, self.least)
         if spans is not None:
             draft._ask_about(spans)

@@ -184,9 +184,7 @@ def train_selector(pools: Sequence[PassagePool], references: Sequence[Sequence[s
 
 
 def _steps(pool: PassagePool, scores: Floats, gain: Regression | None) -> Iterator[tuple[Floats, Floats]]:
-    """Build a set, by the true gains or by those of a model: features and true gains of all questions that are left at
-    each step.
-    """
+    """Build a set, by true gains or a model's: features and true gains of all questions left at each step."""
     fixed, chosen = _fixed_features(pool), list[int]()
     for _ in range(min(len(pool.questions), scores.shape[1] + BEYOND)):
         features, true = _features(pool, fixed, chosen), gains(scores, chosen)

@@ -195,9 +195,7 @@ class QuestionGenerator:
         return draft
 
     def complete(self, drafts: Sequence[Draft]) -> None:
-        """Find what is asked about where that is not known, decode the questions, of all drafts together, read them
-        back and rank them.
-        """
+        """Find what is asked about where unknown, decode all drafts' questions together, read back, rank."""
         for draft in drafts:
             draft.propose(self._proposals)
         rows = [row for draft in drafts for row in draft.rows()]

@@ -370,9 +370,7 @@ def check_output(output: Path, measures: Iterable[str]) -> None:
 
 
 def write_augmented(output: Path, rows: Iterable[AugmentedRow], measures: Sequence[str]) -> int:
-    """Write the rows atomically and return their number. In flat formats `measures` are columns, null for human
-    questions.
-    """
+    """Write the rows atomically; return their number. Flat formats have `measures`, null for human questions."""
     if output.suffix == ".json":
         return write_squad(output, (row.example for row in rows))
     flat = (row.flat(measures) for row in rows)

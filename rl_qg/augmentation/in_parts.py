@@ -107,9 +107,7 @@ def augment_part(
 
 
 def merge_augmented(parts: Parts, output: Path) -> dict[str, Any]:
-    """Write what one run writes: the augmented set, its report and its data card. The report names no files of
-    measures.
-    """
+    """Write what one run writes: augmented set, report and data card. The report names no files of measures."""
     note = parts.note
     settings = AugmentSettings(**note["settings"] | {"output": str(output)})
     (questions, noted), *_ = note["questions"].items()

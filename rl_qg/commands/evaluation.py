@@ -61,9 +61,7 @@ def export(settings: Settings) -> None:
 
 
 def evaluate(settings: Settings) -> None:
-    """Generated questions under several metrics (`rl_qg.evaluation.evaluate`), or question-answer pairs
-    (`rl_qg.evaluation.pairs`).
-    """
+    """Generated questions (`rl_qg.evaluation.evaluate`) or pairs (`rl_qg.evaluation.pairs`) by several metrics."""
     options = settings.evaluate
     folder = check_folder(options.output, "evaluation", name="evaluate")
     published = {name: PUBLISHED[name] for name in (PUBLISHED_OPTIONS if options.pairs else PUBLISHED)}

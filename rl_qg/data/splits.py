@@ -268,9 +268,7 @@ def choosing_passages(examples: Sequence[QAExample], seed: int) -> frozenset[byt
 
 
 def answer_spans(examples: Sequence[QAExample]) -> list[QAExample]:
-    """One example for each distinct answer span, in order: the generator's input is the same for two questions with
-    the same answer.
-    """
+    """One example for each distinct answer span, in order: the generator reads no more of a question."""
     spans: dict[bytes, QAExample] = {}
     for example in examples:
         spans.setdefault(span_key(example), example)

@@ -73,7 +73,7 @@ def rows_of_set(
     if gold is not None:
         found = gold.of_passage(context)
     rows = [
-        MetricRow(f"{row.where}, question {number}", question, context, None, found)
+        MetricRow(f"{row.where}, question {number}", question, context, None, found, title=row.fields.get("title"))
         for number, question in enumerate(questions, 1)
     ]
     return rows, BY_PASSAGE if gold is not None and found else ""

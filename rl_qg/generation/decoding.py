@@ -51,9 +51,7 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Rollout:
-    """Greedy questions (b, t) and sampled ones (b · k, t), the k samples of a context side by side; None if not
-    requested.
-    """
+    """Greedy questions (b, t) and samples (b · k, t), k side by side for a context; None if not requested."""
 
     greedy: Decoded | None
     samples: Decoded | None

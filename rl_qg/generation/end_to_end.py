@@ -14,9 +14,7 @@ from rl_qg.text.words import occurrences
 
 @dataclass(frozen=True)
 class GeneratedPair:
-    """A question and its answer at character `answer_start` of the passage; `logprob` and `tokens` of both are as in
-    `WrittenPart`.
-    """
+    """A question and its answer at `answer_start` of the passage; `logprob`, `tokens` of both as in `WrittenPart`."""
 
     question: str
     answer: str

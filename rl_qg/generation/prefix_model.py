@@ -160,9 +160,7 @@ class PrefixLM(PreTrainedModel, GenerationMixin):
 
     @classmethod
     def from_encoder(cls, path: str) -> "PrefixLM":
-        """A model whose stack is a pretrained encoder, from a folder or the Hub. The parts start near 0, and the head
-        as the identity.
-        """
+        """A model whose stack is a pretrained encoder; new parts start near 0, and the head as the identity."""
         stack = AutoConfig.from_pretrained(path, trust_remote_code=False)
         stack.dtype = torch.float32  # in which it learns, whatever it was saved in
         stack.attention_probs_dropout_prob = 0.0  # its random numbers are a fourth of an update's time

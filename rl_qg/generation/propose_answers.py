@@ -68,9 +68,7 @@ class GeneratedAnswers:
         self.made_by: dict[str, Any] = {"beams": beams}
 
     def __call__(self, contexts: Sequence[str]) -> list[list[Span]]:
-        """For each passage its spans, best first: those of likely texts. An answer of a text of probability p has the
-        score p.
-        """
+        """For each passage its spans, best first: of likely texts. A text of probability p has the score p."""
         rows = [row for number, context in enumerate(contexts) for row in sentence_rows(str(number), context)]
         found: list[list[Span]] = [[] for _ in contexts]
         for number in range(0, len(rows), self._rows):

@@ -144,7 +144,11 @@ def read_questions(source: QuestionTable, settings: RobustnessSettings) -> tuple
     for row in ProgressBar(source, desc="read", unit="row", leave=False, delay=2):
         question, context = source.text(row, "question"), source.text(row, "context")
         references = tuple(source.value(row, "references") or [question])
-        rows.append(MetricRow(row.where, question, context, source.value(row, "answer"), references))
+        rows.append(
+            MetricRow(
+                row.where, question, context, source.value(row, "answer"), references, title=source.value(row, "title")
+            )
+        )
     if not rows:
         raise InputError(f"{source}: holds no question; check the file")
     ranked = sorted(range(len(rows)), key=lambda number: seeded_rank(settings.seed, str(number)))

@@ -28,7 +28,7 @@ from rl_qg.runtime.files import file_hash
 from rl_qg.scoring.kept_scores import check_rows, scores_of
 from rl_qg.scoring.reward_scorer import Reward, direction_of, signature_of
 from rl_qg.settings import CorrelateSettings
-from rl_qg.stats.intervals import Floats, PassageDraws, few_passages
+from rl_qg.stats.intervals import Floats, PassageDraws, few_passages, without_rounding
 
 log = logging.getLogger(__name__)
 BEST = "best"
@@ -53,7 +53,8 @@ class BestReference:
 
     def __init__(self, metric: Any) -> None:
         self.metric = metric
-        self.needs = getattr(metric, "needs", ("references",))
+        if hasattr(metric, "needs"):
+            self.needs = metric.needs
         self.higher_is_better = direction_of(metric) > 0
         self.signature = f"{signature_of(metric)}|references:{BEST}"
 
@@ -68,15 +69,16 @@ class BestReference:
         *,
         answers: Sequence[str] | None = None,
         references: Sequence[Sequence[str]] | None = None,
+        titles: Sequence[str] | None = None,
     ) -> Result:
         """As `rewards.base.Metric.score`; of a question without a score against any reference it is None."""
         groups = references or []
         single = [[text] for group in groups for text in group]
-        asked, passages, about = (
+        asked, passages, about, named = (
             None if column is None else [text for text, group in zip(column, groups, strict=True) for _ in group]
-            for column in (questions, contexts, answers)
+            for column in (questions, contexts, answers, titles)
         )
-        result = scored(self.metric, asked or [], passages, answers=about, references=single)
+        result = scored(self.metric, asked or [], passages, answers=about, references=single, titles=named)
         sign = 1 if self.higher_is_better else -1
         values = [-inf if score is None else sign * score for score in result.scores]
         chosen = [
@@ -204,7 +206,7 @@ def _scores(
     signatures: dict[str, str] = {}
     for label, metric in metrics.items():
         values = scores_of(label, metric, rows, folder / "scores", batch_size=settings.batch_size)
-        scores[label] = direction_of(metric) * np.array(values, dtype=np.float64)  # None is NaN
+        scores[label] = direction_of(metric) * without_rounding(np.array(values, dtype=np.float64))  # None is NaN
         signatures[label] = signature_of(metric) + ("" if direction_of(metric) > 0 else "  (sign reversed)")
     if settings.provided:
         for name in dict.fromkeys(name for judgement in judgements for name in judgement.metrics):

@@ -153,7 +153,8 @@ class _Record:
     fields: Mapping[str, Any]
 
     def judgement(self) -> Judgement:
-        question, context, answer = (self.text(key, self.fields.get(key)) for key in ("question", "context", "answer"))
+        columns = ("question", "context", "answer", "title")
+        question, context, answer, title = (self.text(key, self.fields.get(key)) for key in columns)
         if question is None:
             self.fail("field 'question' is missing or null; every question needs its text")
         ratings = {name: self.ratings(name, given) for name, given in self.mapping("ratings").items()}
@@ -173,7 +174,7 @@ class _Record:
         references, system = self.fields.get("references"), self.fields.get("system")
         if references is not None and not _are_texts(references):
             self.fail(f"field 'references' is no list of texts: {references!r:.60}")
-        row = MetricRow(self.where, question, context, answer, tuple(references) if references else None)
+        row = MetricRow(self.where, question, context, answer, tuple(references) if references else None, title=title)
         systems: Any = system if _are_texts(system) else [self.name("system")] if system is not None else ()
         kind, subset = self.label("type", self.fields.get("type")), self.fields.get("subset")
         labels = [self.label("subset", one) for one in (subset if isinstance(subset, list) else [subset])]

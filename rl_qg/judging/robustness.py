@@ -36,7 +36,7 @@ from rl_qg.scoring.kept_scores import check_rows, scores_of
 from rl_qg.scoring.reward_scorer import Reward, direction_of, signature_of
 from rl_qg.settings import RobustnessSettings
 from rl_qg.stats.correlation import auc_draws
-from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, estimate, few_passages, quotient
+from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, estimate, few_passages, quotient, without_rounding
 
 log = logging.getLogger(__name__)
 SHOWN = 3  # examples of each kind on the page
@@ -100,7 +100,7 @@ def robustness(
     of_references = {name for name, metric in metrics.items() if "references" in getattr(metric, "needs", ())}
     for label, metric in metrics.items():
         given = scores_of(label, metric, rows, folder / "scores", batch_size=settings.batch_size)
-        scores[label] = direction_of(metric) * np.array(given, dtype=np.float64)  # None is NaN
+        scores[label] = direction_of(metric) * without_rounding(np.array(given, dtype=np.float64))  # None is NaN
         signatures[label] = signature_of(metric)
     for label, classifier in (classifiers or {}).items():
         trained = classifier.train_in_folds(label, questions, groups, folder, seed=settings.seed, use_cpu=use_cpu)

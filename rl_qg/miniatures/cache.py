@@ -81,9 +81,7 @@ def _folder(kind: str, text: str, settings: MiniatureSettings) -> Path:
 
 
 def is_shipped(kind: str, text: str, settings: MiniatureSettings) -> bool:
-    """Whether the package contains this miniature: same recipe, text (its `text_hash`) and sizes; it was trained for
-    more steps.
-    """
+    """Whether the package has this miniature: same recipe, `text_hash` and sizes; trained for more steps."""
     manifest = json.loads((SHIPPED / "manifest.json").read_text())
     return kind in manifest["steps"] and manifest["key"] == shipping_key(text, settings)
 

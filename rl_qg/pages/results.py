@@ -156,9 +156,7 @@ def template_lines(package: str, name: str, **values: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Table:
-    """A table as text: each row has a text for each column; `note` explains how to read it. The page shows `plots`
-    above it.
-    """
+    """A table as text, a text for each column of a row; `note` explains it. The page shows `plots` above it."""
 
     title: str
     rows: Sequence[Mapping[str, str]]

@@ -124,9 +124,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class WindowCollator:
-    """`input_ids`, `attention_mask` and, where items have them, `token_type_ids` (batch, longest); `labels` (batch,
-    2).
-    """
+    """`input_ids`, `attention_mask`, perhaps `token_type_ids` (batch, longest); `labels` (batch, 2)."""
 
     pad_id: int
 

@@ -570,9 +570,7 @@ class TrainedReader:
 
 
 def draw_trials(settings: ReaderTrials) -> list[dict[str, Any]]:
-    """The options of each trial, the same for every file: learning rates even on the logarithmic scale, all draws
-    independent.
-    """
+    """The options of each trial, the same for every file: learning rates even on a log scale, all independent."""
     rng = random.Random(settings.seed)
     low, high = math.log(settings.lowest_rate), math.log(settings.highest_rate)
     return [

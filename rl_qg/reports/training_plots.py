@@ -1,6 +1,4 @@
-"""Plots of what training logged: curves of one run, several runs on one axis, one small plot for each held-out
-measure.
-"""
+"""Plots of what training logged: one run, several on one axis, a small plot for each held-out measure."""
 
 from collections.abc import Mapping
 from typing import Any

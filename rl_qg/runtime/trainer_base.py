@@ -1,6 +1,4 @@
-"""What every training shares: complete checkpoints, the signal to stop, whole weights, updates that are not finite, a
-progress bar.
-"""
+"""What every training shares: complete checkpoints, stop by signal, whole weights, finite updates, a bar."""
 
 import copy
 import json
@@ -375,9 +373,7 @@ class Resumable(Trainer):
         return nullcontext(bare) if self._whole is None else self._whole.of(bare, without=without)
 
     def save_whole(self, folder: Path) -> None:
-        """Save model and tokenizer in `folder`, `config.json` last: a folder with it is complete. Every process must
-        call this.
-        """
+        """Save model and tokenizer in `folder`, `config.json` last: then it is complete. Every process calls this."""
         partial = folder / "model.part"
         with self.whole_model() as model:
             if self.is_world_process_zero():

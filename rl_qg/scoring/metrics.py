@@ -185,11 +185,9 @@ class PartOf:
         if part not in names:
             raise InputError(f"metric {label}: it has no part {part!r}; score may be {', '.join(names) or 'left out'}")
         self.metric, self.part, self.label = metric, part, label
-        self.needs = metric.needs
+        known = {name: getattr(metric, name) for name in ("needs", "reset_cache") if hasattr(metric, name)}
+        vars(self).update(known, higher_is_better=part not in getattr(metric, "lower_parts", ()))
         self.signature = f"{metric.signature}|part:{part}"
-
-    def reset_cache(self) -> None:
-        self.metric.reset_cache()
 
     def score(self, *columns: Any, **named: Any) -> MetricResult:
         values = self.metric.score(*columns, **named).parts[self.part]

@@ -1,6 +1,4 @@
-"""Rewards of generated questions: each distinct question is scored once, and a reward that fails on a question leaves
-it without a score.
-"""
+"""Rewards of generated questions, each distinct one scored once; where a reward fails there is no score."""
 
 import logging
 import math

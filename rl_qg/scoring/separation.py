@@ -31,7 +31,7 @@ from rl_qg.runtime.files import packaged_yaml, read_record, write_json
 from rl_qg.runtime.ranks import OutOfMemoryRetry
 from rl_qg.scoring.reward_scorer import Reward, RewardScorer, finite_or_none, score_or_refuse, signature_of
 from rl_qg.scoring.wrong_questions import ANSWER_KINDS, KINDS, wrong_questions
-from rl_qg.stats.intervals import FEW, SHARE, Floats, PassageDraws, few_passages, mean_interval
+from rl_qg.stats.intervals import FEW, SHARE, Floats, PassageDraws, few_passages, mean_interval, without_rounding
 from rl_qg.text.languages import OTHER
 
 FILE = "separation.json"
@@ -280,6 +280,7 @@ def _scores(
                 columns[kind][number] = score if np.isfinite(score) else np.nan
             bar.update(len(part))
     scorer.reset_cache()
+    columns = {kind: without_rounding(column) for kind, column in columns.items()}
     return columns.pop(""), columns
 
 

@@ -277,3 +277,19 @@ def test_the_configuration_of_the_gate(folders):
     assert built.parts["reader"].weight == 0.25
     assert "known_words" in built.parts["form"].metric.part_names
     assert built.parts["form"].metric.max_copied == 6
+
+
+@pytest.mark.parametrize(
+    ("question", "context"),
+    [
+        ("İzmir", "İzmir batıda."),
+        ("Ταΐζω", "Ταΐζω."),
+        ("Cafe\u0301", "Café"),
+        ("Café", "Cafe\u0301"),
+        ("हिन्दी", "हिन्दी"),
+    ],
+)
+def test_words_of_the_passage_are_known_in_any_script(question, context, vocabulary):
+    gate = QuestionForm(vocabulary=vocabulary, allow_answer=True)
+    other = f"{question}{question[-1]}"
+    assert gate.score([question, other], [context] * 2).parts["known_words"] == [1.0, 0.0]

@@ -116,3 +116,8 @@ def test_the_budget_ends_a_judge_too(tmp_path):
 def test_wrong_options_are_refused(options, message):
     with pytest.raises(MetricInputError, match=message):
         load("judge", **{"url": "http://127.0.0.1:1/v1", "model": "m", **options})
+
+
+def test_the_length_of_answers_is_in_the_signature():
+    short, long = (load("judge", url="http://127.0.0.1:9/v1", model="m", max_new_tokens=size) for size in (16, 500))
+    assert "max_new_tokens:16" in short.signature and "max_new_tokens:500" in long.signature

@@ -289,3 +289,13 @@ def test_pairs_have_the_largest_sum_of_all_assignments(data):
         for order in itertools.combinations(references, size)
     ]
     assert sum(score for _, _, score in pairs) == pytest.approx(max(sums, default=0))
+
+
+def test_a_pair_without_a_score_is_an_error_in_one_line():
+    class Half(Looked):
+        def compute(self, inputs):
+            return MetricResult([float("nan") if "x" in text else 0.5 for text in inputs.questions], {})
+
+    for clip in (False, True):
+        with pytest.raises(MetricInputError, match="set 1: the metric has no score for 'x y' against 'b'"):
+            Multi(Half({}), clip=clip).score([["a"], ["a", "x y"]], [["a"], ["b"]])

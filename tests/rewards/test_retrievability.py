@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rewards import MetricInputError, Retrievability
+from rewards import MetricInputError, Retrievability, Weighted
 from rewards.embedding.token_embeddings import SentenceEncoder
 from rewards.frozen import FrozenModel
 from rewards.retrievability import bm25, passages_of, ranks_of
@@ -107,3 +107,11 @@ def test_bad_collections(tmp_path: Path) -> None:
     refuses(r"bad\.jsonl', line 2: no context", tmp_path / "bad.jsonl")
     refuses(r"bad\.json': no context", tmp_path / "bad.json")
     refuses(r"contexts\[0\] is none of the 4 passages: 'Elsewhere\.'", PASSAGES)
+
+
+def test_cut_texts_are_counted_in_sums_too(folders: dict[str, str]) -> None:
+    long = [f"{word} " * 700 for word in ("river", "town")]
+    metric = Retrievability(long, engine=folders["bert"], device="cpu")
+    metric.score(["Which river?"], [long[0]])
+    assert metric.truncated == 2
+    assert Weighted({"found": metric}).truncated == 2

@@ -196,3 +196,30 @@ def test_what_cannot_be_is_one_clear_line(build, message):
     with pytest.raises(MetricInputError, match=message) as caught:
         build()
     assert "\n" not in str(caught.value)
+
+
+WORDS = st.sampled_from(["who wrote it?", "Who wrote it?", "WHO wrote it", "When was it?", "when was IT", "Why?", ""])
+
+
+@given(st.lists(WORDS, min_size=1, max_size=5), st.sampled_from(["bleu4", "rouge_l"]))
+@settings(deadline=None)
+def test_no_question_that_is_asked_twice_has_a_marginal_above_0(questions, metric):
+    """BLEU knows case, which the comparison of questions does not: either of two may have the larger score."""
+    gold = ["Who wrote it?", "When was it made?"]
+    ((_, marginals),) = load("multi_set", metric=metric).marginals([questions], references=[gold])
+    keys = [ptb(question) for question in questions]
+    for key, marginal in zip(keys, marginals, strict=True):
+        assert keys.count(key) == 1 or marginal <= 1e-12
+
+
+def test_a_copy_earns_nothing_with_beta_up_to_1():
+    for beta in (0.0, 0.5, 1.0):
+        reward = load("question_set", beta=beta)
+        gold = [["Who wrote Faust?", "What did Goethe write?", "When?"]]
+        ((_, marginals),) = reward.marginals([["Who wrote Faust?"] * 2], ["Goethe wrote Faust."], gold)
+        assert max(marginals) <= 1e-12
+
+
+def test_titles_cannot_be_given_to_sets():
+    with pytest.raises(MetricInputError, match=r"question_set: faithfulness needs .*titles"):
+        load("question_set", quality={"metric": "faithfulness", "titles": True})

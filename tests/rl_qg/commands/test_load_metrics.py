@@ -12,6 +12,7 @@ from rl_qg.commands.compose import compose
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.kept_scores import signature_of
 from rl_qg.scoring.metrics import PartOf, load_metrics, metric_options
+from rl_qg.scoring.reward_scorer import direction_of
 
 MODELS = {"bert": "my-bert", "gpt2": "my-gpt2", "roberta": "r", "bart": "b"}
 
@@ -145,3 +146,12 @@ def test_an_option_that_must_be_given(entry: Any, message: str) -> None:
     if isinstance(entry, dict):
         with pytest.raises(InputError, match=message):
             compose("score", ["reward=product", "reward.parts=" + _as_key(entry["parts"])])
+
+
+def test_a_part_that_is_better_when_lower_says_so() -> None:
+    rank = rewards.load("retrievability", passages=["Ada wrote it.", "Bob drew it."])
+    names = rewards.load("faithfulness")
+    both = rewards.Weighted({"r": rank, "n": names})
+    for metric, lower in ((rank, {"rank"}), (names, {"unsupported"}), (both, {"r/rank", "n/unsupported"})):
+        found = {part for part in metric.part_names if direction_of(PartOf(metric, part, "x")) < 0}
+        assert found == lower

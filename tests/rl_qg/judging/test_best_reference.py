@@ -1,5 +1,6 @@
 """`references=best`: one reference at a time, and the best of their scores."""
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from rewards import MetricInputError
 from rl_qg.commands.cli import run_command
 from rl_qg.judging.correlate import best_of_references
 from rl_qg.runtime.files import read_json
+from rl_qg.scoring.kept_scores import MetricRow, scores_of
 
 
 class Distance:
@@ -69,3 +71,24 @@ def test_the_command_reads_a_table_and_takes_the_best(tmp_path: Path) -> None:
     run_command("correlate", [f"human={tmp_path / 'h.tsv'}", *given])
     record = read_json(tmp_path / "out" / "correlate.json")
     assert record["signatures"]["chrf"].endswith("|references:best") and record["counts"]["questions"] == 6
+
+
+def test_a_reward_without_needs_gets_every_column() -> None:
+    class Own:
+        def score(self, questions, contexts, *, answers, references):
+            return [float(len(c) + len(a)) for c, a in zip(contexts, answers, strict=True)]
+
+    row = MetricRow("row 1", "Who?", "text", "me", ("a", "b"))
+    assert scores_of("own", best_of_references(Own()), [row], Path(tempfile.mkdtemp()), batch_size=2) == [6.0]
+
+
+def test_titles_are_repeated_for_each_reference() -> None:
+    class Titled(Distance):
+        needs = ("references", "titles")
+
+        def score(self, questions, contexts=None, *, answers=None, references=None, titles=None):
+            assert titles == ["one", "one", "two"]
+            return super().score(questions, references=references)
+
+    best = best_of_references(Titled())
+    assert [*best.score(["a", "b"], references=[["a", "bb"], ["bb"]], titles=["one", "two"]).scores] == [0.0, 1.0]

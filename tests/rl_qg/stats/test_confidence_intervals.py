@@ -23,6 +23,7 @@ from rl_qg.stats.intervals import (
     paired_interval,
     seed_interval,
     widening,
+    without_rounding,
 )
 
 GROUPS = ["a", "b", "a", "c", "c", "c"]
@@ -501,3 +502,18 @@ def test_holm_keeps_its_promise() -> None:
     rng = np.random.default_rng(11)
     wrong = sum(min(holm(rng.uniform(size=8).tolist())) <= 0.1 for _ in range(1000))
     assert 0.07 < wrong / 1000 < 0.13  # without correction it would be 0.57
+
+
+def test_values_that_differ_by_rounding_are_equal() -> None:
+    values = [
+        2 / 6,
+        1 - 4 / 6,
+        sum([0.1, 0.2, 0.3]) / 3,
+        sum([0.3, 0.2, 0.1]) / 3,
+        0.0,
+        -1e-300,
+    ]
+    rounded = without_rounding(np.array([*values, np.nan, inf, 1e300, 1 / 3 + 1e-11]))
+    assert len(set(values)) > len(set(rounded[:6].tolist())) and rounded[2] == rounded[3]
+    assert rounded[:6] == pytest.approx(values, rel=1e-11) and np.isnan(rounded[6])
+    assert rounded[7] == inf and rounded[8] == 1e300 and rounded[9] > rounded[0]
