@@ -36,6 +36,8 @@ _SENTENCE_ENDS = ".!?…。！？।؟\"'”’»)]」』"
 _WORD_END = re.compile(r"\s+")
 _ITEM = re.compile(r"(?:\(?[a-z\d]{1,2}\)|\d{1,2}\.)\s|•")  # how an item of a list begins
 # Codecs of Python that no page is written in, some of which take quadratic time.
+AS_BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932"}
+AS_BROWSERS |= {"euc_kr": "cp949", "iso8859-9": "cp1254"}  # what a label of the HTML standard means
 OF_PYTHON = frozenset({"idna", "punycode", "raw-unicode-escape", "unicode-escape", "utf-7"})
 _DECLARED = re.compile(r"""(?i)<(?:meta\b[^<>]*?\bcharset|\?xml\b[^<>]*?\bencoding)\s*=\s*["']?([\w.:-]+)""")
 
@@ -55,9 +57,7 @@ class TextPassage:
 
 
 def paragraphs(text: str) -> list[TextPassage]:
-    """The paragraphs of a text, which end with blank lines; one that ends as no sentence does, such as a heading, is
-    part of the next.
-    """
+    """The paragraphs of a text, between blank lines; one that ends as no sentence does is part of the next."""
     return [TextPassage(text[start:end], start) for start, end in stripped(text, _paragraph_parts(text))]
 
 
@@ -207,7 +207,9 @@ def _plain(content: bytes, source: str, encoding: str = "utf-8") -> str:
     try:
         if codecs.lookup(encoding).name in OF_PYTHON:
             raise LookupError
-        text = content.decode("utf-8-sig" if encoding == "utf-8" else encoding)
+        name = AS_BROWSERS.get(codecs.lookup(encoding).name, encoding)
+        errors = "replace" if name == "cp1252" else "strict"  # five of its bytes mean nothing
+        text = content.decode("utf-8-sig" if encoding == "utf-8" else name, errors)
     except UnicodeDecodeError as error:
         hint = "; save it as UTF-8" if encoding == "utf-8" else ", which it declares; correct that"
         raise InputError(f"{source}: not {encoding.upper()} text (byte {error.start}){hint}") from None

@@ -190,7 +190,7 @@ def good_enough(pairs: Sequence[ProposedPair], min_score: float, dropped: Counte
     """The pairs that the reader confirms and whose score is not too low, best first; the others are counted."""
     kept = []
     for pair in pairs:
-        if pair.round_trip is not None and not pair.round_trip >= MIN_ROUND_TRIP:
+        if pair.round_trip is not None and not pair.round_trip >= MIN_ROUND_TRIP - 1e-9:
             dropped[NOT_GIVEN_BACK] += 1
         elif pair.score < min_score:
             dropped[LOW_SCORE] += 1

@@ -319,7 +319,7 @@ class SameMeaning(ComparesQuestions):
         vectors, kept = self._encoder.vectors([self._texts[number] for number in numbers]).numpy(), list[int]()
         for number, vector in enumerate(vectors):
             cosines = vectors[kept] @ vector
-            if number >= gold and len(kept) and cosines.max() >= self.threshold:
+            if number >= gold and len(kept) and cosines.max() >= self.threshold - 1e-6:  # float32
                 yield number, kept[int(cosines.argmax())]
             else:
                 kept.append(number)

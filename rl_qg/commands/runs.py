@@ -73,7 +73,8 @@ def check_unlabelled(settings: Settings, state: PartialState) -> None:
         sources = source_names(settings.data.unlabelled, "data.unlabelled")
         answered = [source for source in sources if has_answers(source)]
         for source in answered:
-            deque(raw_records(source, "train", unlabelled=True), maxlen=0)
+            context = settings.data.hotpotqa_context
+            deque(raw_records(source, "train", unlabelled=True, hotpotqa_context=context), maxlen=0)
         unanswered = [source for source in sources if source not in answered]
         if unanswered:
             deque(Passages(unanswered, settings.answers.passages), maxlen=0)
@@ -110,7 +111,7 @@ def with_unlabelled(settings: Settings, splits: Splits, state: PartialState) -> 
     if not files:
         return splits
     known = answer_spans([*splits.gold, *splits.unlabelled])
-    stream = with_additional_spans(known, files, splits.held_out)
+    stream = with_additional_spans(known, files, splits.held_out, settings.data.hotpotqa_context)
     faults = stream.report.get("malformed")
     report = {**splits.report, **({"unlabelled": {"malformed": faults}} if faults else {})}
     texts: dict[str, str] = {}  # examples of one passage share its text

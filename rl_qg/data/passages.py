@@ -25,9 +25,7 @@ CONTEXT_FIELDS = ("context", "paragraph", "text")  # fields of a row that may ho
 
 @dataclass(frozen=True)
 class Passage:
-    """One passage; `answered` says whether its file has an answer for it. `fault` is what is wrong with a malformed
-    one, which has no context.
-    """
+    """One passage; `answered`: its file has an answer for it; `fault`: what is wrong with one without a context."""
 
     id: str
     title: str

@@ -15,6 +15,7 @@ from rl_qg.data import reading
 from rl_qg.data.corpus import Wordings, synthetic_examples
 from rl_qg.data.examples import QAExample, Role, check_limit, examples_hash, passage_hash, report_limit, seeded_rank
 from rl_qg.data.formats import RawRecord, is_unicode
+from rl_qg.data.layouts import FACTS
 from rl_qg.data.passages import Passages, passage_key
 from rl_qg.data.streaming import ExampleStream, RecordSource, as_raw_record, span_key, stream_examples
 from rl_qg.runtime.errors import InputError
@@ -276,14 +277,14 @@ def answer_spans(examples: Sequence[QAExample]) -> list[QAExample]:
 
 
 def with_additional_spans(
-    known: Sequence[QAExample], files: Sequence[str], held_out: Collection[bytes]
+    known: Sequence[QAExample], files: Sequence[str], held_out: Collection[bytes], hotpotqa_context: str = FACTS
 ) -> ExampleStream:
     """The spans of the training data, then those of files with answers, each span once.
 
     Passages of `held_out` (keys of `passage_key`) are left out of the files and counted; questions in the files are
     not used. Raises `InputError` where a file has no usable record, or passages of `held_out` alone.
     """
-    read = partial(reading.raw_records, split="train", unlabelled=True)
+    read = partial(reading.raw_records, split="train", unlabelled=True, hotpotqa_context=hotpotqa_context)
 
     def is_held_out(record: RawRecord) -> bool:  # text that is not Unicode is dropped and counted later
         return is_unicode(record.context) and passage_key(record.context) in held_out

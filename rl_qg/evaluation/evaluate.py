@@ -186,7 +186,7 @@ def _rows(
         else:
             found, how = _single(row, source, kept, references, gold)
             if by_sentence and found[0].sentence is None:
-                found = [replace(found[0], sentence=stated_sentence(row.fields, kept, found[0].answer))]
+                found = [replace(found[0], sentence=stated_sentence(source.answer_start(row), kept, found[0].answer))]
             rows += found
         if gold is not None:
             joined[how] += len(found)

@@ -138,10 +138,9 @@ def grouped_rows(rows: Sequence[MetricRow], level: str, aggregation: str) -> lis
     return [_one_row(group, aggregation) for group in groups.values()]
 
 
-def stated_sentence(fields: Mapping[str, Any], context: str | None, answer: str | None) -> str | None:
-    """Return the sentence of the answer of a row that says where in its passage it is (`answer_start`), else None."""
-    start = fields.get("answer_start")
-    if type(start) is not int or start < 0 or not context or not answer or not context.startswith(answer, start):
+def stated_sentence(start: int | None, context: str | None, answer: str | None) -> str | None:
+    """Return the sentence of an answer that is at `start` of its passage, else None."""
+    if start is None or not context or not answer or not context.startswith(answer, start):
         return None
     first, end = sentence_of(context, start, start + len(answer))
     return context[first:end]

@@ -337,9 +337,7 @@ def _repeated(rows: Tensors, copies: int) -> Tensors:
 
 
 class Kept(list[Item]):
-    """What is kept of the texts about one passage or unit, in the order in which it was written; `dropped` counts what
-    is left out, by reason.
-    """
+    """What is kept of the texts about one passage or unit, as written; `dropped` counts the others by reason."""
 
     def __init__(self) -> None:
         super().__init__()

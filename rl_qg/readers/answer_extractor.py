@@ -55,9 +55,7 @@ class TokenWindow:
 def windows(
     contexts: Sequence[str], tokenizer: PreTrainedTokenizerBase, *, max_length: int, doc_stride: int
 ) -> list[TokenWindow]:
-    """Tokenise each passage into windows of at most `max_length` tokens, special tokens included; neighbouring windows
-    share `doc_stride` tokens.
-    """
+    """Tokenise each passage into windows of at most `max_length` tokens in all, which share `doc_stride` tokens."""
     encoded = tokenizer(
         list(contexts),
         truncation=True,

@@ -40,9 +40,7 @@ EXAMPLES_AT_ONCE = 1024
 
 @dataclass(frozen=True)
 class AnsweredSentence:
-    """A question, the sentence (or sentences) that holds its answer, and where in it the answer is; `source` is the
-    data set of the question.
-    """
+    """A question, the sentences that hold its answer, and where the answer is; `source` is its data set."""
 
     question: str
     text: str

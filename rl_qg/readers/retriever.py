@@ -51,9 +51,7 @@ log = logging.getLogger(__name__)
 
 
 def read_questions(settings: RetrieveSettings) -> Splits:
-    """The questions that teach and those that judge. Raises `InputError` where both share passages or questions, and
-    says how many.
-    """
+    """The questions that teach and those that judge; `InputError` with counts where they share any, or passages."""
     library("bm25s", "rl-qg retrieve", "'rl-qg[retrieval]'")  # before anything is trained
     teaching, judging = _read("questions", settings.questions), _read("data", settings.data)
     found = leakage(teaching, judging)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
@@ -55,10 +56,10 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
     async def questions(body: messages.QuestionsRequest, request: Request) -> messages.PairsResponse:
         asked = requests.ask_request(messages.PairsRequest.model_construct(**dict(body)), service, settings)
         found = await requests.until_client_leaves(request, service.pairs(asked), service)
-        places = {
-            (span.start, span.text): place for place, span in enumerate(located(asked.text, asked.answers or ()))
-        }
-        ordered = sorted(found, key=lambda pair: places.get((pair.answer_start, pair.answer), len(places)))
+        places = defaultdict[tuple[int, str], deque[int]](deque)  # of an answer that is given twice both
+        for place, span in enumerate(located(asked.text, asked.answers or ())):
+            places[span.start, span.text].append(place)
+        ordered = sorted(found, key=lambda pair: places[pair.answer_start, pair.answer].popleft())
         return _response(QAPairs(ordered, reason=found.reason, dropped=found.dropped), service)
 
     @router.post(

@@ -69,13 +69,18 @@ def run_study(
                     weights.unlink()
 
         outcomes = jobs.run_jobs(grid.jobs, study.devices, delete_unneeded)
+        failed = None
+        if outcomes.failed:
+            log_file = study.output_dir / "jobs" / next(iter(outcomes.failed)) / "log.txt"
+            failed = InputError(
+                f"{len(outcomes.failed)} of {len(grid.jobs)} jobs failed, {len(outcomes.skipped)} that need them were "
+                f"left out; see {log_file}, and give the same command again to go on"
+            )
+            if not StudyResults(study, examples, grid).groups:
+                raise failed
         page = write_results(study, examples, grid, outcomes)
-    if outcomes.failed:
-        first = next(iter(outcomes.failed))
-        raise InputError(
-            f"{len(outcomes.failed)} of {len(grid.jobs)} jobs failed, {len(outcomes.skipped)} that need them were "
-            f"left out; see {study.output_dir / 'jobs' / first / 'log.txt'}, and give the same command again to go on"
-        )
+    if failed:
+        raise failed
     return page
 
 

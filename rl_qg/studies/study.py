@@ -305,7 +305,8 @@ def _resource_data(
         raise InputError(f"{study.file}: resources.{name}: no gold question is left; raise fraction or max_gold")
     dropped = 0
     for path in resource.unlabelled:
-        more = read_role(DataSettings(train=path), "train", allow_unlabelled=True).examples
+        options = DataSettings(train=path, hotpotqa_context=study.data.hotpotqa_context)
+        more = read_role(options, "train", allow_unlabelled=True).examples
         _, clean = _split(more, forbidden)
         dropped += len(more) - len(clean)
         unlabelled += [replace(example, id=f"{Path(path).stem}:{example.id}", question="") for example in clean]

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -247,18 +248,20 @@ def _question_rows(results: StudyResults, groups: Sequence[CellGroup]) -> Iterat
     for group in groups:
         jobs = [cell.augment for cell in group.cells if cell.augment is not None]
         files = [read_examples(job.results / "augmented.json", role="train").examples for job in jobs]
-        added = [example for examples in files for example in examples if example.id.startswith(SYNTHETIC)]
-        yield {"resource": group.resource, "questions": f"{group.generator}, {group.filter}", **_described(added)}
+        added = [[example for example in examples if example.id.startswith(SYNTHETIC)] for examples in files]
+        yield {"resource": group.resource, "questions": f"{group.generator}, {group.filter}", **_described(*added)}
 
 
-def _described(examples: Sequence[QAExample]) -> dict[str, Any]:
+def _described(*sets: Sequence[QAExample]) -> dict[str, Any]:
+    """Of the sets of some seeds; number and share of distinct questions are means, for two seeds may ask the same."""
+    examples = [*chain.from_iterable(sets)]
     if not examples:
         return {"count": 0}
     return {
-        "count": len(examples),
+        "count": round(len(examples) / len(sets)),
         "words": _mean(len(example.question.split()) for example in examples),
         "answer_words": _mean(len(example.answers[0].text.split()) for example in examples),
-        "distinct": len({example.question for example in examples}) / len(examples),
+        "distinct": _mean(len({example.question for example in one}) / len(one) for one in sets if one),
         "question_types": _fractions(question_type(example.question) for example in examples),
         "answer_types": _fractions(map(answer_type, examples)),
     }

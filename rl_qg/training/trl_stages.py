@@ -80,9 +80,7 @@ def samples_of(settings: Settings) -> int:
 
 
 def stage_arguments(settings: Settings, stage: str, output_dir: str) -> dict[str, Any]:
-    """Arguments of `SFTConfig` for the stage `ce`, of `RLOOConfig` or `GRPOConfig` for `scst`; TRL's own defaults
-    differ (bf16, checkpointing).
-    """
+    """Arguments of `SFTConfig` (`ce`), of `RLOOConfig` or `GRPOConfig` (`scst`), whose own defaults differ."""
     common, scst, options = settings.training, settings.scst, getattr(settings, stage)
     arguments = {
         **stages.common_arguments(settings),

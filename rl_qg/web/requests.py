@@ -165,9 +165,7 @@ def noted(
 
 
 def described(error: BaseException, *, message: bool = False) -> dict[str, Any]:
-    """The type of an error and the last places of its way through the code; its message, which may hold texts, only
-    on demand.
-    """
+    """The type of an error and its last places in the code; its message, which may hold texts, on demand."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,5 +1,6 @@
 """One request of a rater: who it is, in which language, and what is answered when something is wrong."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -201,7 +202,7 @@ def values_of(form: Mapping[str, str], criteria: Sequence[Criterion]) -> tuple[d
     values, moved = dict[str, int](), dict[str, int]()
     for number, one in enumerate(criteria, 1):
         given = form.get(f"value-{number}", "")
-        if given and (not given.isascii() or not given.isdecimal() or len(given) > 6):
+        if given and not re.fullmatch(r"-?\d{1,6}", given, re.ASCII):
             raise InputError(f"statement {number}: {given[:20]!r} is no whole number")
         if given and (not one.is_slider or form.get(f"set-{number}")):
             values[one.name] = int(given)

@@ -209,7 +209,7 @@ def _rows(name: str, source: Any, named: bool, left_out: Counter[str]) -> Iterat
         if not question:
             left_out[EMPTY] += 1
             continue
-        answer, start = table.value(row, "answer") or "", row.fields.get("answer_start")
+        answer, start = table.value(row, "answer") or "", table.answer_start(row)
         if not _is_at(context, answer, start):
             start = None
         if answer and answer not in context and answer.strip().casefold() not in YES_NO:

@@ -302,3 +302,18 @@ def test_a_pdf_whose_pages_take_hours_is_refused_in_one_line(
         InputError, match=r"a\.pdf: its pages take too long to be drawn; give its text as a \.txt file"
     ):
         read_document(str(tmp_path / "a.pdf"))
+
+
+@pytest.mark.parametrize(
+    ("label", "codec", "text"),
+    [
+        ("iso-8859-1", "cp1252", "The café\u2019s owner said \u201cyes\u201d."),
+        ("us-ascii", "cp1252", "It costs 5 \u20ac."),
+        ("gb2312", "gb18030", "\u9555 is a character of GBK."),
+        ("shift_jis", "cp932", "\u2460 and \u9ad9"),
+        ("euc-kr", "cp949", "\ub625 is a syllable of CP949."),
+    ],
+)
+def test_encodings_are_what_browsers_take_them_for(label: str, codec: str, text: str, tmp_path: Path) -> None:
+    (page := tmp_path / "page.html").write_bytes(f'<meta charset="{label}"><p>{text}</p>'.encode(codec))
+    assert read_document(str(page)).text == text

@@ -14,7 +14,7 @@ from rl_qg.data.formats import RawRecord
 from rl_qg.data.passages import Passages, has_answers
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.data.reading import raw_records, read_examples
-from rl_qg.data.splits import load_splits
+from rl_qg.data.splits import load_splits, with_additional_spans
 from rl_qg.data.streaming import stream_examples
 from rl_qg.generation.sets import join_questions, set_rows
 from rl_qg.runtime.errors import InputError
@@ -339,3 +339,12 @@ def test_a_hotpotqa_file_is_scored(tmp_path: Path) -> None:
     run_command("score", [*arguments, "data.hotpotqa_context=all"])
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     assert len(rows) == len(HOTPOT) and rows[1]["answer"] == "yes" and rows[0]["context"].startswith(FAR[0])
+
+
+@pytest.mark.parametrize("context", ["facts", "paragraphs", "all"])
+def test_passages_of_validation_are_found_among_unlabelled_ones_in_each_reading(tmp_path: Path, context: str) -> None:
+    other = hotpot("x", "sea", [["Sea", 0]], context=[["Sea", ["A sea."]]])
+    train, dev = write(tmp_path / "train.json", [other]), write(tmp_path / "dev.json", HOTPOT[:1])
+    splits = load_splits(DataSettings(train=train, validation=dev, hotpotqa_context=context))
+    with pytest.raises(InputError, match=r"all passages are also in data\.validation"):
+        with_additional_spans([], [dev], splits.held_out, context)

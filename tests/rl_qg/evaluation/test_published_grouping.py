@@ -136,10 +136,10 @@ def test_one_question_of_each_sentence(aggregation: str, expected: str) -> None:
 
 def test_the_sentence_of_an_answer_whose_place_is_known() -> None:
     context = "It is old. Ida built it in 1902. It stands."
-    fields = {"answer_start": context.index("Ida")}
-    assert stated_sentence(fields, context, "Ida") == "Ida built it in 1902."
-    assert stated_sentence({"answer_start": 0}, context, "Ida") is None
-    assert stated_sentence({}, context, "Ida") is None and stated_sentence(fields, None, "Ida") is None
+    start = context.index("Ida")
+    assert stated_sentence(start, context, "Ida") == "Ida built it in 1902."
+    assert stated_sentence(0, context, "Ida") is None
+    assert stated_sentence(None, context, "Ida") is None and stated_sentence(start, None, "Ida") is None
 
 
 def test_what_grouping_needs() -> None:

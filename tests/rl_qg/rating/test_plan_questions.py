@@ -1,5 +1,6 @@
 """The questions of a study: which of them are about the same passage and answer, and what is left out."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from rl_qg.data.examples import Answer, QAExample, write_squad
 from rl_qg.rating.planning.questions import EMPTY, FURTHER, NOT_FOUND, read_questions
 from rl_qg.runtime.errors import InputError
+from tests.toy_metrics import write_lines
 
 ADA = "Ada wrote the program in London in 1843. London was large."
 
@@ -152,3 +154,18 @@ def test_files_need_different_names(tmp_path: Path) -> None:
         read_questions(files)
     with pytest.raises(InputError, match="questions has no value"):
         read_questions(None)
+
+
+def test_the_place_of_an_answer_is_read_in_every_form(tmp_path: Path) -> None:
+    context = "In 1900 the town had a mill. In 1900 the church burned."
+    asked = {"When did it have a mill?": context.index("1900"), "When did the church burn?": context.rindex("1900")}
+    rows = [{"context": context, "question": one, "answer": "1900", "answer_start": at} for one, at in asked.items()]
+    with (tmp_path / "flat.csv").open("w", newline="") as file:
+        (table := csv.DictWriter(file, rows[0])).writeheader()
+        table.writerows(rows)
+    write_lines(tmp_path / "flat.jsonl", rows)
+    squad = [{**row, "answers": {"text": ["1900"], "answer_start": [row.pop("answer_start")]}} for row in rows]
+    write_lines(tmp_path / "squad.jsonl", [{key: row[key] for key in row if key != "answer"} for row in squad])
+    for name in ("flat.csv", "flat.jsonl", "squad.jsonl"):
+        subjects = read_questions({"m": str(tmp_path / name)}).subjects
+        assert sorted(one.answer_start for one in subjects) == sorted(asked.values()), name

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rl_qg.rating.protocol import Protocol, load_protocol
+from rl_qg.rating.pages.visits import values_of
+from rl_qg.rating.protocol import Criterion, Protocol, load_protocol
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.yaml_files import CONFIGS
 
@@ -166,3 +167,17 @@ def test_a_name_that_is_none_is_answered_with_those_that_are(tmp_path: Path) -> 
     (tmp_path / "twice.yaml").write_text("title: a\ntitle: b\n")
     with pytest.raises(InputError, match="line 2: title is given twice"):
         load_protocol(str(tmp_path / "twice.yaml"), FOLDER)
+
+
+def test_a_form_may_have_negative_values() -> None:
+    criterion = Criterion(
+        "pref", {"en": "How good?"}, "choice", anchors=((1, {"en": "good"}), (0, {}), (-1, {"en": "bad"}))
+    )
+    assert [values_of({"value-1": given}, [criterion])[0] for given in ("1", "0", "-1")] == [
+        {"pref": 1},
+        {"pref": 0},
+        {"pref": -1},
+    ]
+    for wrong in ("--1", "1-", "-", "\u0661", "1 ", "1234567"):
+        with pytest.raises(InputError, match="no whole number"):
+            values_of({"value-1": wrong}, [criterion])

@@ -65,6 +65,9 @@ def test_given_answers_are_asked_about_where_they_stand_and_without_a_place_at_t
             questions = (await client.post("/v1/questions", json={"text": text, "answers": given})).json()["pairs"]
             assert [(pair["answer"], pair["answer_start"]) for pair in questions] == [("Ada", 13), ("Bob", 0)]
             assert sorted(questions, key=lambda pair: -pair["score"]) == pairs
+            twice = {"text": text, "answers": [given[1], given[0], given[1]]}
+            questions = (await client.post("/v1/questions", json=twice)).json()["pairs"]
+            assert [pair["answer"] for pair in questions] == ["Bob", "Ada", "Bob"]
             for wrong in ({"text": "Ada", "start": 12}, {"text": "Eve"}, {"text": "Ada", "start": 99}):
                 problem = is_problem(
                     await client.post("/v1/pairs", json={"text": text, "answers": [given[1], wrong]}), 422
