@@ -261,7 +261,8 @@ class PrefixLM(PreTrainedModel, GenerationMixin):
         """Log-probabilities (r, t, v) of writing a token from the vocabulary or copying it from any of its places."""
         width = self.parts.embedding_dim
         keys, digits = states[:, None, :, -width - 3 :].split([width, 3], -1)
-        tokens = (digits.float() @ digits.new_tensor(DIGITS, dtype=torch.float32)).round().long()  # (b, 1, s)
+        # (b, 1, s); not by a product of matrices, which autocast would round to 8 bits
+        tokens = (digits.round().long() * digits.new_tensor(DIGITS, dtype=torch.long)).sum(-1)
         may_copy = mask & (tokens[:, None] != self.config.highlight_token_id)
         query = self.copy_query(hidden)[:, None] * keys.shape[-1] ** -0.5
         places = _scores(query, keys, may_copy)[:, 0].softmax(-1, dtype=torch.float32)

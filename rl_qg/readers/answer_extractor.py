@@ -91,7 +91,8 @@ def human_spans(examples: Sequence[QAExample]) -> dict[str, list[tuple[int, int]
     answers: dict[str, set[tuple[int, int]]] = {}
     for example in examples:
         answer = example.answers[0]
-        answers.setdefault(example.context, set()).add((answer.start, answer.start + len(answer.text)))
+        start = answer.start + len(answer.text) - len(answer.text.lstrip())  # white space belongs to no token
+        answers.setdefault(example.context, set()).add((start, answer.start + len(answer.text.rstrip())))
     chosen = {}
     for context, spans in answers.items():
         kept: list[tuple[int, int]] = []

@@ -408,7 +408,9 @@ def _refuse_other_run(folder: Path, inputs: Mapping[str, Any], accept_changed_da
     path = folder / "inputs.json"
     if not path.exists():
         return
-    earlier = {"head": HEADS[0], **read_record(path)}  # there was no choice in earlier versions
+    # There was no choice in earlier versions.
+    missing = {"head": HEADS[0], "by_length": False, "impossible": False}
+    earlier, inputs = {**missing, **read_record(path)}, {**missing, **inputs}
     differing = [key for key in inputs if earlier.get(key) != inputs[key]]
     if (folder / "qa_metrics.json").exists():
         differing = [key for key in differing if key != "processes"]  # it is complete: the number no longer matters

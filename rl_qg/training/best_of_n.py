@@ -66,6 +66,7 @@ def train_best_of_n(
     if stages.is_complete(settings, final):
         return final
     check_best_of_n(settings)
+    splits = replace(splits, unlabelled=stages.unlabelled_examples(settings, splits, reward))
     if not splits.gold and (settings.stages == "both" or not splits.unlabelled):
         raise InputError("data.train: no example to learn from")
     # 1. The generator that samples.

@@ -112,7 +112,9 @@ def shaped(
     if spread is not None:
         size: float | Tensor = spread
         if by_group:
-            own = advantage.flatten(1).square().mean(1).sqrt()
+            flat = advantage.flatten(1)  # sets of questions are filled up with 0
+            count = flat.ne(0).sum(1).clamp(min=1) if advantage.dim() > 2 else flat.shape[1]
+            own = (flat.square().sum(1) / count).sqrt()
             size = 0.75 * own.view(-1, *(1,) * (advantage.dim() - 1)) + 0.25 * spread
         advantage = advantage / size if spread > 0 else torch.zeros_like(advantage)
     else:

@@ -14,10 +14,12 @@ from transformers.trainer_callback import ExportableState
 
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.loading import has_lora, merge_lora
+from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import append_json_line, cut_json_lines, write_json, writing
 from rl_qg.runtime.run_folder import MEASURES, stop_folder
 from rl_qg.runtime.trainer_base import stored_state
 from rl_qg.scoring.reward_scorer import Reward, signature_of
+from rl_qg.training.row_schedule import RowSchedule
 from rl_qg.training.step_metrics import HeldOutQuestions
 
 METRICS, SAMPLES = "metrics.jsonl", "samples.jsonl"
@@ -156,12 +158,22 @@ def replace_folder(folder: Path, target: Path) -> None:
 
 class StopAfter(TrainerCallback):
     """Ends training with a checkpoint when `stop_after` of the planned passes are made. A run that resumes from the
-    checkpoint of the stop, or of a later one, makes no update.
+    checkpoint of the stop makes no update; `InputError` where it resumes from a later one.
     """
+
+    schedule: RowSchedule | None = None
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         share = args.stop_after / (args.ce_epochs + args.scst_epochs)
         self.step = min(state.max_steps, max(1, round(state.max_steps * share)))
+        if self.schedule is not None:  # whose passes have another number of updates in each stage
+            steps = range(1, state.max_steps + 1)
+            self.step = next((at for at in steps if self.schedule.passes(at) >= args.stop_after - 1e-9), self.step)
+        if state.global_step > self.step:
+            raise InputError(
+                f"training.stop_after={args.stop_after:g}: the run has made {state.global_step} updates, and the stop "
+                f"is after {self.step}; name another output_dir"
+            )
         control.should_training_stop |= state.global_step >= self.step
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -177,6 +189,8 @@ def save_stop(trainer: Any, held_out: Reward | None) -> Path:
     folder = stop_folder(Path(args.output_dir), args.stop_after)
     if trainer.held_out_questions is None:
         trainer.held_out_questions = HeldOutQuestions(held_out=args.scorer_of(held_out, optimised=False))
+    if state.global_step > trainer.boundary:
+        trainer.keep_reference()  # also where the checkpoint of the stop was there, and no update is made
     # Not `evaluate`, whose line in the log an uninterrupted run would not have.
     output = trainer.evaluation_loop(trainer.get_eval_dataloader(), "measure", metric_key_prefix="eval")
     save_model_folder(trainer, folder)

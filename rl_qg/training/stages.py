@@ -319,6 +319,8 @@ def seq2seq_trainer(
     stage from `splits.unlabelled` too. `changed` are arguments of training that are not those of the settings.
     """
     model, tokenizer = load_seq2seq(settings.model.path)
+    if settings.training.gradient_checkpointing and not model.supports_gradient_checkpointing:
+        raise InputError(f"training.gradient_checkpointing=true: {model.config.model_type} cannot; leave it at false")
     task, form = settings.task, config.prompt_of(settings).format
     add_highlight(tokenizer, model, task, form)
     prefix = default_prefix(model, task) if settings.model.prefix is None else settings.model.prefix
@@ -327,6 +329,7 @@ def seq2seq_trainer(
         model = add_lora(model, settings.peft, token_ids_of(tokenizer, task, form))
     arguments = _arguments(settings, **changed)  # after the model: with ZeRO-3 it would be loaded in shards otherwise
     arguments.prefix = prefix
+    stops = [] if settings.training.stop_after is None else [StopAfter()]
     trainer = SelfCriticalTrainer(
         model=model,
         args=arguments,
@@ -337,8 +340,10 @@ def seq2seq_trainer(
         eval_dataset=evaluation_sample(splits, settings),
         processing_class=tokenizer,
         files=files,
-        callbacks=[*early_stopping(settings), *([] if settings.training.stop_after is None else [StopAfter()])],
+        callbacks=[*early_stopping(settings), *stops],
     )
+    for stop in stops:
+        stop.schedule = trainer.schedule
     if languages := trainer.encoder.languages:
         log.info("language codes: %s for examples without a language (model.language)", languages.default)
     return trainer

@@ -20,7 +20,7 @@ from rl_qg.settings import PeftSettings
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.trainer import SelfCriticalTrainer
 from tests.rl_qg.training.word_task import WORDS, data, lines, trainer
-from tests.tiny_models import tiny, tiny_bart, tiny_pair, tiny_t5, word_tokenizer
+from tests.tiny_models import tiny, tiny_bart, tiny_pair, tiny_prefix, tiny_t5, word_tokenizer
 
 pytest.importorskip("peft")
 LORA = PeftSettings("lora", r=4, alpha=8, dropout=0.1)
@@ -94,7 +94,14 @@ def test_without_peft_the_error_says_what_to_install(monkeypatch: pytest.MonkeyP
         check_lora(LORA)
 
 
-@pytest.mark.parametrize("build", [tiny_bart, tiny_t5, tiny_pair])
+def prefix_with_bias(vocabulary: int, **sizes: Any) -> Any:
+    torch.manual_seed(3)
+    model = tiny_prefix(vocabulary, **sizes)
+    model.head.bias.data.uniform_(-1, 1)
+    return model
+
+
+@pytest.mark.parametrize("build", [tiny_bart, tiny_t5, tiny_pair, prefix_with_bias])
 def test_the_merged_model_equals_the_adapted_one(tmp_path: Path, build: Callable[..., Any]) -> None:
     model = stirred(adapted(build))
     subject = trainer(tmp_path, model=model)

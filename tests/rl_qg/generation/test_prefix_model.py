@@ -121,3 +121,16 @@ def test_an_encoder_gives_all_weights_of_the_stack(encoder: type[PreTrainedModel
     assert model.head.weight is model.get_input_embeddings().weight
     assert model.transform.weight.equal(torch.eye(*model.transform.weight.shape))
     assert model.parts.weight[PASSAGE].eq(0).all() and model.parts.weight[ANSWER].ne(0).any()
+
+
+@torch.no_grad()
+def test_tokens_are_copied_as_they_are_under_autocast() -> None:
+    """Ids above 256 have more bits than a number of bfloat16."""
+    torch.manual_seed(0)
+    model = tiny_prefix(40_000, BertModel, layers=1, pad_token_id=1).eval()
+    model.copy_gate.bias.fill_(20.0)  # everything is copied
+    passage = torch.tensor([[0, 2034, 28_977, 30_001, 39_999, 257, 2]])
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(input_ids=passage, decoder_input_ids=torch.tensor([[4, 9]])).logits
+    copied = logits.exp().sum(1)[0] > 1e-3
+    assert {*copied.nonzero().flatten().tolist()} == {*passage[0].tolist()}
