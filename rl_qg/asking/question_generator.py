@@ -185,9 +185,7 @@ class QuestionGenerator:
         return [draft.selected() for draft in drafts]
 
     def proposed(self, request: AskRequest) -> Draft:
-        """A text with what is asked about in it; where the request has no `number`, that is found later. `InputError`
-        as of `check`.
-        """
+        """A text with what is asked about in it (without a `number`, later). `InputError` as of `check`."""
         self.check(request)
         draft = self._draft(0, request)
         if request.number is not None:

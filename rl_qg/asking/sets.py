@@ -199,17 +199,13 @@ class SetGenerator:
             raise InputError("select=learned: give selector=, the file of rl-qg train-selector")
 
     def selection(self, select: str, number: Number) -> str:
-        """What `auto` stands for: `coverage` with a number or `number="auto"`; without, `all` for `one2many` and
-        `top1` for `one2one`.
-        """
+        """What `auto` means: `coverage` where a number is given; else `all` (`one2many`), `top1` (`one2one`)."""
         if select != AUTO:
             return select
         return "coverage" if number is not None else "all" if self.mode == "one2many" else "top1"
 
     def passages(self, text: str) -> list[TextPassage]:
-        """The passages of a text: its paragraphs (`documents.paragraphs`), and parts of one that is longer
-        than the model can read.
-        """
+        """The passages of a text: its paragraphs, and parts of one that is longer than the model can read."""
         return [
             TextPassage(part.text, paragraph.start + part.start)
             for paragraph in paragraphs(text)

@@ -430,9 +430,7 @@ def filtered(
     state: PartialState,
     part: DataPart | None = None,
 ) -> dict[str, MeasuredValues]:
-    """Apply these filters of the funnel. What a filter measures, it measures on the candidates that are left; return
-    that in the main process.
-    """
+    """Apply filters of the funnel, which measure the candidates that are left; return those in the main process."""
     measured: dict[str, MeasuredValues] = {}
     questions_hash = from_main(state, partial(files.file_hash, questions)) if measures else ""
     for filter_ in filters:

@@ -332,9 +332,7 @@ class _Encoded:
         cache.batch_repeat_interleave(self.copies)
 
     def keep(self, kept: Tensor, cache: EncoderDecoderCache) -> None:
-        """Remove all rows but those of these indices. Contexts then have different numbers of rows, so that each row
-        gets its own copy.
-        """
+        """Keep the rows of these indices. As contexts then have different numbers of rows, each gets its own copy."""
         source = kept // self.copies if self.shared else kept
         self.shared = False
         self.states, self.mask = self.states[source], self.mask[source]

@@ -119,9 +119,7 @@ class LanguageCodes:
     def in_language(
         self, rows: Sequence[QAExample], work: Callable[[Sequence[QAExample]], list[Result]]
     ) -> list[Result]:
-        """The results of `work` for all rows, in their order; it is given those of one language at a time, which the
-        tokenizer then writes.
-        """
+        """The results of `work` for all rows, in order; it gets rows of one language, which the tokenizer writes."""
         codes = [self.code(row.language) for row in rows]
         results: dict[int, Result] = {}
         try:
@@ -454,9 +452,7 @@ class PromptEncoder:
         return {**inputs, "starts": torch.tensor(self.languages.starts(examples))} if self.languages else inputs
 
     def __call__(self, rows: Sequence[QAExample | Mapping[str, Any]]) -> dict[str, object]:
-        """Collate for training: adds `labels` (batch, target length; -100 at padding, and in all of a row without a
-        question) and the `examples`.
-        """
+        """Collate for training: adds `examples` and `labels` (batch, target length; -100 where nothing is learned)."""
         examples = [as_example(row) for row in rows]
         targets = self._pad(self.targets(examples))
         labels = targets["input_ids"].masked_fill(targets["attention_mask"] == 0, -100)

@@ -49,9 +49,7 @@ def join_questions(questions: Iterable[str]) -> str:
 
 
 def question_parts(text: str) -> list[str]:
-    """Everything that a text has between `<question>`s, without white space at the ends; a part without a question is
-    "". Nothing for a blank text.
-    """
+    """What a text has between `<question>`s, without outer white space; "" for no question; none if blank."""
     return [unescape(part, "sets").strip() for part in text.split(QUESTION)] if text.strip() else []
 
 

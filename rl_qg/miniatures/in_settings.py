@@ -1,6 +1,4 @@
-"""Models that settings name `miniature:…` or `packaged:…`, replaced by their folders. Miniatures are pretrained on the
-training text where needed.
-"""
+"""Models named `miniature:…` (pretrained on the training text if needed) or `packaged:…` become folders."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

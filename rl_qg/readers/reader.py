@@ -390,9 +390,7 @@ HEADS = ("softmax", "sigmoid")  # the first is that of configurations that do no
 def load_tokenizer(
     path: str, *, max_length: int | None, key: str = MODEL_KEY, length_key: str = "qa.max_length"
 ) -> tuple[PreTrainedTokenizerBase, bool]:
-    """The tokenizer of a reader (`rl_qg.readers.encoders.load_tokenizer`), and whether the model separates question
-    and passage by token types.
-    """
+    """The tokenizer of a reader, and whether the model separates question and passage by token types."""
     models: Any = transformers.MODEL_FOR_QUESTION_ANSWERING_MAPPING
     tokenizer = encoders.load_tokenizer(path, key, max_length, kind="reader", models=models, length_key=length_key)
     config = AutoConfig.from_pretrained(os.path.expanduser(path), trust_remote_code=False)

@@ -457,9 +457,7 @@ class SentenceClassifier:
         return [[bool(p >= self.thresholds[0]) for p in rows[:, 0]] for rows in self(paragraphs)]
 
     def types(self, paragraphs: Sequence[Sequence[str]]) -> list[list[list[str]]]:
-        """The types of questions for each sentence of each paragraph, in the order of `labels`; at least one each: the
-        most probable.
-        """
+        """The question types of each sentence of each paragraph, in the order of `labels`; at least the likeliest."""
         if self.kind != "types":
             raise InputError(f"a classifier of kind={self.kind} knows no types; train one with kind=types")
         chosen = (decisions(part, self.thresholds, at_least_one=True) for part in self(paragraphs))
@@ -467,9 +465,7 @@ class SentenceClassifier:
 
 
 def decisions(rows: Probabilities, thresholds: Sequence[float], *, at_least_one: bool) -> NDArray[np.bool_]:
-    """Which probabilities (sentences, labels) are at least their threshold; with `at_least_one` the most probable
-    label where none is.
-    """
+    """Which probabilities (sentences, labels) reach their threshold; with `at_least_one` else the likeliest."""
     chosen = rows >= np.asarray(thresholds, dtype=np.float64)
     if at_least_one and len(rows):
         none = ~chosen.any(axis=1)

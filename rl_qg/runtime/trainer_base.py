@@ -127,9 +127,7 @@ def _disk_full_as_one_line(folder: Path) -> Iterator[None]:
 
 
 class Preemption(TrainerCallback):
-    """Saves a checkpoint after the current update when any process gets SIGTERM, as when a cluster preempts a job, and
-    ends training.
-    """
+    """On SIGTERM in any process, saves a checkpoint after the current update and ends training."""
 
     def __init__(self) -> None:
         self.signalled = False

@@ -1,6 +1,4 @@
-"""Placement of a reward's frozen models: on the accelerator, on the host, or partly on the accelerator, within a
-fraction of its memory.
-"""
+"""Where a reward's frozen models are: accelerator, host, or partly on the first within a share of its memory."""
 
 import logging
 from collections.abc import Sequence

@@ -89,9 +89,7 @@ def key(default: Default, comment: str, check: Check | None = None, choices: Seq
 
 
 def choice(names: str | Sequence[str], comment: str, default: str = "") -> Any:
-    """Declare a field that is one of several texts, given as one, `default` or the first; the word null stands for
-    None.
-    """
+    """Declare a field that is one of several texts, `default` or the first; the word null stands for None."""
     values = [None if name == "null" else name for name in (names.split() if isinstance(names, str) else names)]
     return key(default or values[0], comment, choices=values)
 

@@ -25,9 +25,7 @@ def target_tokens(labels: Tensor) -> Tensor:
 
 
 def counted_labels(labels: Tensor) -> Tensor:
-    """Labels (m,) of which `target_tokens(labels)` are not -100, for code that counts those; nothing is read from the
-    device.
-    """
+    """Labels (m,) with `target_tokens(labels)` that are not -100, for code that counts; reads no device."""
     real = labels.ne(-100)
     flags = torch.cat((real.flatten(), (~real.any(-1)).repeat(TOKENS_WITHOUT_QUESTION)))
     return torch.where(flags, 0, -100)

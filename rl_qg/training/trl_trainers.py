@@ -82,9 +82,7 @@ class RewardFunction:
 
 
 class StageFiles(LogFiles):
-    """The lines of a stage by TRL, with the last rollout; and a copy of the policy at its start, if evaluations report
-    the divergence from it.
-    """
+    """A stage's lines by TRL, its last rollout, and the policy at its start if evaluations report the divergence."""
 
     def __init__(self, trainer: Any, stage: Any) -> None:
         first_epoch = stage.settings.ce.epochs if stage.first_step else 0.0

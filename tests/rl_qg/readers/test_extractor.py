@@ -224,3 +224,9 @@ def test_invalid_data_and_settings_are_one_line(encoder: Path, tmp_path: Path) -
     assert "no such folder" in fault(toy(2, 0), model=QAModelSettings("/no/model"))
     with pytest.raises(InputError, match="its labels are not O, B, I"):
         ExtractorAnswers(str(encoder), None, min_probability=0.1, device=torch.device("cpu"))
+
+
+def test_white_space_at_the_ends_of_an_answer_belongs_to_no_token() -> None:
+    text = "It burned in 1873 ."
+    rows = [example(text, answer, "?", str(number)) for number, answer in enumerate(("1873", " 1873", "1873 "))]
+    assert human_spans(rows) == {text: [(13, 17)]}

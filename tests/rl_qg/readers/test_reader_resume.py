@@ -166,6 +166,14 @@ def test_batches_by_length_go_on_after_an_interruption_and_pad_less(distilbert, 
     assert min(longest) >= max(shortest)
 
 
+def test_what_a_reader_was_trained_with_is_compared_in_both_directions(distilbert, tmp_path) -> None:
+    for first in (True, False):
+        folder = tmp_path / str(first)
+        run(folder, toy_settings(distilbert, by_length=first, max_steps=1))
+        with pytest.raises(InputError, match=r"other settings .*by_length"):
+            run(folder, toy_settings(distilbert, by_length=not first, max_steps=1))
+
+
 def test_training_in_bfloat16_on_a_cpu_uses_no_fused_attention(distilbert, tmp_path, monkeypatch) -> None:
     used = set()
     step = QATrainer.training_step

@@ -249,3 +249,19 @@ def test_picks_without_a_usable_one_are_an_error(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match=r"picks\.jsonl: no answer has a question with a reward"):
         read_picks(picks, [])
+
+
+class NeedsReferences(WordReward):
+    needs = frozenset({"references"})
+
+
+@pytest.mark.parametrize(
+    ("reward", "share"), [(WordReward(), 0.0), (NeedsReferences(), None), (NeedsReferences(), 0.0)]
+)
+def test_passages_without_questions_are_left_out_as_in_self_critical_training(
+    tmp_path: Path, start: str, reward: Any, share: float | None
+) -> None:
+    given = splits()
+    train_best_of_n(settings(tmp_path, start, unlabelled_share=share), given, reward)
+    picked = {line["id"] for line in lines(tmp_path / "picks.jsonl")}
+    assert picked == {row.id for row in given.gold}

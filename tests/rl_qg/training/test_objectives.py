@@ -234,3 +234,12 @@ def test_a_constant_learning_rate_only_warms_up() -> None:
     rates = [learning_rate_factor(s, 10, 30, warmup=(0.2, 0.25), second=0.5, decays=False) for s in range(31)]
     assert rates[:2] == pytest.approx([1 / 3, 2 / 3]) and rates[2:10] == [1.0] * 8
     assert rates[10:15] == pytest.approx([k / 12 for k in range(1, 6)]) and rates[15:] == [0.5] * 16
+
+
+def test_a_context_does_not_depend_on_the_longest_set_beside_it() -> None:
+    """Advantages of questions, (contexts, samples, questions), are filled up with 0."""
+    one = torch.tensor([[[2.0], [-2.0]]])
+    long = torch.nn.functional.pad(one, (0, 5))
+    short, beside = (shaped(given, spread=0.5, by_group=True) for given in (one, long))
+    torch.testing.assert_close(beside[..., :1], short)
+    torch.testing.assert_close(short, one / (0.75 * 2 + 0.25 * 0.5))

@@ -153,3 +153,25 @@ def test_a_stop_that_cannot_be_is_an_error_before_a_model_is_loaded(
     with pytest.raises(InputError, match=r"stop_after=2: scst\.stop_on=bleu4 may end"):
         stop_on = replace(wrong, stages="scst", scst=replace(wrong.scst, stop_on="bleu4"))
         train(stop_on, splits(), WordReward())
+
+
+@pytest.mark.slow
+def test_a_stop_is_after_passes_and_not_after_a_share_of_the_updates(tmp_path: Path, start: str) -> None:
+    """One update makes a pass of the first stage, several one of the second."""
+    rows = data(10)
+    given = Splits(rows[:8], [replace(row, question="") for row in rows] * 4, data(4))
+    own = settings(tmp_path, start, 2, stages="both", epochs=2)
+
+    def measured(stop: float) -> tuple[Path, dict[str, Any]]:
+        chosen = replace(own, training=replace(own.training, stop_after=stop))
+        path = train(chosen, given, WordReward()) / "measures.json"
+        return path, json.loads(path.read_text())
+
+    _, at_boundary = measured(2)
+    assert (at_boundary["epochs"], at_boundary["step"]) == (2, 2)
+    path, later = measured(3)
+    with pytest.raises(InputError, match=r"training\.stop_after=2\.5: the run has made \d+ updates"):
+        measured(2.5)
+    path.unlink()  # as a kill between the checkpoint and the measures leaves it
+    _, again = measured(3)
+    assert again["step"] == later["step"] > 3 and again["measures"].keys() == later["measures"].keys()
