@@ -348,9 +348,7 @@ class PromptEncoder:
         return [number for piece, number in pieces.items() if piece.lstrip("▁Ġ") == text]
 
     def encode(self, examples: Sequence[QAExample]) -> list[EncodedPrompt]:
-        """Token ids of each input; one that is too long is cut to a window around the answer, or at its end if
-        nothing is marked.
-        """
+        """Token ids of each input; a long one is cut around the answer, or at its end if nothing is marked."""
         return self.languages.in_language(examples, self._encode) if self.languages else self._encode(examples)
 
     def _encode(self, examples: Sequence[QAExample]) -> list[EncodedPrompt]:

@@ -23,7 +23,7 @@ from rl_qg.runtime.bars import ProgressBar
 from rl_qg.settings import CorrelateSettings
 from rl_qg.stats import correlation
 from rl_qg.stats.agreement import agreement_of
-from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, estimate, quotient, without_rounding
+from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, estimate, quotient
 from rl_qg.text.question_types import OTHER, TYPES, question_type
 from rl_qg.text.spans import sentence_texts
 
@@ -68,7 +68,7 @@ class RatedQuestions:
         return names, member.reshape(len(self.judgements), len(names)).astype(np.float64)
 
     def ratings(self, criterion: str) -> Floats:
-        return without_rounding(np.array([judgement.human.get(criterion, np.nan) for judgement in self.judgements]))
+        return np.array([judgement.human.get(criterion, np.nan) for judgement in self.judgements])
 
     def rows(self, name: str, ratings: Floats) -> NDArray[np.intp]:
         """The questions that have both a score and a rating."""

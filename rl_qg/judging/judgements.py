@@ -13,9 +13,10 @@ in their order in each list; `subset` is a label, or a list of them, of parts of
 `control: true` is a test of raters, such as a question made worse on purpose. Any of these may be null.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NoReturn
 
 from rl_qg.data.examples import passage_hash
@@ -31,6 +32,11 @@ LARGEST = 1e50  # rating or score: sums of its fourth powers are finite, as the 
 AUTHORS = "authors/"  # prefix of a metric whose values the authors of the data give
 MS_MARCO_TYPES = ("PERSON", "NUMERIC", "DESCRIPTION", "LOCATION", "ENTITY")  # KPQA, NAACL 2021, section 5.4
 LONGEST_LABEL, MOST_TYPES = 40, 50  # characters; types of one file
+
+
+def mean_rating(ratings: Iterable[float]) -> float:
+    """Their mean to 12 significant digits: the same ratings in another order are no other mean."""
+    return float(f"{fmean(ratings):.12g}")
 
 
 @dataclass(frozen=True)
@@ -162,7 +168,7 @@ class _Record:
         for name, given in ratings.items():
             values = [value for value in given if value is not None]
             if human.get(name) is None and values:
-                human[name] = sum(values) / len(values)
+                human[name] = mean_rating(values)
         raters = self.raters(ratings)
         metrics = {name: self.number(f"metrics.{name}", value) for name, value in self.mapping("metrics").items()}
         group, item = self.name("group"), self.name("item")

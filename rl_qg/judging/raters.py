@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_qg.judging.judgements import Judgement
+from rl_qg.judging.judgements import Judgement, mean_rating
 from rl_qg.runtime.errors import InputError
 from rl_qg.stats.agreement import Ratings, agreement_of
 from rl_qg.stats.intervals import Floats, Ints, PassageDraws
@@ -57,7 +57,7 @@ def filtered(judgements: Sequence[Judgement], *, sides: str, threshold: float, m
             noisy = set(noisy_ratings(given, sides=sides, threshold=threshold, most=most))
             ratings[name] = tuple(None if place in noisy else value for place, value in enumerate(given))
             if left := [value for value in ratings[name] if value is not None]:
-                human[name] = fmean(left)
+                human[name] = mean_rating(left)
         changed.append(replace(judgement, ratings=ratings, human=human))
     return changed
 
@@ -158,7 +158,7 @@ def with_overall(judgements: Sequence[Judgement], criteria: Sequence[str]) -> li
         why = "the file has a criterion of that name" if OVERALL in criteria else "it needs two criteria"
         raise InputError(f"overall: {why}; leave it out, or choose others with criteria=[…]")
     return [
-        replace(one, human={**one.human, OVERALL: fmean(one.human[name] for name in criteria)})
+        replace(one, human={**one.human, OVERALL: mean_rating(one.human[name] for name in criteria)})
         if all(name in one.human for name in criteria)
         else one
         for one in judgements

@@ -432,9 +432,7 @@ class SentenceClassifier:
 
     @torch.inference_mode()
     def _probabilities(self, items: SentenceItems) -> list[Probabilities]:
-        """(sentences, labels) of each item, in their order; items of one length share a batch, with as many sentences
-        as fit, or a single item.
-        """
+        """(sentences, labels) of each item, in order; a batch has items of one length, at least one."""
         collate = SentenceCollator(self._tokenizer.pad_token_id)
         batches, total = list[list[int]](), 0
         for n in sorted(range(len(items)), key=lambda n: max(map(len, items[n]["input_ids"]))):

@@ -189,7 +189,7 @@ def test_only_an_absolute_gain_is_a_difference_in_float64(folders, decoded, gain
 def test_without_choices_it_is_the_metric(folders, rows, metric):
     name = "experiments.qrelscore-ablation.ablated.AblatedQRelScore"
     same = load(name, encoder=folders["bert"], decoder=folders["gpt2"], variant=metric.variant)
-    assert same.signature == metric.signature
+    assert same.signature.startswith(f"{metric.signature}|AblatedQRelScore|")  # it is another package's
     assert pickle.loads(pickle.dumps(same)).score(rows["questions"], rows["contexts"]) == metric.score(
         rows["questions"], rows["contexts"]
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rl_qg.judging.correlate import prepared_ratings
-from rl_qg.judging.judgements import Judgement, read_judgements
+from rl_qg.judging.judgements import Judgement, mean_rating, read_judgements
 from rl_qg.judging.raters import filter_rows, filtered, noisy_ratings, standardised, with_overall
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import CorrelateSettings
@@ -139,3 +139,8 @@ def test_a_file_of_controls_alone(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "h.jsonl", [{"question": "q", "human": {"x": 1}, "control": True}])
     with pytest.raises(InputError, match="all 1 questions are controls"):
         prepared_ratings(path, CorrelateSettings())
+
+
+def test_the_order_of_ratings_does_not_change_their_mean() -> None:
+    assert sum([0.1, 0.2, 0.3]) / 3 != sum([0.3, 0.2, 0.1]) / 3
+    assert mean_rating([0.1, 0.2, 0.3]) == mean_rating([0.3, 0.2, 0.1]) == 0.2
