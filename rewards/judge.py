@@ -63,12 +63,8 @@ class Judge(Metric):
 
     def choices(self) -> Mapping[str, object]:
         asked = {"model": self.endpoint.model, "endpoint": self.endpoint.url, "criteria": ",".join(self.part_names)}
-        return {
-            **asked,
-            "max_new_tokens": self.longest,
-            "order": self.order,
-            "prompt": sha256(self.template.encode()).hexdigest()[:8],
-        }
+        prompt = sha256(self.template.encode()).hexdigest()[:8]
+        return {**asked, "max_new_tokens": self.longest, "order": self.order, "prompt": prompt}
 
     def compute(self, inputs: Inputs) -> MetricResult:
         scale = [f"{rating}: {meaning}" for rating, meaning in _TEXTS["scale"].items()]

@@ -71,7 +71,7 @@ class Marked(TrainerCallback):
 
 
 def marked_steps(args: argparse.Namespace, folder: Path, *, profiled: bool) -> dict[str, Any]:
-    """Seconds of each part of a step, and where they were profiled, those of each kind in it."""
+    """Seconds of each part of a step, and where they were profiled, those of each operation in it."""
     reward = metric(args.size, folder, args.reward_dtype)
     marks, times = Marked(), StepTimes()
     words = tokenizer(VOCABULARY, "<s> $A </s>")
@@ -124,7 +124,7 @@ def by_operation(profiler: profile, steps: int) -> dict[str, dict[str, float]]:
         if event.name.startswith("part: "):
             continue
         begun = event.time_range.start
-        # Parts are short lists one after the other, with at most two inside each other: look back for the innermost.
+        # Parts follow each other, at most two inside each other: the last one that has begun and not ended.
         around = (marks[place] for place in range(bisect_right(starts, begun) - 1, -1, -1)[:8])
         part = next((name for _, end, name in around if begun <= end), "other")
         found[part][event.name] += event.self_cpu_time_total / 1e6 / steps

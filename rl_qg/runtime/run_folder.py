@@ -264,7 +264,6 @@ def _differences(earlier: Any, now: Any, key: str = "") -> Iterator[tuple[str, A
             if is_for_answers or (not key and name in (ACCEPT, "output_dir")):
                 continue
             yield from _differences(earlier.get(name), now.get(name), f"{key}.{name}" if key else str(name))
-    elif earlier != now and json.dumps(earlier, default=str) != json.dumps(
-        now
-    ):  # NaN is the same setting as NaN, also in a list
+    # As texts, because NaN is the same setting as NaN, also in a list.
+    elif earlier != now and json.dumps(earlier, default=str) != json.dumps(now):
         yield key, earlier, now

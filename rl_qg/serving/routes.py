@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from rl_qg.asking.pairs import AnswerSpan, QAPairs
+from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
 from rl_qg.serving import messages, requests
 from rl_qg.serving.long_texts import WholeText, located
 from rl_qg.serving.problems import ProblemError, problem_responses
@@ -59,7 +59,12 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
         places = defaultdict[tuple[int, str], deque[int]](deque)  # of an answer that is given twice both
         for place, span in enumerate(located(asked.text, asked.answers or ())):
             places[span.start, span.text].append(place)
-        ordered = sorted(found, key=lambda pair: places[pair.answer_start, pair.answer].popleft())
+
+        def place_of(pair: QAPair) -> int:
+            waiting = places[pair.answer_start, pair.answer]
+            return waiting.popleft() if waiting else len(found)
+
+        ordered = sorted(found, key=place_of)
         return _response(QAPairs(ordered, reason=found.reason, dropped=found.dropped), service)
 
     @router.post(
