@@ -81,9 +81,7 @@ class Judge(Metric):
 
 
 def rating_of(answer: Completion) -> float:
-    """A rating from 1 to 5: expected where the token that says it comes with others, else as written; NaN where the
-    text names none, or several.
-    """
+    """A rating from 1 to 5: expected where its token comes with others, else as written; NaN of none or several."""
     found = {*_RATING.findall(_SCALE.sub(" ", answer.text))}
     if len(found) != 1:
         return math.nan

@@ -169,8 +169,7 @@ class WindowLogits:
 
         One softmax for starts and one for ends over all windows of a row. A token that was read in several windows has
         the sum of their probabilities, so that where windows overlap does not matter. Where the reader may abstain,
-        the class token of the window that abstains least takes part, once: a window without the answer rightly
-        abstains.
+        the class token of the window that abstains least counts, once: a window without the answer abstains.
         """
         tokens = [segment_logsumexp(values, self.tokens, len(rows)) for values in self.values]
         totals = [segment_logsumexp(values, rows, count) for values in tokens]

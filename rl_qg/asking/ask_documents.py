@@ -7,8 +7,7 @@
 A document is cut into passages that the model can read. Of each passage a set is made, or pairs, of which the best
 `number` of the document are written, those that `QuestionGenerator.ask` gives for its text. What is made is added as
 JSON lines, which the same command continues after a kill; but for sets as JSON lines these lie in a hidden file beside
-the output until it is written. Each process works on its own batches of passages; the file is the same as that of one
-process.
+the output until it is written. Each process works on its own batches of passages; the file is that of one process.
 """
 
 import hashlib

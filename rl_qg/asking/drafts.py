@@ -4,8 +4,7 @@ What is decoded for a row must not depend on the other rows of a call. A matrix 
 other rows beside it and with other padding (measured: with PyTorch's own linear layers nearly every log-probability
 differs in its last digits). Where the generator computes each row alike (`CandidateGenerator.is_independent`), rows of
 all texts share batches in which all inputs are padded to the same length, which depends on their own length alone.
-Otherwise (causal models, several threads, a GPU) a text has batches of its own, which are the same whatever else is
-asked for.
+Otherwise (causal models, several threads, a GPU) a text has its own batches, the same whatever else is asked.
 """
 
 import hashlib
@@ -149,9 +148,7 @@ class QuestionRows:
 
 
 class AnswerProposals:
-    """Proposes answers: by rules, or the extractor in a folder of `rl-qg train-answers` (`pipeline`), or by the
-    generator itself (`multitask`).
-    """
+    """Proposes answers: by rules, by the extractor in a folder (`pipeline`), or by the generator (`multitask`)."""
 
     def __init__(
         self, generator: CandidateGenerator, *, extractor: str | Path | None = None, device: torch.device | None = None

@@ -298,8 +298,7 @@ class QuestionGenerator:
     def explain(self, question: str, context: str, answer: AnswerSpan) -> list[WeighedSpan] | None:
         """What in a context counts for a question by the reward, in the passage that has the answer.
 
-        None where the reward has no explanation of its own, the answer is not where it says, or there is nothing to
-        compare.
+        None where the reward has no explanation of its own, the answer is not there, or there is nothing to compare.
         """
         passages = self.passages(context)
         if self.explains is None or not passages or not context.startswith(answer.text, answer.start):

@@ -132,9 +132,7 @@ PAIR = 32  # bits of each number of a pair
 
 
 def rows_of_bands(threshold: float) -> tuple[int, float]:
-    """The most rows with which at most the fraction `MISSED` of the pairs at the threshold is missed (or one row), and
-    that fraction.
-    """
+    """The most rows with which at most the fraction `MISSED` of pairs at the threshold is missed, and the fraction."""
     rows = MOST_ROWS
     while rows > 1 and (1 - threshold**rows) ** BANDS > MISSED:
         rows -= 1

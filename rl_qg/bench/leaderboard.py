@@ -81,8 +81,6 @@ def read_results(sources: Sequence[tuple[str | None, Path]]) -> list[ModelScore]
                     f"{result.data!r}; name them, such as english={first.source}"
                 )
             found.setdefault(key, result)
-    if not found:
-        raise InputError("no result has a score of a model")
     return list(found.values())
 
 
@@ -96,6 +94,8 @@ def _checked(name: str | None, source: Path) -> list[ModelScore]:
         whole = False
     if not whole:
         raise InputError(f"{source}: is not as its command wrote it; make the result again")
+    if not results:
+        raise InputError(f"{source}: has no score of a model (of pairs=true there is none here); leave it out")
     return results
 
 

@@ -494,9 +494,7 @@ class ParallelFiles(NamedTuple):
 
 
 def parallel_files(path: Path) -> ParallelFiles | None:
-    """The files that belong to a file of sentences or paragraphs; None if its name is not that of one. Raises
-    `InputError` if one of them is missing.
-    """
+    """The files of a file of sentences or paragraphs; None for others. Raises `InputError` if one is missing."""
     for pattern, (of_questions, of_answers, needs_answers) in _FILES.items():
         if match := re.fullmatch(pattern, path.name.removesuffix(".gz")):
             name = match["name"]

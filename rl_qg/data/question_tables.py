@@ -1,8 +1,7 @@
 """Tables of questions to score, read row by row, as many times as needed.
 
 Formats: rows of `.jsonl`, `.csv`, `.tsv`, `.parquet`; `.json` in a layout of QA data (one row a question, with its
-first answer); plain text files with one item a line, one file for each column, or those that `rl_qg.data.layouts`
-knows.
+first answer); plain text files with one item a line, one for each column, or those that `rl_qg.data.layouts` knows.
 """
 
 import logging

@@ -185,8 +185,7 @@ def pair_record(
 ) -> dict[str, Any]:
     """Means over passages with intervals (`scores`), differences between files (`tests`), `signatures`, and why
     metrics are left out (`left_out`): QAAligned and the one-to-one assignment for every metric that compares two texts
-    (`rewards.sets`), exact answers, and counts. Scores of each passage are kept in `folder`, so that a killed command
-    goes on.
+    (`rewards.sets`), exact answers, and counts. Scores of each passage are kept in `folder`, for a killed command.
     """
     draws = PassageDraws(range(len(sets.contexts)), resamples=resamples, seed=seed)
     human = [[person.pair for person in people] for people in sets.human]
@@ -208,7 +207,7 @@ def pair_record(
             cells = estimate(values, known, passages=known if known < 2 else draws.passages, why="no pairs").to_dict()
             scores.append({"predictions": name, "metric": metric, "part": part, **cells})
     signatures = {label: aligned.signature for label, (aligned, _) in judged.items()}
-    return {"scores": scores, "tests": _tests(draws_of, draws), "signatures": signatures, "left_out": left_out}
+    return {"scores": scores, "tests": _tests(columns, draws), "signatures": signatures, "left_out": left_out}
 
 
 def exact_answers(pairs: Sequence[Sequence[Pair]], human: Sequence[Sequence[HumanPair]]) -> Columns:
@@ -247,20 +246,19 @@ def _aligned(metric: Any) -> PassageJudge:
     return PassageJudge(QAAligned(metric), PairScores.parts(), lambda scored: scored.columns().values())
 
 
-def _tests(draws_of: Mapping[str, Columns], draws: PassageDraws) -> Rows:
-    """The difference of every two files in every measure that has a better side, on the same passages; p before and
-    after Holm's correction over all of them. `better` names the better file where p_holm < 0.05.
+def _tests(columns: Mapping[str, Columns], draws: PassageDraws) -> Rows:
+    """The difference of every two files in every measure that has a better side, on the passages where both have it;
+    p before and after Holm's correction over all. `better` names the better file where p_holm < 0.05.
     """
-    passages = draws.passages
-    rows: Rows = [
-        {
-            **{"metric": metric, "part": part, "predictions": first, "against": second},
-            **test_of(values, draws_of[second][metric, part], passages, passages, why="no pairs"),
-        }
-        for first, second in combinations(draws_of, 2)
-        for (metric, part), values in draws_of[first].items()
-        if metric not in UNTESTED
-    ]
+    rows: Rows = []
+    for first, second in combinations(columns, 2):
+        for (metric, part), values in columns[first].items():
+            other = columns[second][metric, part]
+            both = np.isfinite(values) & np.isfinite(other)
+            one, two = (draws.means(np.where(both, of, np.nan)) for of in (values, other))
+            about = {"metric": metric, "part": part, "predictions": first, "against": second}
+            test = test_of(one, two, int(both.sum()), draws.units_of(both), why="no passage with both")
+            rows += [{**about, **test}] if metric not in UNTESTED else []
     return with_better(rows, lambda row: (row["value"] > 0) != (row["metric"] in LOWER_IS_BETTER))
 
 

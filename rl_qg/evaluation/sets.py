@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -40,7 +41,7 @@ SIGNATURES = {
     REPEATED: "repeated|same:ptb|over all questions",
 }
 # What the parts of measures can be; others are shares.
-BOUNDS: dict[str, Bounds | None] = {"correlation": CORRELATION, "mean": None, "absolute difference": None}
+BOUNDS: dict[str, Bounds | None] = {"correlation": CORRELATION, "mean": (0, inf), "absolute difference": (0, inf)}
 Rows = list[dict[str, Any]]
 Questions = Sequence[Sequence[str]]
 QuestionLists = list[list[str]]

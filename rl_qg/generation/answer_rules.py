@@ -396,9 +396,7 @@ def _vietnamese_names(sentence: Sequence[Token]) -> Iterator[Span]:
 
 
 def _korean_chunks(sentence: Sequence[Token]) -> Iterator[Span]:
-    """Words up to one with a particle, which is cut off (임종석이 -> 임종석); predicates and adverbs (-다, -고, -하는)
-    begin anew.
-    """
+    """Words up to one with a particle, cut off (임종석이 -> 임종석); predicates, adverbs (-다, -고, -하는) part."""
     run: list[Token] = []
     for token in sentence:
         if not token.text[0].isalnum() or token.text in _closed_words("ko"):

@@ -82,8 +82,7 @@ class SpecialTokens:
 
 class Nucleus(LogitsProcessor):
     """Leaves the most likely tokens of the total probability `top_p`, as the library's does, which sorts the whole
-    vocabulary; of equally likely ones all or none (Holtzman et al., "The curious case of neural text degeneration",
-    2020).
+    vocabulary; of equally likely ones all or none (Holtzman et al., "The curious case of neural text …", 2020).
     """
 
     def __init__(self, top_p: float) -> None:

@@ -232,8 +232,7 @@ class EncoderDecoder(Decoder):
     """Decoding with one pass of the encoder. `engine` is `CandidateGenerator`'s; the library also finds the beams
     of models that `share_passages` does not support.
 
-    Rows have the encoder's `states` (n, s, h), their `mask` (n, s), and `starts` (n, p), what the decoder reads before
-    the questions.
+    Rows have the encoder's `states` (n, s, h), their `mask` (n, s), and `starts` (n, p), read before the questions.
     """
 
     def __init__(

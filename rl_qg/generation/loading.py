@@ -170,9 +170,7 @@ def _prefix_model(path: str, tokenizer: PreTrainedTokenizerBase) -> PrefixLM:
 
 
 def load_causal(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load any `AutoModelForCausalLM` with its tokenizer, ready for generation: it pads on the left, with the end
-    token if there is no padding token.
-    """
+    """Load any `AutoModelForCausalLM` with its tokenizer, which pads on the left, with the end token if need be."""
     config, tokenizer = load_config_and_tokenizer(path)
     named = f"model.path={path}: a {config.model_type} model is"
     if config.is_encoder_decoder:

@@ -110,9 +110,7 @@ def task_of(row: QAExample) -> str:
 
 
 def shown(row: QAExample, text: str) -> str:
-    """The text of a row of another task than `questions` with a space in place of each separator, for measures that
-    count words; a question as it is.
-    """
+    """The text of a row of another task than `questions`, a space for each separator; a question as it is."""
     if not isinstance(row, TaskRow):
         return text
     for separator in separators_of(row.task):

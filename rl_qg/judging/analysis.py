@@ -2,8 +2,7 @@
 means of systems, parts of the data, distributions, and the questions on which they differ most.
 
 All numbers of one file of judgements share the same draws of passages (`rl_qg.stats.intervals`), at question level and
-at system level. The sign of metrics that are better when lower is reversed first: a higher correlation is better
-throughout.
+at system level. The sign of metrics that are better when lower is reversed first: higher is always better.
 """
 
 from collections import Counter

@@ -179,6 +179,7 @@ def correlate(
     shown = page_tables(tables, criteria, draw(tables) if draw else {})
     page = Page("correlate", path.name, facts, shown, signatures, NOTES["footer"])
     write_results(folder, "correlate", record, page, tables)
+    (folder / "disagreements.html").unlink(missing_ok=True)  # of an earlier run
     if cases:
         differing = analysis.disagreement_page(path.name, cases, tables["disagreement_types"], signatures)
         write_page(folder, "disagreements", differing)

@@ -239,9 +239,7 @@ def _changed_auxiliaries(question: str, matches: Sequence[re.Match[str]]) -> Ite
 
 
 def _is_auxiliary(matches: Sequence[re.Match[str]], index: int) -> bool:
-    """Whether a word that may be an auxiliary is one: not a month or a name (`in May`, `Will Smith`), not a noun (`the
-    will`), not what `to` governs.
-    """
+    """Whether a word is an auxiliary: no name (`in May`, `Will Smith`), no noun (`the will`), not after `to`."""
     if not index:
         return True
     before = matches[index - 1].group().casefold()

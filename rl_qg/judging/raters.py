@@ -56,6 +56,8 @@ def filtered(judgements: Sequence[Judgement], *, sides: str, threshold: float, m
         for name, given in judgement.ratings.items():
             noisy = set(noisy_ratings(given, sides=sides, threshold=threshold, most=most))
             ratings[name] = tuple(None if place in noisy else value for place, value in enumerate(given))
+            if noisy:
+                del human[name]
             if left := [value for value in ratings[name] if value is not None]:
                 human[name] = mean_rating(left)
         changed.append(replace(judgement, ratings=ratings, human=human))

@@ -61,9 +61,7 @@ def _unpack(source: Path, folder: Path) -> None:
 
 
 def packed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices (r, c) as int8 with scales (r, c / 32) in float16, (r, 1) where 32 does not divide c; what has one
-    dimension as float32.
-    """
+    """Matrices (r, c) as int8 with scales (r, c / 32 or 1) in float16; what has one dimension as float32."""
     found = dict[str, Tensor]()
     for name, weight in weights.items():
         if weight.dim() < 2:

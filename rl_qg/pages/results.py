@@ -183,8 +183,9 @@ def write_results(
     with writing(folder):
         write_json(folder / f"{name}.json", record)
         for key, rows in plain.items():
+            (table := folder / "tables" / f"{key}.csv").unlink(missing_ok=True)  # of an earlier run
             if rows:
-                write_text(folder / "tables" / f"{key}.csv", as_csv(rows))
+                write_text(table, as_csv(rows))
         write_text(folder / f"{name}.txt", as_text(page))
     write_page(folder, name, page)
 
@@ -198,7 +199,7 @@ def check_folder(output: str, example: str, *, name: str, key: str = "signatures
     """Make the folder for results, files called `name`; their JSON has `key` where the same command wrote it."""
     if not output:
         raise InputError(f"output has no value; name a folder, such as output={example}")
-    folder = Path(output)
+    folder = Path(output).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -287,6 +287,8 @@ def _check_whole(where: str, protocol: Protocol) -> None:
         raise InputError(f"{where}: criteria: give at least one")
     if len(set(names)) < len(names):
         raise InputError(f"{where}: criteria: two have one name ({', '.join(names)})")
+    if "overall" in names:
+        raise InputError(f"{where}: criteria: overall is the name of the mean over criteria; rename it")
     for one in protocol.criteria:
         at = f"{where}: criteria: {one.name}"
         if one.scale == SLIDER and (one.anchors or not (one.low and one.high)):

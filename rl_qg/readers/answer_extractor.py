@@ -250,8 +250,7 @@ def score_proposals(proposed: Mapping[str, Sequence[str]], examples: Iterable[QA
     normalisation), or with a token F1 of at least 0.5. `distinct_recall`: the same as `recall` over the distinct
     answers of a passage, the first of each question. `precision`: proposals that are an answer of a question of their
     passage; people chose few of the possible answers, so this is a lower bound. `f1` is that of `precision` and
-    `distinct_recall`. Texts are compared, not positions. Passages that are not in `proposed` count as having no
-    proposal.
+    `distinct_recall`. Texts are compared, not positions. Passages that are not in `proposed` have no proposal.
     """
     passages: dict[str, list[QAExample]] = {}
     for example in examples:

@@ -84,8 +84,7 @@ def load_model(
     head: str | None = None,
 ) -> PreTrainedModel:
     """An encoder with a head for `labels`, or for its own (None); a head that the checkpoint lacks is initialised from
-    `seed`. `key` is the setting that names `path`; `head` is one of `rewards.frozen.HEADS`, or the folder's own
-    (None).
+    `seed`. `key` is the setting that names `path`; `head` is one of `rewards.frozen.HEADS`, or None: the folder's.
     """
     load_unsharded()
     transformers.set_seed(seed)

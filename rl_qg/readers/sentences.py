@@ -91,8 +91,7 @@ def set_aside(
     examples: Sequence[QAExample], fraction: float, seed: int
 ) -> tuple[list[QAExample], list[QAExample], str]:
     """Divide into the rest, a fraction of the articles with all their examples, and the unit: `articles`, or
-    `passages` where there are fewer than ten titles. At least one is set aside, and at least one is left if there are
-    two.
+    `passages` where there are fewer than ten titles. At least one is set aside, and one is left if there are two.
     """
     unit = "articles" if len({example.title for example in examples}) >= FEW_ARTICLES else "passages"
     keys = [example.title if unit == "articles" else passage_hash(example.context) for example in examples]

@@ -458,9 +458,7 @@ def _features(job: _Job, *, progress: bool = True) -> _Features:
 
 
 def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:
-    """Train, predict and score; `qa_metrics.json` is written last and marks the seed as finished. `row` is the line of
-    the progress bar on the screen.
-    """
+    """Train, predict and score; `qa_metrics.json` is last: the seed is finished. `row`: the progress bar's line."""
     folder, settings = job.folder(seed), job.settings
     tuning = FineTuning(settings, folder, seed, job.use_cpu, job.precision)
     transformers.set_seed(seed)  # initialises the span head

@@ -164,10 +164,11 @@ def _comparison(runs: Sequence[run_files.ReportedRun], views: Sequence[Mapping[s
     ]
     data = {tuple(sorted(map(str, hashes.values()))) for run in runs if (hashes := run.record.part("data").value)}
     first, *others = (_recipe(run.settings) for run in runs)
+    apart = len({run.settings.get("seed") for run in runs}) == len(runs)  # the same run twice is no other draw
     return {
         "rows": rows,
         "headings": [heading for heading, *_ in columns],
-        "means": [column[-1] for column in cells] if first and all(other == first for other in others) else None,
+        "means": [column[-1] for column in cells] if first and apart and others == [first] * len(others) else None,
         "signatures": [(mark, signature) for signature, mark in marks.items()],
         "different_data": len(data) > 1,
         "resampled": " or ".join(dict.fromkeys(run.evaluation.resampled for run in runs)),

@@ -135,7 +135,7 @@ def _draw(
     for name, (colour, rows) in lines.items():
         amounts = np.array([row["amount"] for row in rows])
         low, mean, high = (
-            np.array([row["scores"]["all"][score][end] for row in rows]) for end in ("low", "mean", "high")
+            np.array([row["scores"]["all"][score][end] for row in rows], float) for end in ("low", "mean", "high")
         )
         shade = COLOURS[colour]
         axes.fill_between(amounts, low, high, color=shade, alpha=0.13, linewidth=0)
@@ -252,6 +252,6 @@ def _with_units(row: StudyRow, digits: int) -> dict[str, str]:
 
 def _number(value: object, digits: int) -> str:
     if not isinstance(value, float):
-        return str(value)
+        return "" if value is None else str(value)
     text = f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
     return text.replace("-", MINUS)

@@ -61,8 +61,7 @@ class OperationCounter(TorchDispatchMode):
     @property
     def counts(self) -> dict[str, float]:
         """Floating-point `operations` (two for each multiplication of a product), `tokens` that enter a model, seconds
-        of the processor `in_operations`, and the seconds of each of `GPUS`, by what each operation computes, reads and
-        writes.
+        of the processor `in_operations`, and the seconds of each of `GPUS`, by what each computes, reads, writes.
         """
         least = min(POSITIONS, max(self._embedded, default=0))
         return self._sums | {"tokens": float(sum(n for rows, n in self._embedded.items() if rows >= least))}

@@ -260,7 +260,7 @@ def _only_spelled_otherwise(key: str, old: Any, new: Any) -> bool:
 def _differences(earlier: Any, now: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
     if isinstance(earlier, dict) and isinstance(now, dict):
         for name in [*earlier, *(name for name in now if name not in earlier)]:
-            is_for_answers = name in ASKING and now.get("_target_") == "rewards.Judge"
+            is_for_answers = name in ASKING and "rewards.Judge" in (now.get("_target_"), now.get("metric"))
             if is_for_answers or (not key and name in (ACCEPT, "output_dir")):
                 continue
             yield from _differences(earlier.get(name), now.get(name), f"{key}.{name}" if key else str(name))

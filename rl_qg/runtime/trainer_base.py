@@ -88,14 +88,14 @@ def last_checkpoint(folder: Path) -> str | None:
     return None
 
 
-def delete_all_but(folder: Path, limit: int, *, best: Path | None) -> None:
-    """Delete checkpoints, the oldest first, until `limit` complete ones are left; `best` is always kept. Incomplete
-    ones that are older than the newest complete one are deleted too.
+def delete_all_but(folder: Path, limit: int, *, best: Path | None, every: int = 1) -> None:
+    """Delete checkpoints, the oldest first, until `limit` of `regular_checkpoints` are left; `best` is always kept.
+    Others that are older than the newest complete one are deleted too.
     """
-    complete = [path for path in checkpoints(folder) if (path / MANIFEST).exists() and fault_of(path) is None]
-    kept = {path.name for path in complete[:limit]} | ({best.name} if best is not None else set())
+    regular = regular_checkpoints(folder, every)
+    kept = {path.name for path in regular[:limit]} | ({best.name} if best is not None else set())
     for checkpoint in checkpoints(folder):
-        if complete and checkpoint.name not in kept and _step(checkpoint) < _step(complete[0]):
+        if regular and checkpoint.name not in kept and _step(checkpoint) < _step(regular[0]):
             # The manifest first: a kill in between must not leave a partial checkpoint marked as complete.
             (checkpoint / MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(checkpoint, ignore_errors=True)
@@ -105,6 +105,12 @@ def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, the newest first; a file of such a name is somebody else's."""
     folders = (path for path in folder.glob("checkpoint-*") if NAME.fullmatch(path.name) and path.is_dir())
     return sorted(folders, key=_step, reverse=True)
+
+
+def regular_checkpoints(folder: Path, every: int) -> list[Path]:
+    """The newest complete checkpoint, and those of each `every` updates: SIGTERM leaves one that no other run has."""
+    complete = [path for path in checkpoints(folder) if (path / MANIFEST).exists() and fault_of(path) is None]
+    return [*complete[:1], *(path for path in complete[1:] if _step(path) % every == 0)]
 
 
 def _step(checkpoint: Path) -> int:
@@ -168,9 +174,7 @@ class _EndedWithinEpoch(TrainerCallback):
 
 
 def train_until_preempted(trainer: Any, checkpoint: str | None) -> None:
-    """Train from `checkpoint` (None: from the start) to the end. Raises `Terminated` where SIGTERM came; the last
-    update then has a checkpoint.
-    """
+    """Train from `checkpoint` (None: the start) to the end. SIGTERM leaves a checkpoint and raises `Terminated`."""
     preemption = Preemption()
     trainer.callback_handler.callbacks.insert(0, preemption)  # before the others, which must see `should_save`
     trainer.add_callback(ended := _EndedWithinEpoch(preemption))
@@ -284,10 +288,9 @@ class Resumable(Trainer):
 
     def load_mean(self, count: int) -> list[int]:
         """Give the model the mean over the weights of the last `count` checkpoints (Izmailov et al., "Averaging
-        weights leads to wider optima and better generalization", 2018); return their steps. Weights must not be
-        sharded.
+        weights leads to wider optima and better generalization", 2018); return their steps. No weights are sharded.
         """
-        folders = [path for path in checkpoints(Path(self.args.output_dir)) if fault_of(path) is None][:count]
+        folders = regular_checkpoints(Path(self.args.output_dir), max(1, int(self.state.save_steps)))[:count]
         means: dict[str, Tensor] = {}
         for folder in folders:
             for name, value in load_file(folder / SAFE_WEIGHTS_NAME).items():
@@ -337,12 +340,15 @@ class Resumable(Trainer):
     def _delete_old(self) -> None:
         best = self.state.best_model_checkpoint
         if self.is_world_process_zero() and self._limit:
-            delete_all_but(Path(self.args.output_dir), self._limit, best=None if best is None else Path(best))
+            folder, every = Path(self.args.output_dir), max(1, int(self.state.save_steps))
+            delete_all_but(folder, self._limit, best=None if best is None else Path(best), every=every)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         """As in the library, which would make one more update when it resumes from the last one within an epoch, or
         where a callback says at the start that training stops; and which would begin what no run can end.
         """
+        if self.args.load_best_model_at_end and self.state.best_global_step:  # the folder may have another name now
+            self.state.best_model_checkpoint = f"{self.args.output_dir}/checkpoint-{self.state.best_global_step}"
         if self.state.max_steps > MOST_UPDATES:
             fault = f"{self.state.max_steps:,} updates are planned, of at most {MOST_UPDATES:,}"
             raise InputError(f"{self.args.output_dir}: {fault}; lower the number of epochs")

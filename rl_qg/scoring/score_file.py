@@ -35,7 +35,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.ranks import OutOfMemoryRetry, Ranks, from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, begins_with, note_path
 from rl_qg.scoring.reward_scorer import Reward, score_or_refuse, signature_of
-from rl_qg.stats.intervals import Bounds, Floats, Interval, PassageDraws, mean_interval
+from rl_qg.stats.intervals import Bounds, Floats, Interval, PassageDraws, mean_interval, widening
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ def normal_interval(table: Floats, *, level: float = 0.95, bounds: Bounds | None
     if passages < 2:
         return Interval(mean, None, None, n, passages)
     squares = float(((table[:, 0] - mean * table[:, 1]) ** 2).sum())
-    half = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(passages / (passages - 1) * squares) / n
+    half = NormalDist().inv_cdf((1 + level) / 2) * widening(passages, level) * math.sqrt(squares) / n
     least, most = bounds or (-math.inf, math.inf)
     return Interval(mean, max(mean - half, least), min(mean + half, most), n, passages)
 
@@ -332,7 +332,7 @@ def _line_start(row: TableRow) -> str:
 
 
 def _json(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)  # Parquet files may hold dates
+    text = json.dumps(_plain(value), ensure_ascii=False, default=str)  # Parquet files may hold dates
     return text.encode(errors="replace").decode()  # an unpaired surrogate is no JSON of strict readers
 
 

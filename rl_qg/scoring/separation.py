@@ -353,9 +353,7 @@ def doubts(record: Mapping[str, Any]) -> str | None:
 
 
 def is_rare(kind: str, shares: Mapping[str, float]) -> bool:
-    """Whether a generator seldom writes a kind of wrong questions that is made by rule, from the `shares` (0 to 1) of
-    the kinds in what it samples.
-    """
+    """Whether a generator seldom writes a kind of wrong questions made by rule, from the kinds' `shares` (0 to 1)."""
     known = [shares[name] for name in WORDS["seen_as"].get(kind, ()) if name in shares]
     return bool(known) and sum(known) < FREQUENT
 

@@ -107,9 +107,7 @@ def _slot(text: str, span: Span) -> str:
 
 
 def _is_other(text: str, replaced: str, known: AbstractSet[str]) -> bool:
-    """Whether an entity is another one: none of its words is known, nor is it another form (Amazonian, USA) of the
-    replaced one.
-    """
+    """Whether an entity is another one: no word is known, nor is it another form (Amazonian, USA) of the other."""
     new, old = normalised_words(text), normalised_words(replaced)
     stem = any(a[:4] == b[:4] for a in new for b in old if min(len(a), len(b)) >= 4)
     acronym = any(
@@ -128,9 +126,7 @@ def swap_pronoun(question: str, chance: random.Random) -> Perturbation | None:
 
 
 def _other_pronoun(question: str, match: re.Match[str]) -> str:
-    """The pronoun that replaces a word; "" where the word is none. `her` before a noun is `his`, else `him`; `it` that
-    is no subject is `him`.
-    """
+    """The pronoun of a word; "" if none. `her` before a noun is `his`, else `him`; `it` that is no subject `him`."""
     word = match.group().casefold()
     before = (WORD.findall(question[: match.start()].casefold()) or [""])[-1]
     after = (WORD.findall(question[match.end() :]) or [""])[0]

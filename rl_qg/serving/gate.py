@@ -68,7 +68,7 @@ class Gate:
 
     def _client(self, scope: Scope) -> str:
         """The number of the key, or the address where none is asked for."""
-        path = scope["path"]
+        path = web.path_of(scope)
         is_open = scope["method"] in ("GET", "HEAD") and (path in OPEN or path.startswith(OPEN_FOLDER))
         if not self._keys or is_open:
             return f"address {web.network_of(scope)}"
@@ -105,7 +105,7 @@ class Gate:
         return whole
 
     def _check_rate(self, scope: Scope, client: str) -> None:
-        path = scope["path"]
+        path = web.path_of(scope)
         if path in UNLIMITED or (path.startswith(OPEN_FOLDER) and scope["method"] == "GET"):
             return  # a page takes ten files to show
         if wait := self._buckets.wait(client):
@@ -139,7 +139,7 @@ def hosts_of(settings: ServeSettings) -> frozenset[str] | None:
 
 def is_form(scope: Scope) -> bool:
     kind = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
-    return scope["method"] == "POST" and scope["path"] in FORMS and kind in FORM_TYPES
+    return scope["method"] == "POST" and web.path_of(scope) in FORMS and kind in FORM_TYPES
 
 
 async def _key_field(scope: Scope, body: bytes, receive: Receive) -> str:
@@ -218,6 +218,6 @@ class RequestLog:
             hidden = scope.get("state", {}).get("has_key_field")
             entry["body"] = "a form that may have a key" if hidden else body.decode(errors="replace")
         level = logging.ERROR if "error" in entry else logging.INFO
-        if scope["path"] in PROBES and entry["status"] == 200:
+        if web.path_of(scope) in PROBES and entry["status"] == 200:
             level = logging.DEBUG
         log.log(level, "request", extra={"fields": entry})

@@ -274,5 +274,5 @@ class ServeSettings(Section):
     def conflicts(self) -> Iterator[str]:
         yield from _faults_of_addresses(self.host, self.trusted_proxies)
         for origin in self.origins or ():
-            if origin != "*" and not origin.startswith(("http://", "https://")):
+            if origin != "*" and not re.fullmatch(r"https?://[^/]+", origin):
                 yield f"origins: {origin} is no origin; write it as https://example.org"

@@ -290,7 +290,7 @@ def pair_rows(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
             row |= {"williams_t": test and test[0], "williams_p": test and test[1]}
         rows.append(row)
     add_holm(rows, "p")
-    add_holm(rows, "williams_p")
+    add_holm(rows, "williams_p", family=False)
     return rows
 
 

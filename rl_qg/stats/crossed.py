@@ -62,7 +62,7 @@ class CrossedValues:
         return np.concatenate([self.data[None], self.data + both])
 
     def estimate(self, n: int, why: str = "nobody rated it") -> Statistic:
-        return estimate(self.combined(), n, passages=self._units, why=why)
+        return estimate(self.combined(), n, passages=self.units, why=why)
 
     def p(self) -> float | None:
         """The two-sided p of "the statistic is 0" (`difference_p`); of few clusters no smaller than draws can tell,
@@ -70,13 +70,13 @@ class CrossedValues:
         """
         values = self.combined()
         values[0] = 0.0 if abs(values[0]) < 1e-12 else values[0]
-        p = difference_p(values, self._units)
+        p = difference_p(values, self.units)
         if p is None or self.clusters >= TAIL:
             return p
         return max(p, 2 / len(values), 2.0 ** (1 - self.clusters))
 
     @property
-    def _units(self) -> float:
+    def units(self) -> float:
         """For intervals of `combined`, which is widened: as of infinitely many, but of one alone there is none."""
         return inf if self.clusters > 1 else 1
 

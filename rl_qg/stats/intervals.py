@@ -278,7 +278,9 @@ def paired_interval(a: ArrayLike, b: ArrayLike, draws: PassageDraws, *, bounds: 
 def seed_interval(means: Floats, values: ArrayLike, draws: PassageDraws, *, bounds: Bounds | None = None) -> Interval:
     """The interval around the mean of `values` (seeds, questions); `means` is `draws.means_over_seeds(values)`."""
     table = np.asarray(values, dtype=np.float64)
-    ends = interval_ends(means, draws.units_of(), degrees=draws.degrees_over_seeds(table), bounds=bounds)
+    ends: tuple[float | None, float | None] = (None, None)
+    if draws.passages > 1:
+        ends = interval_ends(means, draws.units_of(), degrees=draws.degrees_over_seeds(table), bounds=bounds)
     return Interval(float(table.mean()), *ends, table.shape[-1], draws.passages)
 
 

@@ -17,8 +17,7 @@ from rl_qg.stats.intervals import Floats, Ints
 @dataclass(frozen=True)
 class MixedModel:
     """Estimated means of systems (s,) and their covariance (s, s), in the unit of the scores; standard deviations of
-    raters, items and the residual; of `n` scores. A factor that cannot be told from the residual or the other factor
-    has None.
+    raters, items and the residual; of `n` scores. A factor not told from the residual or the other has None.
     """
 
     systems: tuple[str, ...]
@@ -69,7 +68,10 @@ def fit_mixed_model(
     thetas = np.full(len(factors), 0.7)
     if factors:
         options = {"xatol": 1e-5, "fatol": 1e-8}
-        found = minimize(lambda at: likelihood.fit(np.abs(at))[3], thetas, method="Nelder-Mead", options=options)
+        try:
+            found = minimize(lambda at: likelihood.fit(np.abs(at))[3], thetas, method="Nelder-Mead", options=options)
+        except np.linalg.LinAlgError:  # there is no residual: raters agree in full
+            return None
         thetas = np.abs(found.x)
     beta, covariance, variance, deviance = likelihood.fit(thetas)
     sds = dict(zip(factors, np.sqrt(variance) * scale * thetas, strict=True))

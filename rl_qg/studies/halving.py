@@ -80,8 +80,7 @@ class Halving:
         rungs: those that ended: `epochs`, `ranking` (all that were measured, the best first), and who was `kept`.
         ties: `configurations` of exactly the same `value` after `epochs` of a rung, which their order decides;
             `decided`: whether that decided who was kept.
-        winner: the best that the last rung kept, the first of equal ones; None before the end, and where all have
-            failed.
+        winner: the best that the last rung kept, the first of equal ones; None before the end, or if all failed.
     """
 
     plan: Plan

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -134,10 +135,13 @@ class Study(JobFile):
 
     def own_keys(self) -> Sequence[str]:
         of_data = ("max_train", "max_validation", "labelled_fraction", "labelled_unit")
-        return (*(f"data.{key}" for key in of_data), "seed", "qa.seeds", "output_dir")
+        own = ("seed", "qa.seeds", "augment.seed", "augment.num_samples", "output_dir")
+        return (*(f"data.{key}" for key in of_data), *own)
 
     def overrides(self) -> Sequence[str]:
-        return [*self.settings, *(text for resource in self.resources.values() for text in resource.settings)]
+        kinds = (self.resources, self.generators)
+        settings = [text for kind in kinds for one in kind.values() for text in one.settings]
+        return [*self.settings, *settings, *chain(*self.filters.values()), *self.generate]
 
     def complete(self) -> None:
         """Let each generator that learns by reward start from the study's only one with `stages: ce`."""
@@ -168,6 +172,8 @@ class Study(JobFile):
         yield from jobs.name_faults(self.generators, self.resources, self.filters, self.data.validation)
         for name, one in self.generators.items():
             start = self.generators.get(one.start or "")
+            if one.stages == "scst" and "model.path" in map(jobs.key_of, one.settings):
+                yield f"generators.{name}.model.path: it starts from another generator, which from names"
             if one.start is not None and start is None:
                 yield f"generators.{name}.from: there is no generator {one.start}"
             elif start is not None and one.path is None and one.stages != "scst":

@@ -45,6 +45,7 @@ def restore_case(text: str, passage: str) -> str:
             may_be_small = first.starts_sentence or (length == 1 and first.plain in LOWER_AT_START)
             is_verb = asked[max(index - 1, 0)] in SUBJECTS
             small = may_be_small and (is_verb or _is_small(place, there, places[first.plain], passage))
+            small &= not any(map(str.isupper, passage[first.start + 1 : first.end]))  # an acronym stays one
             pieces.append(run[0].lower() + run[1:] if small else run)
         index += max(length, 1)
     joined = _joined(pieces)

@@ -2,8 +2,7 @@
 
 Rules over question words, with a table for each language. A question of a language without a table is `other`, and so
 is one without a question word ("Name the river."). A clause at the beginning can mislead: "When the war ended, who
-won?" is `when`. A word with an apostrophe that is not in the table counts as two: "d'où" contains "où", "who'd" is
-"who".
+won?" is `when`. A word with an apostrophe that is not in the table is two: "d'où" contains "où", "who'd" is "who".
 """
 
 import re

@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,7 @@ def _complete_start(settings: Settings, state: PartialState) -> str:
 
 def _examples_read(settings: Settings, splits: Splits, state: PartialState) -> Splits:
     """The examples of the second stage: all, or where `scst.epochs` is below 1 those that a self-critical stage with
-    these settings reads, so that no answer is sampled in vain.
+    these settings reads after the first stage, so that no answer is sampled in vain.
     """
     scst, training = settings.scst, settings.training
     if scst.epochs >= 1:
@@ -161,13 +162,13 @@ def _examples_read(settings: Settings, splits: Splits, state: PartialState) -> S
         unlabelled=len(unlabelled),
         share=exact_share(scst.unlabelled_share, len(gold), len(unlabelled)),
         update_size=training.batch_size * training.gradient_accumulation_steps * state.num_processes,
-        ce_epochs=0.0,
+        ce_epochs=settings.ce.epochs if settings.stages == "both" else 0.0,
         scst_epochs=scst.epochs,
         max_steps=0,
         updates_per_rollout=1,
         seed=settings.seed,
     )
-    read = {row for rows in schedule for row in rows}
+    read = {row for rows in islice(schedule, schedule.boundary, None) for row in rows}
     part = replace(
         splits,
         gold=[example for row, example in enumerate(gold) if row in read],

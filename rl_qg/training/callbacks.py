@@ -165,8 +165,7 @@ class AdvantageScale(TrainerCallback, ExportableState):
     by it, rewards of any unit take steps of the same size.
 
     The mean is over the samples of all processes and accumulated batches of earlier updates. Sums and counts decay
-    alike, and their ratio has no bias towards the value at the start (as the correction of Adam, Kingma & Ba 2015,
-    section 3).
+    alike, and their ratio has no bias towards the value at the start (as in Adam, Kingma & Ba 2015, section 3).
     """
 
     def __init__(self) -> None:

@@ -165,18 +165,22 @@ def with_format(settings: Settings) -> Settings:
         settings = replace(settings, ask=replace(settings.ask, granularity=known["granularity"], mode=known["mode"]))
     names = [name for name in known if hasattr(model, name) and getattr(model, name) == getattr(plain, name)]
     changed = {name: known[name] for name in names if name != "prefix" or known["task"] != "multitask"}
-    longest = max(settings.scst.max_new_tokens, known["max_target_length"])
-    scst = replace(settings.scst, max_new_tokens=longest)
+    scst, usual = settings.scst, type(settings.scst).max_new_tokens
+    if scst.max_new_tokens == usual:
+        scst = replace(scst, max_new_tokens=max(usual, known["max_target_length"]))
     return replace(settings, model=replace(model, **changed), scst=scst)
 
 
 def check_input(settings: Settings) -> None:
-    stored = Prompt.stored(settings.model.path)
-    if settings.stages == "scst" and stored is not None and stored.input != settings.model.input:
-        raise InputError(
-            f"model.path={settings.model.path}: was trained with model.input={stored.input}, not "
-            f"{settings.model.input}; give model.input={stored.input}, or train both stages"
-        )
+    stored, given = Prompt.stored(settings.model.path), prompt_of(settings)
+    if settings.stages != "scst" or stored is None:
+        return
+    for key_, name in (("model.input", "input"), ("model.task", "task"), ("ask.granularity", "granularity")):
+        if (trained := getattr(stored, name)) != (wanted := getattr(given, name)):
+            raise InputError(
+                f"model.path={settings.model.path}: was trained with {key_}={trained or None}, not {wanted or None}; "
+                f"give {key_}={trained or None}, or train both stages"
+            )
 
 
 def language_of(settings: Settings) -> str:

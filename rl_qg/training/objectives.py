@@ -64,9 +64,7 @@ def advantages(rewards: Tensor, baseline: str, greedy: Tensor | None = None) -> 
 
 
 def baseline_levels(rewards: Tensor, baseline: str, greedy: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """What `advantages` compares each sample with, and whether sample and baseline are known: (…, k), (…) ->
-    (…, k) or (…, 1) float64, (…, k) bool.
-    """
+    """What `advantages` compares with, and which pairs are known: (…, k), (…) -> (…, k or 1) float64, (…, k) bool."""
     usable = torch.isfinite(rewards)
     rewards = rewards.masked_fill(~usable, 0.0).double()
     if baseline == "greedy":

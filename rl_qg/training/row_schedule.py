@@ -79,6 +79,10 @@ class RowSchedule:
         """
         return (step - 1) // self.updates_per_rollout - self.boundary // self.updates_per_rollout
 
+    def ends_rollout(self, step: int) -> bool:
+        """Whether the update after `step` learns from other rows."""
+        return step <= self.boundary or step == self.updates or self.rollout_of(step) != self.rollout_of(step + 1)
+
     def passes(self, step: int) -> float:
         """Passes made after `step` updates: over the gold examples, then those of the self-critical stage."""
         size, repeats = self.update_size, self.updates_per_rollout

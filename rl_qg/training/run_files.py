@@ -167,7 +167,7 @@ class StopAfter(TrainerCallback):
         share = args.stop_after / (args.ce_epochs + args.scst_epochs)
         self.step = min(state.max_steps, max(1, round(state.max_steps * share)))
         if self.schedule is not None:  # whose passes have another number of updates in each stage
-            steps = range(1, state.max_steps + 1)
+            steps = filter(self.schedule.ends_rollout, range(1, state.max_steps + 1))  # no checkpoint keeps its rows
             self.step = next((at for at in steps if self.schedule.passes(at) >= args.stop_after - 1e-9), self.step)
         if state.global_step > self.step:
             raise InputError(

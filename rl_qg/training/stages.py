@@ -24,7 +24,7 @@ from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, take
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.loading import add_lora, load_seq2seq
-from rl_qg.generation.prompts import add_highlight, default_prefix, token_ids_of
+from rl_qg.generation.prompts import Prompt, add_highlight, default_prefix, token_ids_of
 from rl_qg.generation.sets import in_order_of_model, set_rows
 from rl_qg.generation.tasks import task_rows
 from rl_qg.runtime.errors import InputError
@@ -55,9 +55,7 @@ log = logging.getLogger(__name__)
 
 
 def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:
-    """Run the stages that `settings.stages` names; return the folder of the last stage's model, or that of the stop
-    (`rl_qg.training.run_files`).
-    """
+    """Run the stages that `settings.stages` names; return the folder of the last model, or that of the stop."""
     folder, stop = Path(settings.output_dir), settings.training.stop_after
     final = folder / ("ce" if settings.stages == "ce" else "scst")
     if is_measured(folder, stop):
@@ -323,7 +321,10 @@ def seq2seq_trainer(
         raise InputError(f"training.gradient_checkpointing=true: {model.config.model_type} cannot; leave it at false")
     task, form = settings.task, config.prompt_of(settings).format
     add_highlight(tokenizer, model, task, form)
-    prefix = default_prefix(model, task) if settings.model.prefix is None else settings.model.prefix
+    stored, prefix = Prompt.stored(settings.model.path), settings.model.prefix
+    if prefix is None:
+        goes_on = settings.stages == "scst" and stored is not None and not stored.format
+        prefix = stored.prefix if stored and goes_on else default_prefix(model, task)
     if settings.peft.method != "none":
         set_seed(settings.seed)  # for the weights of the adapters
         model = add_lora(model, settings.peft, token_ids_of(tokenizer, task, form))

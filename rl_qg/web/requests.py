@@ -131,6 +131,11 @@ def address_of(scope: Scope) -> str:
     return str(scope["client"][0]) if scope.get("client") else "unknown"
 
 
+def path_of(scope: Scope) -> str:
+    """The path within this application, which may be mounted in another one."""
+    return str(scope["path"]).removeprefix(scope.get("root_path", ""))
+
+
 def network_of(scope: Scope) -> str:
     """What limits count as one address: of IPv6 the network of 64 bits, in which one person has all addresses."""
     given = address_of(scope)

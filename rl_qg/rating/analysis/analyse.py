@@ -41,6 +41,7 @@ def write_analysis(settings: RateAnalyseSettings) -> dict[str, Any]:
     tables["left_out"] = [
         {"reason": why, "ratings": count} for why, count in statistics.left_out(study, scores).items()
     ]
+    tables["replication"] = []
     said = _conclusion(scores, tables)
     if second is not None:
         tables["replication"], sentence = _replicated(scores, second, settings)

@@ -105,8 +105,7 @@ def read_ratings(
 ) -> RatedItems:
     """The ratings of a file, which the setting `key` names; `with_open`: tasks that nobody submitted yet count too.
 
-    `scales` are those of the criteria, in the order of columns; values of a criterion that is not there are taken as
-    they are.
+    `scales` are those of the criteria, in the order of columns; values of others are taken as they are.
     """
     if not path.is_file():
         raise InputError(f"{key}={path}: no such file; give the folder of `rl-qg rate export`, or a file of ratings")

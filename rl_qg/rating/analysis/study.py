@@ -98,6 +98,8 @@ def read_study(source: str, settings: RateAnalyseSettings, *, key: str = "rating
 
 def _as_set(study: RatedStudy, settings: RateAnalyseSettings) -> RatedStudy:
     criteria, control = study.rated.criteria, study.control
+    if OVERALL in criteria:
+        raise InputError(f"{study.path}: criterion {OVERALL!r} is the name of the mean over criteria; rename it")
     for setting, names in (("control_criteria", settings.control_criteria), ("reversed", settings.reversed)):
         for name in names or ():
             if name not in criteria:
@@ -148,14 +150,14 @@ def replication_of_scores(first: SystemScores, second: SystemScores) -> Rows:
     """
     same = {*first.criteria} == {*second.criteria}
     criteria = [name for name in first.criteria if name in second.criteria] + ([OVERALL] if same else [])
-    clusters = min(first.values.clusters, second.values.clusters)
+    units = min(first.values.units, second.values.units)  # inf: the draws are wide enough
     rows = []
     for criterion in criteria:
         parts = []
         for one in (first, second):
             column = (*one.criteria, OVERALL).index(criterion)
             parts.append((one.systems, one.values.combined()[:, :, column]))
-        rows += [{"criterion": criterion, **row} for row in replicated(*parts, units=clusters, where="both")]
+        rows += [{"criterion": criterion, **row} for row in replicated(*parts, units=units, where="both")]
     return rows
 
 
@@ -220,7 +222,7 @@ def conclusion(rows: Rows) -> list[str]:
     if len(rows) <= 3:
         return [preference(row) for row in rows]
     best = [row for row in rows if row["preferred"] == rows[0]["preferred"]]
-    certain = [row["to"] for row in best if (row.get("p_holm") or 1.0) < CERTAIN]
+    certain = [row["to"] for row in best if certain_pairs([row])]
     other = [row["to"] for row in best if row["to"] not in certain]
     text = f"best is {rows[0]['preferred']}: "
     text += f"people prefer it to {', '.join(certain)} (p (Holm) < {CERTAIN:g})" if certain else ""
@@ -237,7 +239,8 @@ def preference(row: Mapping[str, Any]) -> str:
     text = f"{who}: {row['difference']:+.2f} z"
     if row.get("low") is not None:
         text += f" [{row['low']:.2f}, {row['high']:.2f}]"
-    return text + (f", p (Holm) {p:.3f}" if p is not None and p >= 0.001 else ", p (Holm) < 0.001" if p else "")
+    shown = "" if p is None else f", p (Holm) {p:.3f}" if p >= 0.001 else ", p (Holm) < 0.001"
+    return text + shown
 
 
 def certain_pairs(rows: Sequence[Mapping[str, Any]], key: str = "p_holm") -> int:

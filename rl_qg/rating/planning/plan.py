@@ -60,8 +60,7 @@ def effort_of(hits: Sequence[Hit], protocol: Protocol, raters: int, pay_per_hour
 
 def tasks_for_control(hits: Sequence[Hit], control: Control, criteria: int) -> int | None:
     """How many tasks one rater has to rate before the control can pass anybody; None where that is one. Each task
-    counts with as many ordinary and degraded questions as they have on average; `criteria`: how many enter the
-    control.
+    counts with as many ordinary and degraded questions as they have on average; `criteria`: how many count.
     """
     kinds = [item.kind for hit in hits for item in hit.items]
     ordinary, degraded = kinds.count(ORDINARY), kinds.count(DEGRADED)
@@ -188,7 +187,7 @@ def _smallest(power: Callable[[float, float], float], level: float) -> float | N
 def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:
     if not settings.output:
         raise InputError("output has no value; name a folder, such as output=plan")
-    folder = Path(settings.output)
+    folder = Path(settings.output).expanduser()
     language, raters = code_of(settings.language), settings.raters or protocol.raters_per_hit
     study = read_questions(settings.questions, settings.gold)
     tasks = make_tasks(study, protocol.recipe, language=language, seed=settings.seed, items=settings.items)

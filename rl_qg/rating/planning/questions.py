@@ -177,6 +177,7 @@ def read_questions(questions: Any, gold: str = "") -> StudyQuestions:
             questions, _ = known.find(row_id, subject.passage.context, subject.answer)
             if texts := [text for text in map(_one_line, questions) if text]:
                 subject.questions[HUMAN] = texts[0]
+                left_out[FURTHER] += len(texts) - 1
         if not any(HUMAN in subject.questions for subject in subjects):
             raise InputError(f"gold={gold}: has no question about a passage and answer of the systems; check the file")
     return StudyQuestions(systems, subjects, left_out)

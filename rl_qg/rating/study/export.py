@@ -71,15 +71,16 @@ def _user() -> str:
 
 
 def export_study(store: Store, folder: Path) -> tuple[int, Counter[str]]:
-    """Write all files, which appear when all are complete; return the number of ratings, and assignments by state."""
+    """Write all files, the plan first and the ratings last; return the number of ratings, and assignments by state."""
     states, ratings = Counter[str](), 0
     with store.snapshot() as snapshot, ExitStack() as files:
 
         def file(name: str) -> TextIO:
             return files.enter_context(atomic_writer(folder / name, private=name == FEEDBACK))
 
-        json.dump(dict(store.plan.settings), file(PLAN), ensure_ascii=False, indent=2)
-        items, assignments, feedback, lines, table = map(file, (ITEMS, ASSIGNMENTS, FEEDBACK, RATINGS, TABLE))
+        names = (RATINGS, TABLE, ITEMS, ASSIGNMENTS, FEEDBACK, PLAN)  # they are closed in the other order
+        lines, table, items, assignments, feedback, plan = map(file, names)
+        json.dump(dict(store.plan.settings), plan, ensure_ascii=False, indent=2)
         for hit in store.plan.hits:
             for item in hit.items:
                 texts = {"question": item.question, "context": hit.passages[item.passage].context}
