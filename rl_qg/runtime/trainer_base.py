@@ -227,9 +227,7 @@ def stored_state(state: TrainerState, callback: TrainerCallback) -> dict[str, An
 
 
 def cast_positions(model: nn.Module) -> None:
-    """Give positions that are a buffer (M2M100's) the number type of the embeddings to which they are added: DeepSpeed
-    and FSDP cast parameters alone.
-    """
+    """Give positions in a buffer (M2M100's) the type of the embeddings: DeepSpeed and FSDP cast parameters alone."""
     for module in model.modules():
         if "Positional" in type(module).__name__ and next(module.buffers(recurse=False), None) is not None:
             module.register_forward_hook(_as_embeddings)
@@ -343,12 +341,16 @@ class Resumable(Trainer):
             folder, every = Path(self.args.output_dir), max(1, int(self.state.save_steps))
             delete_all_but(folder, self._limit, best=None if best is None else Path(best), every=every)
 
+    def _init_training_state(self, *args: Any, **kwargs: Any) -> Any:
+        found, best = super()._init_training_state(*args, **kwargs), self.state.best_global_step
+        if self.args.load_best_model_at_end and best:  # the folder may have another name now
+            self.state.best_model_checkpoint = f"{self.args.output_dir}/checkpoint-{best}"
+        return found
+
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         """As in the library, which would make one more update when it resumes from the last one within an epoch, or
         where a callback says at the start that training stops; and which would begin what no run can end.
         """
-        if self.args.load_best_model_at_end and self.state.best_global_step:  # the folder may have another name now
-            self.state.best_model_checkpoint = f"{self.args.output_dir}/checkpoint-{self.state.best_global_step}"
         if self.state.max_steps > MOST_UPDATES:
             fault = f"{self.state.max_steps:,} updates are planned, of at most {MOST_UPDATES:,}"
             raise InputError(f"{self.args.output_dir}: {fault}; lower the number of epochs")

@@ -18,6 +18,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.kept_scores import ScoreDraws
 from rl_qg.settings import EvaluateSettings
 from rl_qg.stats.intervals import PassageDraws, difference_p, holm
+from tests.rl_qg.evaluation import test_evaluate_pairs as of_pairs
 from tests.rl_qg.evaluation.test_evaluate import questions
 from tests.toy_metrics import SharedWords, WordCount, write_lines
 
@@ -165,6 +166,15 @@ def test_runs_and_what_is_no_result(tmp_path: Path) -> None:
         read_results([(None, tmp_path / "other.json")])
     with pytest.raises(InputError, match="no such file or folder"):
         read_results([(None, tmp_path / "missing")])
+
+
+def test_a_result_of_pairs_is_refused_by_name(tmp_path: Path, models: dict[str, Any]) -> None:
+    evaluated(tmp_path / "a", {"a": models["a"]})
+    gold = write_lines(tmp_path / "gold.jsonl", [of_pairs.row(of_pairs.ADA, "Who wrote notes?", "Ada")])
+    pairs = write_lines(tmp_path / "pairs.jsonl", of_pairs.flat(of_pairs.PAIRS))
+    of_pairs.run(tmp_path, str(gold), {"mine": str(pairs)})
+    with pytest.raises(InputError, match=f"^{tmp_path / 'out'}: has no score of a model .*pairs=true.*; leave it out"):
+        read_results([("d", tmp_path / "a"), ("d", tmp_path / "out")])
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,24 @@ def test_two_files_are_compared_on_the_same_passages(tmp_path: Path) -> None:
     assert scores["b", "rouge", "f1"]["low"] == pytest.approx(scores["b", "rouge", "f1"]["high"])
 
 
+def test_files_are_compared_where_both_have_pairs(tmp_path: Path, gold: str) -> None:
+    """Shares of differing questions: a has 1/2, 1/4 and 1; b has 1, none and 1; c has pairs where b has none."""
+    one, two = ("Who?", "Ada"), ("When?", "1843")
+    elsewhere = "Nobody asks."
+    pairs = {
+        "a": {ADA: [one, one], MILL: [one] * 4, elsewhere: [one]},
+        "b": {ADA: [one, two], elsewhere: [two]},
+        "c": {MILL: [one]},
+    }
+    files = {name: str(write_lines(tmp_path / f"{name}.jsonl", flat(of))) for name, of in pairs.items()}
+    tests = run(tmp_path, gold, files)["tests"]
+    found = {(row["predictions"], row["against"]): row for row in tests if row["metric"] == DISTINCT}
+    assert found["a", "b"]["value"] == pytest.approx((-1 / 2 + 0) / 2) and found["a", "b"]["n"] == 2
+    assert found["a", "c"]["value"] == pytest.approx(1 / 4 - 1) and found["a", "c"]["n"] == 1
+    assert found["a", "c"]["low"] is None and found["a", "c"]["p"] is None  # one passage alone
+    assert found["b", "c"]["value"] is None and found["b", "c"]["why"] == "no passage with both"
+
+
 def test_a_killed_command_goes_on(tmp_path: Path, gold: str, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"mine": str(write_lines(tmp_path / "p.jsonl", flat(PAIRS)))}
     monkeypatch.setattr("rl_qg.evaluation.sets.PASSAGES_AT_ONCE", 1)

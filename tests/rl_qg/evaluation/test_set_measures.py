@@ -63,6 +63,16 @@ def test_intervals_are_those_of_passages_drawn_one_by_one() -> None:
     assert (row["low"], row["high"]) == pytest.approx(interval_ends(np.array(slow), 12, bounds=(-1.0, 1.0)))
 
 
+def test_intervals_of_counts_do_not_go_below_zero() -> None:
+    """Of three passages one has all questions: intervals as wide as that would begin below 0."""
+    sets = [[], [], [f"what {n}?" for n in range(9)]]
+    rows = measure_rows({"one": sets}, [["Who?"]] * 3, ["A passage."] * 3, PassageDraws(range(3), resamples=200))
+    found = {row["part"]: row for row in rows if row["predictions"] == "one"}
+    for part, value in (("mean", 9 / 3), ("absolute difference", (1 + 1 + 8) / 3)):
+        assert found[part]["value"] == pytest.approx(value)
+        assert found[part]["low"] == 0 and found[part]["high"] > 9
+
+
 @pytest.mark.parametrize(
     ("question", "sentence"),
     [("Who rebuilt it?", 1), ("What burned in May?", 0), ("What is the colour of the house?", 1), ("Why?", None)],

@@ -305,6 +305,14 @@ def test_the_largest_disagreements_by_hand(tmp_path: Path) -> None:
     assert record["disagreements"] == {"file": "tables/disagreements.csv", "rows": 3 + 2}  # fewer: 0, 0, -1.5, 1.5
 
 
+def test_disagreements_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
+    page = tmp_path / "out" / "disagreements.html"
+    run(tmp_path)
+    assert page.exists()
+    run(tmp_path, disagreements=0)
+    assert not page.exists() and (tmp_path / "out" / "correlate.html").exists()
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("options", [{}, {"standardise": "rater"}, {"rater_filter": "both_sides"}])
 def test_the_largest_numbers_give_finite_results(tmp_path: Path, options: dict[str, str]) -> None:

@@ -52,6 +52,14 @@ def test_the_mean_is_of_what_is_left(tmp_path: Path) -> None:
         filtered(before[1:], sides="above", threshold=1, most=5)
 
 
+def test_a_question_without_a_rating_left_has_no_mean(tmp_path: Path) -> None:
+    """In two halves all have |z| = 1, which is above 0.5; the mean that the file gives is of ratings that are gone."""
+    rows = [{"human": {"ok": 3}, "ratings": {"ok": [1, 1, 5, 5], "fine": [4, 4]}}, {"ratings": {"ok": [2, 4]}}]
+    first, second = filtered(read(tmp_path, rows), sides="both_sides", threshold=0.5, most=5)
+    assert first.ratings["ok"] == (None,) * 4 and first.human == {"fine": 4}
+    assert second.human == {}
+
+
 def test_agreement_and_ratings_left(tmp_path: Path) -> None:
     before = read(tmp_path, [{"ratings": {"ok": [5, 5, 5, 1]}}, {"ratings": {"ok": [2, 2, 2, 2]}}, {}])
     after = filtered(before, sides="both_sides", threshold=1, most=5)

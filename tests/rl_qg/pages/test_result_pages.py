@@ -48,3 +48,10 @@ def test_results_of_the_same_command_are(tmp_path: Path) -> None:
     (tmp_path / "evaluate.txt").unlink()  # a kill between the writes
     (tmp_path / "evaluate.html").unlink()
     check_folder(str(tmp_path), "evaluation", name="evaluate")
+
+
+def test_no_table_of_an_earlier_run_stays(tmp_path: Path) -> None:
+    page = Page("evaluate", "t", [], [], {})
+    for pairs in ([{"p": 0.5}], []):
+        write_results(tmp_path, "evaluate", {"signatures": {}}, page, {"systems": [{"n": 1}], "pairs": pairs})
+    assert [file.name for file in (tmp_path / "tables").iterdir()] == ["systems.csv"]

@@ -11,11 +11,13 @@ import pytest
 
 from experiments.rating.simulated_raters import HALO, HONEST, STRAIGHT_LINE, SimulatedRater, simulated_ratings
 from rl_qg.judging.judgements import read_judgements
+from rl_qg.judging.raters import OVERALL
 from rl_qg.rating.analysis.analyse import write_analysis
 from rl_qg.rating.plan_files import Hit, Item, TaskPassage
 from rl_qg.rating.protocol import DEGRADED, ORDINARY, REPEAT, Control, Criterion, Protocol, TaskRecipe
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.web import RateAnalyseSettings
+from tests.rl_qg.rating.rating_rows import rating
 
 TEXT = {"en": "A statement."}
 ENDS = {"low": {"en": "no"}, "high": {"en": "yes"}}
@@ -269,6 +271,14 @@ def test_what_cannot_be_analysed(
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
+def test_no_criterion_is_called_as_the_mean_of_all(tmp_path: Path) -> None:
+    lines(
+        tmp_path / "ratings.jsonl", [rating("r", at, at, criterion=name) for at in (1, 2) for name in ("c", OVERALL)]
+    )
+    with pytest.raises(InputError, match="ratings.jsonl: criterion 'overall' is the name of the mean over criteria"):
+        analysed(tmp_path / "ratings.jsonl", tmp_path / "out")
+
+
 def test_an_export_whose_files_do_not_fit(toy: tuple[Path, Path, dict[str, Any]], tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
@@ -280,3 +290,28 @@ def test_an_export_whose_files_do_not_fit(toy: tuple[Path, Path, dict[str, Any]]
     (broken / "plan.json").write_text("{}")
     with pytest.raises(InputError, match="field 'protocol' is missing"):
         analysed(broken, tmp_path / "out")
+
+
+def test_a_second_analysis_leaves_no_table_of_the_first(tmp_path: Path) -> None:
+    """The first has tables of a second run, of agreement and of pairs, which ratings of one system do not have."""
+    rows = [*simulated_ratings([task(number) for number in range(4)], CRITERIA, CROWD[:9], raters_per_hit=3, seed=3)]
+    lines(tmp_path / "many.jsonl", rows)
+    lines(tmp_path / "one.jsonl", [one for one in rows if one["rater"] == "r00" and one["systems"] == ["ce"]])
+    options: dict[str, Any] = {"raters": "all", "resamples": 20}
+    second = str(tmp_path / "many.jsonl")
+    analysed(tmp_path / "many.jsonl", tmp_path / "out", replication=second, **options)
+    tables = tmp_path / "out" / "tables"
+    assert all((tables / f"{name}.csv").is_file() for name in ("replication", "agreement", "pairs"))
+    for folder in ("out", "new"):
+        analysed(tmp_path / "one.jsonl", tmp_path / folder, **options)
+    names = {file.name for file in tables.iterdir()}
+    assert names == {file.name for file in (tmp_path / "new" / "tables").iterdir()}
+    assert not {"replication.csv", "agreement.csv", "pairs.csv"} & names
+
+
+def test_results_may_be_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    lines(tmp_path / "ratings.jsonl", [*simulated_ratings([task(0)], CRITERIA, CROWD[:1])])
+    analysed(tmp_path / "ratings.jsonl", Path("~/out"), resamples=20)
+    assert (tmp_path / "home" / "out" / "analysis.html").is_file() and not Path("~").exists()

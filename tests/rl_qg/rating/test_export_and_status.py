@@ -167,6 +167,29 @@ def test_the_command_exports_and_exports_again(tmp_path: Path, caplog: pytest.Lo
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
+def test_an_export_that_was_ended_between_its_files_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan, which tells whose export it is, appears first, and the ratings, which say that it is whole, last."""
+    clock, file = Clock(), tmp_path / "study.db"
+    rated(open_store(str(file), small_plan(), clock), clock)
+    rename = Path.replace
+    for number in range(6):
+        out, done = tmp_path / f"out{number}", list[str]()
+
+        def rename_some(source: Path, target: Path, done: list[str] = done, number: int = number) -> Path:
+            if len(done) == number:
+                raise KeyboardInterrupt
+            done.append(target.name)
+            return rename(source, target)
+
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(Path, "replace", rename_some)
+            run_command("rate", ["export", f"study={file}", f"output={out}"])
+        assert sorted(path.name for path in out.iterdir()) == sorted(done)
+        assert done[:1] == ["plan.json"][:number] and "ratings.jsonl" not in done
+        run_command("rate", ["export", f"study={file}", f"output={out}"])
+        assert len([*out.iterdir()]) == 6 and len(lines(out / "ratings.jsonl")) == 7
+
+
 def test_exports_that_cannot_be_made_are_one_line(tmp_path: Path) -> None:
     clock, file, other = Clock(), tmp_path / "study.db", tmp_path / "other.db"
     open_store(str(file), small_plan())

@@ -131,6 +131,19 @@ def test_human_questions_of_qa_data(tmp_path: Path) -> None:
         read_questions(other, gold)
 
 
+def test_further_human_questions_about_one_answer_are_counted(tmp_path: Path) -> None:
+    asked = ("Who wrote it?", "Who was it?", "Which person?")
+    write_squad(
+        tmp_path / "dev.json",
+        [QAExample(f"q{at}", "Ada", ADA, text, (Answer("Ada", 0),)) for at, text in enumerate(asked)]
+        + [QAExample("q9", "Ada", ADA, "When was it?", (Answer("1843", 35),))],
+    )
+    path = lines(tmp_path / "a.jsonl", row("Who?"), row("When?", "1843", 35))
+    study = read_questions(path, str(tmp_path / "dev.json"))
+    assert [subject.questions["human"] for subject in study.subjects] == ["Who wrote it?", "When was it?"]
+    assert study.left_out == {FURTHER: 2}
+
+
 @pytest.mark.parametrize(
     ("given", "fault"),
     [

@@ -120,6 +120,16 @@ def test_another_plan_is_not_overwritten(files: dict[str, Any], tmp_path: Path) 
         plan(files, tmp_path / "file" / "plan", items=3)
 
 
+def test_a_plan_may_be_in_the_home_folder(
+    files: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    settings = RatePlanSettings(**files, output="~/plan", protocol="qascore", items=3)
+    write_plan(settings, load_protocol("qascore", CONFIGS / "protocol"))
+    assert len(read_plan(tmp_path / "home" / "plan").hits) == 3 and not Path("~").exists()
+
+
 @pytest.mark.parametrize("language", ["english", "auto", "other", ""])
 def test_a_language_is_a_code(language: str) -> None:
     with pytest.raises(InputError, match=f"language={language}: give the code"):

@@ -133,6 +133,7 @@ WRONG = [
     ({"criteria": [{"name": "a b", "statement": "x"}]}, r"criteria\[1\]: name='a b': give 1 to 64 letters"),
     ({"criteria": [{"statement": "x"}]}, r"criteria\[1\]: name is missing"),
     ({"criteria": 2 * MINIMAL["criteria"]}, r"two have one name \(a, a\)"),
+    ({"criteria": [MINIMAL["criteria"][0] | {"name": "overall"}]}, "overall is the name of the mean over criteria"),
     ({"criteria": [{"name": "a", "statement": "x", "scale": "choice", "anchors": [[1]]}]}, "expected a value and its"),
     ({"practice": [PRACTICE | {"answer": "Eve"}]}, r"practice\[1\]: answer 'Eve' is not in the context"),
     ({"practice": [PRACTICE | {"expected": {"b": [1, 2]}}]}, r"expected: there is no criterion 'b'; they are a"),

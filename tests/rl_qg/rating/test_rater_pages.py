@@ -330,3 +330,17 @@ def test_practice_that_is_a_test_screens_out(tmp_path: Path) -> None:
             guest.get("/next")
         assert (guest.path, guest.code) == (("/task/a00001/1", "") if passes else ("/screened", "SCREEN"))
     assert store.progress()["assignments"]["open"] == 1
+
+
+@pytest.mark.parametrize(("correctness", "end"), [(3, "/task/a00001/1"), (1, "/screened")])
+def test_practice_that_expects_nothing_is_no_test(tmp_path: Path, correctness: int, end: str) -> None:
+    """The first of four questions alone is a test, of one criterion: it is half of nothing or all."""
+    plain = protocol("qg-bench")
+    first, *others = [replace(one, expected={}) for one in plain.practice]
+    given = replace(plain, practice=(replace(first, expected={"correctness": (3, 3)}), *others), practice_passes=0.5)
+    guest = RaterClient(study(tmp_path, page_plan(given))).get("/").post("/begin")
+    guest.post("/consent", answer="agree", version="1").post("/instructions")
+    for number in range(1, len(given.practice) + 1):
+        guest.post(f"/practice/{number}", **{f"value_{at}": correctness for at in range(1, len(given.criteria) + 1)})
+        guest.get("/next")
+    assert guest.path == end

@@ -20,7 +20,7 @@ from rl_qg.rating.analysis.scores import (
     without_noisy,
     z_scores,
 )
-from rl_qg.rating.analysis.study import certain_pairs, conclusion, pair_rows, preference
+from rl_qg.rating.analysis.study import certain_pairs, conclusion, pair_rows, preference, replication_of_scores
 from rl_qg.stats.crossed import CrossedDraws, CrossedValues
 from tests.rl_qg.rating.rating_rows import columns, rating
 
@@ -223,6 +223,26 @@ def test_what_cannot_be_drawn_is_said() -> None:
     assert (statistic.value, statistic.low) == (1.0, None) and alone.map(lambda part: part[:, 0]).p() is None
 
 
+def test_intervals_of_a_replication_are_widened_once() -> None:
+    """Deviations of five passages are widened by √(5/4) and Student's quantile of four degrees of freedom over the
+    normal one; the interval is then that of r in the draws.
+    """
+    rng, names = np.random.default_rng(6), tuple("abcdefgh")
+    quality, none = rng.normal(size=8), np.ones(8, dtype=int)
+    studies, widened = [], []
+    for _ in range(2):
+        data = quality + rng.normal(0, 0.5, 8)
+        deviations = rng.normal(0, 0.2, (4000, 8))
+        drawn = np.vstack([data, data + deviations])[:, :, None].repeat(2, axis=2)  # one criterion, and overall
+        values = CrossedValues({"passages": drawn}, {"passages": 5})
+        studies.append(SystemScores(names, ("c",), values, none, none, none, ""))
+        widened.append(data + deviations * sqrt(5 / 4) * 2.7764 / 1.9600)
+    drawn_r = [np.corrcoef(x, y)[0, 1] for x, y in zip(*widened, strict=True)]
+    row = replication_of_scores(*studies)[0]
+    assert (row["criterion"], row["coefficient"]) == ("c", "pearson")
+    assert [row["low"], row["high"]] == pytest.approx(np.quantile(drawn_r, [0.025, 0.975]), abs=0.003)
+
+
 # --- Pairs of systems ---
 
 
@@ -264,8 +284,12 @@ def test_sentences() -> None:
     assert preference(row) == "people prefer scst to ce: +0.21 z [0.08, 0.35], p (Holm) 0.003"
     alone = {**row, "low": None, "high": None, "p_holm": None}
     assert preference(alone) == "it is not certain that people prefer scst to ce: +0.21 z"
+    assert preference({**row, "p_holm": 0.0}).startswith("people prefer scst to ce: ")
+    assert preference({**row, "p_holm": 0.0}).endswith("0.35], p (Holm) < 0.001")
     p_values = {"ab": 0.2, "ac": 0.01, "ad": 0.001, "bc": 0.3, "bd": 0.3, "cd": 0.9}
     several = [{**row, "preferred": pair[0], "to": pair[1], "p_holm": p} for pair, p in p_values.items()]
+    assert conclusion(several)[1] == "best is a: people prefer it to c, d (p (Holm) < 0.05); not certain for b"
+    several[1]["p_holm"] = 0.0  # smaller than any number
     assert conclusion(several)[1] == "best is a: people prefer it to c, d (p (Holm) < 0.05); not certain for b"
     assert conclusion([]) == []
 

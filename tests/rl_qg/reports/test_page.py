@@ -280,6 +280,17 @@ def test_the_mean_of_runs_that_differ_in_seeds_alone(tmp_path):
     assert "mean of 3 runs" not in text and "differ in more than their seeds" in text
 
 
+def test_runs_of_the_same_seed_have_no_mean(tmp_path):
+    bare = {"metrics.jsonl": None}
+    folders = [
+        write(tmp_path / str(n), **bare, **{"config.yaml": f"lr: 1\nseed: {seed}\n"})
+        for n, seed in enumerate((1, 2, 1))
+    ]
+    text = page_of(*folders, output=tmp_path / "report.html").text
+    assert "mean of 3 runs" not in text and "two have the same seed" in text
+    assert "mean of 2 runs" in page_of(*folders[:2], output=tmp_path / "report.html").text
+
+
 def test_a_page_elsewhere_leaves_the_run_folder_as_it_is(tmp_path):
     folder = write(tmp_path / "run")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

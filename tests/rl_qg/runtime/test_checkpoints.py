@@ -10,7 +10,7 @@ import torch
 from rl_qg.readers.fine_tuning import delete_checkpoints
 from rl_qg.runtime import trainer_base as checkpoints
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.trainer_base import MANIFEST, delete_all_but, last_checkpoint, mark_complete
+from rl_qg.runtime.trainer_base import MANIFEST, delete_all_but, last_checkpoint, mark_complete, regular_checkpoints
 from tests.rl_qg.training.word_task import data, trainer
 
 
@@ -61,6 +61,22 @@ def test_only_checkpoints_older_than_the_limit_of_complete_ones_are_deleted(tmp_
     delete_all_but(tmp_path, 2, best=tmp_path / "checkpoint-2")
     assert names(tmp_path) == ["checkpoint-2", "checkpoint-8", "checkpoint-10", "checkpoint-12"]
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
+
+
+def test_a_checkpoint_of_sigterm_takes_no_place_of_those_of_the_plan(tmp_path: Path) -> None:
+    for step in (4, 6, 8, 10):
+        checkpoint(tmp_path, step)
+    checkpoint(tmp_path, 11)  # SIGTERM came here: it is the newest, and the run goes on from it
+    delete_all_but(tmp_path, 3, best=None, every=2)
+    assert names(tmp_path) == ["checkpoint-8", "checkpoint-10", "checkpoint-11"]
+    checkpoint(tmp_path, 12)
+    assert [path.name for path in regular_checkpoints(tmp_path, 2)] == [
+        "checkpoint-12",
+        "checkpoint-10",
+        "checkpoint-8",
+    ]
+    delete_all_but(tmp_path, 3, best=None, every=2)
+    assert names(tmp_path) == ["checkpoint-8", "checkpoint-10", "checkpoint-12"]
 
 
 def test_a_file_with_the_name_of_a_checkpoint_is_left_alone(tmp_path: Path) -> None:

@@ -44,6 +44,21 @@ def test_a_run_folder_is_claimed_continued_or_refused(tmp_path: Path) -> None:
     assert json.loads(json.dumps(settings)) == settings
 
 
+def test_a_judge_in_a_combined_reward_may_get_a_larger_budget(tmp_path: Path) -> None:
+    def settings(metric: str, budget: int) -> dict[str, Any]:
+        part = {"metric": metric, "budget": budget, "model": "m"}
+        return {"reward": {"_target_": "rewards.Product", "parts": {"judge": part}}}
+
+    for metric in ("rewards.Judge", "rewards.Other"):
+        claim_run_folder(tmp_path, settings(metric, 4000))
+        (tmp_path / "metrics.jsonl").touch()
+        if metric == "rewards.Judge":
+            assert check_run_folder(tmp_path, settings(metric, 8000))
+        else:
+            with pytest.raises(InputError, match=r"reward\.parts\.judge\.budget: 4000 -> 8000"):
+                check_run_folder(tmp_path, settings(metric, 8000))
+
+
 def test_what_a_broken_file_of_a_run_folder_says(tmp_path: Path) -> None:
     claim_run_folder(tmp_path, {"a": 1})
     (tmp_path / "metrics.jsonl").touch()

@@ -124,6 +124,16 @@ def test_an_empty_input_is_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "out.jsonl").exists()
 
 
+def test_fields_that_are_not_finite_are_null(tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text(
+        '{"question": "q", "context": "c", "loss": NaN, "deep": {"all": [1.5, -Infinity, [Infinity]]}}\n'
+    )
+    score(source, tmp_path / "out.jsonl")
+    (row,) = lines_of(tmp_path / "out.jsonl")
+    assert row["loss"] is None and row["deep"] == {"all": [1.5, None, [None]]}
+
+
 def test_scores_that_are_not_finite_are_null_and_counted(tmp_path: Path) -> None:
     class Sparse(Length):
         def score(self, questions, contexts, **columns) -> Any:

@@ -67,7 +67,7 @@ def test_very_many_scores_are_summarised_in_fixed_memory(tmp_path: Path, monkeyp
 def test_the_normal_interval_follows_the_textbook_formula() -> None:
     values = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]  # mean 5, squares 32
     interval = normal_interval(np.array([[value, 1] for value in values]))
-    half = 1.959964 * (32 / 7) ** 0.5 / 8**0.5
+    half = 2.364624 * (32 / 7) ** 0.5 / 8**0.5  # Student's quantile for 7 degrees of freedom
     assert (interval.mean, interval.n, interval.passages) == (5.0, 8, 8)
     assert (interval.low, interval.high) == (pytest.approx(5 - half), pytest.approx(5 + half))
 

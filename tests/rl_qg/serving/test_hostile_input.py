@@ -10,6 +10,8 @@ import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from rl_qg.web import requests as web
 from rl_qg.web.requests import JsonLines
@@ -167,6 +169,23 @@ def test_keys_are_asked_for_wherever_the_model_or_the_metrics_are(monkeypatch: p
                 assert (await client.post("/v1/pairs", json={"text": TEXT}, headers=headers)).status_code == 200
             for path in ("/healthz", "/readyz", "/openapi.json"):
                 assert (await client.get(path)).status_code == 200
+
+    run(test)
+
+
+def test_below_another_path_the_same_addresses_are_open() -> None:
+    async def test() -> None:
+        async with serving(keys=[KEY], rate=0.001, burst=3) as (client, _):
+            mounted = Starlette(routes=[Mount("/deep/ask", client._transport.app)])  # type: ignore[attr-defined]
+            transport = httpx.ASGITransport(mounted, client=("192.0.2.9", 1))
+            async with httpx.AsyncClient(transport=transport, base_url="http://server/deep/ask") as below:
+                for path in ("/", "/openapi.json", *["/healthz", "/page/page.css"] * 5):
+                    assert (await below.get(path)).status_code == 200, path
+                for path in ("/v1/models", "/metrics"):
+                    is_problem(await below.get(path), 401)
+                is_problem(await below.post("/v1/pairs", json={"text": TEXT}), 401)
+                form = await below.post("/", data={"text": TEXT, "key": KEY})  # of a browser without JavaScript
+                assert form.status_code == 200 and 'class="panel one"' in form.text
 
     run(test)
 

@@ -15,7 +15,7 @@ from rl_qg import SelfCriticalConfig
 from rl_qg.commands.cli import run_command
 from rl_qg.commands.compose import compose
 from rl_qg.runtime.errors import InputError
-from rl_qg.settings import QASettings, SCSTSettings, SelfCriticalOptions, Settings, describe
+from rl_qg.settings import QASettings, SCSTSettings, SelfCriticalOptions, ServeSettings, Settings, describe
 from rl_qg.settings.keys import Section
 
 
@@ -146,6 +146,14 @@ def test_a_value_out_of_range_is_named_with_its_section(section: str, values: di
         settings.check()
     assert str(error.value).startswith(f"settings: {message}")
     assert ";" not in str(error.value)
+
+
+def test_an_origin_has_no_path() -> None:
+    """A browser sends `Origin: https://a.example`, which `https://a.example/` never equals."""
+    assert [*ServeSettings(origins=["*", "https://a.example", "http://localhost:8000"]).faults()] == []
+    for wrong in ("https://a.example/", "https://a.example/page", "https://", "a.example"):
+        (fault,) = ServeSettings(origins=["https://a.example", wrong]).faults()
+        assert fault == f"origins: {wrong} is no origin; write it as https://example.org"
 
 
 @pytest.mark.parametrize("algorithm", ["scst", "best_of_n", "rloo", "grpo"])

@@ -296,6 +296,12 @@ def test_seeds_alone_spread_as_their_mean_does() -> None:
     assert set(PassageDraws(["p"] * 5).means_over_seeds(np.full((1, 5), 2.0)).tolist()) == {2.0}
 
 
+def test_seeds_on_one_passage_have_a_mean_and_no_interval() -> None:
+    draws = PassageDraws(["p"] * 2, seeds=3, resamples=100)
+    values = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 9.0]])
+    assert seed_interval(draws.means_over_seeds(values), values, draws) == Interval(4.0, None, None, n=2, passages=1)
+
+
 def test_values_of_another_shape() -> None:
     draws = PassageDraws(["a", "b"], seeds=2, resamples=100)
     with pytest.raises(InputError, match=r"shape \(1, 2\) for draws of 2 seeds and 2 questions"):

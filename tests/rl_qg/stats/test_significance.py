@@ -60,6 +60,19 @@ def test_pairs_of_metrics() -> None:
         assert row["williams_p_holm"] >= row["williams_p"]
 
 
+def test_the_family_is_that_of_the_tests_of_draws() -> None:
+    """Three pairs are tested by draws, and one of them by Williams' test, which is a family of its own."""
+    rng = np.random.default_rng(4)
+    first, second = rng.normal(0.5, 0.1, (2, 100))
+    pairs = [
+        Pair("a", other, first, second, 50, 50, between=at) for other, at in (("b", 0.3), ("c", None), ("d", None))
+    ]
+    rows = pair_rows(pairs)
+    assert [row["family"] for row in rows] == [3, 3, 3]
+    assert [row["p_holm"] for row in rows] == pytest.approx([min(1, 3 * row["p"]) for row in rows])
+    assert rows[0]["williams_p_holm"] == rows[0]["williams_p"] and "williams_p" not in rows[1]
+
+
 def test_metrics_not_tested_against_the_best_are_not_called_alike() -> None:
     rows = [{"metric": "a", "against": "b", "p": 0.4}]
     assert not_worse_than_the_best(rows, {"a": 0.5, "b": 0.4, "c": 0.3}) == (["a", "b"], ["c"])

@@ -197,6 +197,22 @@ def test_a_part_of_the_grid_is_reported(grid: tuple) -> None:
     assert {(row["question"], tuple(row["seeds"])) for row in record["tests"]} == {("augmentation", (1, 2))}
 
 
+def test_a_study_of_one_passage_has_no_intervals(grid: tuple, tmp_path: Path) -> None:
+    study, examples, plan = grid
+    fill(study, examples, plan)
+    first, *_ = examples.validation
+    alone = [replace(each, context=first.context, answers=first.answers) for each in examples.validation]
+    record = write_study_output(StudyResults(study, replace(examples, validation=alone), plan), plan, {}, [])
+    scores = [score for row in record["cells"] for name in row["scores"].values() for score in name.values()]
+    for row in [*scores, *record["tests"], *record["why"]["gain_by_question_type"]]:
+        assert row["low"] is None and row["high"] is None and row["passages"] == 1
+    write_report([study.output_dir], tmp_path / "page.html")
+    text = Page((tmp_path / "page.html").read_text()).text
+    (gold,) = (row["scores"]["all"]["f1"]["mean"] for row in record["cells"] if row["generator"] == "none")
+    assert f"{gold:.1f}" in text and f"{gold:.1f} [" not in text and "None" not in text
+    assert "nan" not in (study.output_dir / "tables.md").read_text()
+
+
 def replace_cells(plan: Grid, keep) -> Grid:
     return Grid(tuple(cell for cell in plan.cells if keep(cell)), plan.jobs)
 

@@ -85,6 +85,10 @@ def test_headings_in_capitals_do_not_tell_how_words_are_written() -> None:
         ("Smallest fill: a litre for the pot.", "what is the smallest fill?", "What is the smallest fill?"),
         ("Ann Lee: the best of all.", "who is ann lee?", "Who is Ann Lee?"),
         ("NEW YORK Times readers saw the paper.", "who saw the times?", "Who saw the Times?"),
+        ("NASA: The agency is run by an administrator.", "who runs nasa ?", "Who runs NASA?"),
+        ("US troops landed. A letter thanked us.", "what did us troops do ?", "What did US troops do?"),
+        ("AIDS spread. The fund aids patients.", "when did aids spread ?", "When did AIDS spread?"),
+        ("ÉDF: The firm sells power.", "what does edf sell ?", "What does ÉDF sell?"),
         ("Wasser, das kocht, ist warm.", "was ist wasser?", "Was ist Wasser?"),  # German, as it stands
     ],
 )

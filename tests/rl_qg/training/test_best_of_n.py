@@ -141,6 +141,18 @@ def test_below_one_pass_it_samples_for_what_the_self_critical_stage_reads(tmp_pa
     assert {every[row].id for rows in schedule for row in rows} == picks.keys()
 
 
+def test_after_a_first_stage_it_samples_for_the_rows_that_follow_it(tmp_path: Path, start: str) -> None:
+    """The self-critical stage goes on in the permutations of the human questions where cross-entropy ended."""
+    chosen = settings(tmp_path, start, epochs=0.5, unlabelled_share=0.5)
+    chosen = replace(chosen, ce=replace(chosen.ce, epochs=1.25), training=replace(chosen.training, batch_size=2))
+    given = splits()
+    train_best_of_n(chosen, given, WordReward())
+    schedule = RowSchedule(8, 8, Fraction(1, 2), 2, 1.25, 0.5, 0, 1, chosen.seed)
+    every = [*given.gold, *given.unlabelled]
+    rows = list(schedule)[schedule.boundary :]
+    assert {every[row].id for update in rows for row in update} == {p["id"] for p in lines(tmp_path / "picks.jsonl")}
+
+
 def test_no_pass_over_the_picks_is_refused_before_anything_is_sampled(start: str) -> None:
     with pytest.raises(InputError, match=r"scst\.epochs=0 leaves stages=both without an update"):
         check_best_of_n(settings(Path("unused"), start, epochs=0))

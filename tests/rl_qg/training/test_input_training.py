@@ -94,6 +94,14 @@ def test_a_model_goes_on_with_the_input_and_the_language_it_was_trained_with(tmp
     chosen = Settings(model=ModelSettings(str(tmp_path)), stages="scst")
     with pytest.raises(InputError, match=r"was trained with model\.input=paragraph, not paragraph_answer; give model"):
         check_input(chosen)
+    for stored, key in (
+        ({"input": "paragraph_answer", "task": "pairs"}, "model.task=pairs"),
+        ({"input": "paragraph_answer", "task": "sets", "granularity": "sentence"}, "model.task=sets"),
+    ):
+        (tmp_path / "other").mkdir(exist_ok=True)
+        (tmp_path / "other" / "prompt.json").write_text(json.dumps(stored))
+        with pytest.raises(InputError, match=rf"was trained with {key}, not questions; give {key}, or train both"):
+            check_input(replace(chosen, model=ModelSettings(str(tmp_path / "other"))))
     check_input(replace(chosen, stages="both"))
     check_input(replace(chosen, model=replace(chosen.model, input="paragraph")))
     assert language_of(chosen) == "de"

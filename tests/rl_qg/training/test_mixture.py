@@ -37,6 +37,16 @@ def schedule(**changes: Any) -> RowSchedule:
 # --- the schedule
 
 
+@pytest.mark.parametrize("sizes", [{}, {"max_steps": 11}, {"ce_epochs": 1, "update_size": 3}], ids=str)
+@pytest.mark.parametrize("updates_per_rollout", [1, 2, 4])
+def test_a_rollout_ends_where_the_next_update_has_other_rows(sizes: dict[str, Any], updates_per_rollout: int) -> None:
+    subject = schedule(updates_per_rollout=updates_per_rollout, **sizes)
+    rows = list(subject)
+    for step in range(subject.boundary + 1, subject.updates):
+        assert subject.ends_rollout(step) == (rows[step] is not rows[step - 1])
+    assert subject.ends_rollout(subject.updates) and all(map(subject.ends_rollout, range(1, subject.boundary + 1)))
+
+
 @pytest.mark.parametrize(
     "share", [Fraction(3, 4), Fraction(1), Fraction(1, 3), Fraction(1, 8), Fraction(30, 47)], ids=str
 )

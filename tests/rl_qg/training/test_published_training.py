@@ -7,7 +7,7 @@ import pytest
 
 from rl_qg.generation.prompts import Prompt
 from rl_qg.runtime.errors import InputError
-from rl_qg.settings import ModelSettings, Settings
+from rl_qg.settings import ModelSettings, SCSTSettings, Settings
 from rl_qg.training.config import prompt_of, with_format
 from tests.published_models import published
 
@@ -41,6 +41,8 @@ def test_the_settings_take_what_the_model_was_trained_with(name: str, prompt: Pr
 
 def test_keys_of_the_user_stay(tmp_path: Path) -> None:
     path = published(tmp_path, "lmqg/t5-base-squad-qag")
+    shorter = replace(settings_of(path), scst=SCSTSettings(max_new_tokens=32))
+    assert with_format(shorter).scst.max_new_tokens == 32
     assert with_format(settings_of(path, prefix="ask: ", max_target_length=99)).model.prefix == "ask: "
     assert with_format(settings_of(path, max_target_length=99)).model.max_target_length == 99
     for model in ({"task": "multitask"}, {"format": "rl-qg"}):

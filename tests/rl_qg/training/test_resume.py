@@ -156,6 +156,24 @@ def test_early_stopping_by_the_loss_is_the_same_after_a_kill(tmp_path: Path) -> 
         assert_equal_runs(whole, again, files=("metrics.jsonl",))
 
 
+def test_a_run_folder_with_another_name_keeps_its_best_model(tmp_path: Path) -> None:
+    def subject(name: str) -> SelfCriticalTrainer:
+        return trainer(
+            tmp_path / name, train_dataset=data(32), eval_dataset=data(4), scst_epochs=0, ce_epochs=6,
+            learning_rate=0.5, save_strategy="steps", save_steps=1, eval_strategy="steps", eval_steps=1,
+            load_best_model_at_end=True, metric_for_best_model="eval_loss", greater_is_better=False,
+        )  # fmt: skip
+
+    whole = subject("whole")
+    whole.train()
+    assert whole.state.best_global_step < whole.state.global_step
+    (tmp_path / "whole").rename(tmp_path / "moved")
+    moved = subject("moved")
+    moved.train(resume_from_checkpoint=last_checkpoint(tmp_path / "moved"))
+    best = whole.model.state_dict()
+    assert all(torch.equal(value, best[name]) for name, value in moved.model.state_dict().items())
+
+
 def test_a_damaged_best_checkpoint_is_named(tmp_path: Path, caplog) -> None:
     subject = trainer(
         tmp_path, train_dataset=data(8), eval_dataset=data(4), max_steps=2, scst_epochs=0,
