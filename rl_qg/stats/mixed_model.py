@@ -74,6 +74,8 @@ def fit_mixed_model(
             return None
         thetas = np.abs(found.x)
     beta, covariance, variance, deviance = likelihood.fit(thetas)
+    if not variance > 1e-10:  # no residual of what varies within systems, or rounding alone
+        return None
     sds = dict(zip(factors, np.sqrt(variance) * scale * thetas, strict=True))
     means, matrix = np.full(len(systems), np.nan), np.full((len(systems), len(systems)), np.nan)
     means[used], matrix[np.ix_(used, used)] = beta * scale, covariance * scale**2

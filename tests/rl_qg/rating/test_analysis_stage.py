@@ -11,7 +11,6 @@ import pytest
 
 from experiments.rating.simulated_raters import HALO, HONEST, STRAIGHT_LINE, SimulatedRater, simulated_ratings
 from rl_qg.judging.judgements import read_judgements
-from rl_qg.judging.raters import OVERALL
 from rl_qg.rating.analysis.analyse import write_analysis
 from rl_qg.rating.plan_files import Hit, Item, TaskPassage
 from rl_qg.rating.protocol import DEGRADED, ORDINARY, REPEAT, Control, Criterion, Protocol, TaskRecipe
@@ -272,10 +271,9 @@ def test_what_cannot_be_analysed(
 
 
 def test_no_criterion_is_called_as_the_mean_of_all(tmp_path: Path) -> None:
-    lines(
-        tmp_path / "ratings.jsonl", [rating("r", at, at, criterion=name) for at in (1, 2) for name in ("c", OVERALL)]
-    )
-    with pytest.raises(InputError, match="ratings.jsonl: criterion 'overall' is the name of the mean over criteria"):
+    rows = [rating("r", at, at, criterion=name) for at in (1, 2) for name in ("c", "overall")]
+    lines(tmp_path / "ratings.jsonl", rows)
+    with pytest.raises(InputError, match=r"ratings\.jsonl: criterion 'overall' is the name of the mean over criteria"):
         analysed(tmp_path / "ratings.jsonl", tmp_path / "out")
 
 

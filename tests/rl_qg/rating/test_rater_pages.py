@@ -334,7 +334,7 @@ def test_practice_that_is_a_test_screens_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("correctness", "end"), [(3, "/task/a00001/1"), (1, "/screened")])
 def test_practice_that_expects_nothing_is_no_test(tmp_path: Path, correctness: int, end: str) -> None:
-    """The first of four questions alone is a test, of one criterion: it is half of nothing or all."""
+    """The first of four questions is the one that is a test; three others as expected would be more than half."""
     plain = protocol("qg-bench")
     first, *others = [replace(one, expected={}) for one in plain.practice]
     given = replace(plain, practice=(replace(first, expected={"correctness": (3, 3)}), *others), practice_passes=0.5)
