@@ -49,7 +49,7 @@ def test_a_judge_in_a_combined_reward_may_get_a_larger_budget(tmp_path: Path) ->
         part = {"metric": metric, "budget": budget, "model": "m"}
         return {"reward": {"_target_": "rewards.Product", "parts": {"judge": part}}}
 
-    for metric in ("rewards.Judge", "rewards.Other"):
+    for metric in ("rewards.Judge", "rewards.QuestionForm"):
         claim_run_folder(tmp_path, settings(metric, 4000))
         (tmp_path / "metrics.jsonl").touch()
         if metric == "rewards.Judge":
