@@ -138,5 +138,5 @@ class _Likelihood:
         free = self.n - self.p
         variance = float(quadratic[-1, -1] - beta @ quadratic[:-1, -1]) / free
         log_det += 2 * float(np.log(np.abs(np.diag(information[0]))).sum())
-        deviance = log_det + free * (1 + float(np.log(2 * np.pi * variance)))
+        deviance = log_det + free * (1 + float(np.log(2 * np.pi * max(variance, 1e-300))))
         return beta, variance * cho_solve(information, np.eye(self.p)), variance, deviance
