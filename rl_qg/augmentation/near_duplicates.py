@@ -132,7 +132,7 @@ PAIR = 32  # bits of each number of a pair
 
 
 def rows_of_bands(threshold: float) -> tuple[int, float]:
-    """The most rows with which at most the fraction `MISSED` of pairs at the threshold is missed, and the fraction."""
+    """The most rows (at least 1) with which at most `MISSED` of pairs at the threshold are missed, and the share."""
     rows = MOST_ROWS
     while rows > 1 and (1 - threshold**rows) ** BANDS > MISSED:
         rows -= 1

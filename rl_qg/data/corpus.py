@@ -76,7 +76,7 @@ def synthetic_examples(
 
     `prefix` begins the ids, and changes the text as the seed does. `shared_facts` is the probability that the second
     subject of a passage has the same relations as the first, so that each fact has one like it. `wordings`: the
-    question forms, all three of each relation, the two of `training`, or the other, `held_out`, about the same.
+    question forms, all three of each relation, those of `training` (two), or `held_out` (one); passages do not change.
     """
     rng = random.Random(f"{prefix}-{seed}")
     for number in range(passages):

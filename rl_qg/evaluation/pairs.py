@@ -185,7 +185,7 @@ def pair_record(
 ) -> dict[str, Any]:
     """Means over passages with intervals (`scores`), differences between files (`tests`), `signatures`, and why
     metrics are left out (`left_out`): QAAligned and the one-to-one assignment for every metric that compares two texts
-    (`rewards.sets`), exact answers, and counts. Scores of each passage are kept in `folder`, for a killed command.
+    (`rewards.sets`), exact answers, and counts. Scores of each passage are kept in `folder`: a kill loses few.
     """
     draws = PassageDraws(range(len(sets.contexts)), resamples=resamples, seed=seed)
     human = [[person.pair for person in people] for people in sets.human]
@@ -251,14 +251,14 @@ def _tests(columns: Mapping[str, Columns], draws: PassageDraws) -> Rows:
     p before and after Holm's correction over all. `better` names the better file where p_holm < 0.05.
     """
     rows: Rows = []
+    measures = [key for key in next(iter(columns.values())) if key[0] not in UNTESTED]
     for first, second in combinations(columns, 2):
-        for (metric, part), values in columns[first].items():
-            other = columns[second][metric, part]
+        for metric, part in measures:
+            values, other = columns[first][metric, part], columns[second][metric, part]
             both = np.isfinite(values) & np.isfinite(other)
             one, two = (draws.means(np.where(both, of, np.nan)) for of in (values, other))
             about = {"metric": metric, "part": part, "predictions": first, "against": second}
-            test = test_of(one, two, int(both.sum()), draws.units_of(both), why="no passage with both")
-            rows += [{**about, **test}] if metric not in UNTESTED else []
+            rows.append(about | test_of(one, two, int(both.sum()), draws.units_of(both), why="no passage with both"))
     return with_better(rows, lambda row: (row["value"] > 0) != (row["metric"] in LOWER_IS_BETTER))
 
 

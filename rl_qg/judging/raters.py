@@ -57,7 +57,7 @@ def filtered(judgements: Sequence[Judgement], *, sides: str, threshold: float, m
             noisy = set(noisy_ratings(given, sides=sides, threshold=threshold, most=most))
             ratings[name] = tuple(None if place in noisy else value for place, value in enumerate(given))
             if noisy:
-                del human[name]
+                human.pop(name, None)
             if left := [value for value in ratings[name] if value is not None]:
                 human[name] = mean_rating(left)
         changed.append(replace(judgement, ratings=ratings, human=human))

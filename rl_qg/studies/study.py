@@ -173,7 +173,7 @@ class Study(JobFile):
         for name, one in self.generators.items():
             start = self.generators.get(one.start or "")
             if one.stages == "scst" and "model.path" in map(jobs.key_of, one.settings):
-                yield f"generators.{name}.model.path: it starts from another generator, which from names"
+                yield f"generators.{name}.model.path: leave it out; the key from names the generator to start from"
             if one.start is not None and start is None:
                 yield f"generators.{name}.from: there is no generator {one.start}"
             elif start is not None and one.path is None and one.stages != "scst":

@@ -210,7 +210,7 @@ def read_picks(path: Path, spans: Sequence[QAExample]) -> Picks:
 
 
 class _PickFiles(RunFiles):
-    """The lines of the second stage, which continue the first's, with the picks' rewards; checkpoints name it."""
+    """The lines of the second stage, after the first's, with the picks' rewards (checkpoints hold its name)."""
 
     def __init__(self, trainer: Any, picks: Picks, folder: Path, first_step: int, first_epoch: float) -> None:
         super().__init__(trainer, folder, first_step=first_step, first_epoch=first_epoch)

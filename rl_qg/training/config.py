@@ -175,11 +175,11 @@ def check_input(settings: Settings) -> None:
     stored, given = Prompt.stored(settings.model.path), prompt_of(settings)
     if settings.stages != "scst" or stored is None:
         return
-    for key_, name in (("model.input", "input"), ("model.task", "task"), ("ask.granularity", "granularity")):
+    for entry, name in (("model.input", "input"), ("model.task", "task"), ("ask.granularity", "granularity")):
         if (trained := getattr(stored, name)) != (wanted := getattr(given, name)):
             raise InputError(
-                f"model.path={settings.model.path}: was trained with {key_}={trained or None}, not {wanted or None}; "
-                f"give {key_}={trained or None}, or train both stages"
+                f"model.path={settings.model.path}: was trained with {entry}={trained or None}, not {wanted or None}; "
+                f"give {entry}={trained or None}, or train both stages"
             )
 
 

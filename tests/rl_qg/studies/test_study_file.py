@@ -136,7 +136,7 @@ def test_values_are_written_as_on_the_command_line() -> None:
         ("filters.paper=[augment.num_samples=9]", "augment.num_samples is set by the grid itself"),
         ("filters.strict.augment.seed=1", "augment.seed is set by the grid itself"),
         ("generate=[data.max_validation=5]", "data.max_validation is set by the grid itself"),
-        ("generators.qrelscore.model.path=RUN", "generators.qrelscore.model.path: it starts from another generator"),
+        ("generators.qrelscore.model.path=RUN", "generators.qrelscore.model.path: leave it out; the key from names"),
         ("output_dir", "not of the form key=value"),
         ("--quick=1", "not of the form key=value"),
         ("seeds.first=1", "holds no keys"),
