@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal, Self
 
 import torch
@@ -78,7 +79,7 @@ class Usability(Metric):
         device: str | torch.device | None = None,
         dtype: str = "float32",
     ) -> None:
-        self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
+        self.batch_size, self.dtype, self._lock = batch_of(self.name, batch_size), dtype, Lock()
         self.model = FrozenModel(model, "regressor", device=device, dtype=dtype)
         check_outputs(self.name, self.model, 2, "one of unusable and usable questions has two")
         length = int(number(self.name, "max_length", max_length, low=8, whole=True))
@@ -91,9 +92,10 @@ class Usability(Metric):
         tokenizer, pairs = self.model.tokenizer, zip(inputs.questions, inputs.answers, strict=True)
         asked = [f"{question} {tokenizer.sep_token} {answer}" for question, answer in pairs]
         room = self.max_length - tokenizer.num_special_tokens_to_add(pair=True)
-        rooms = [room - len(ids) for ids in self.model.ids(asked)]
-        parts = [*map(_around, tokenized_passages(self.model, inputs.contexts), inputs.answers, rooms)]
-        encoded = tokenizer(asked, parts, truncation=True, max_length=self.max_length, verbose=False)
+        with self._lock:  # calls change how the tokenizer cuts
+            rooms = [room - len(ids) for ids in self.model.ids(asked)]
+            parts = [*map(_around, tokenized_passages(self.model, inputs.contexts), inputs.answers, rooms)]
+            encoded = tokenizer(asked, parts, truncation=True, max_length=self.max_length, verbose=False)
         logits = classified(self.model, encoded, self.batch_size).double()
         return MetricResult(logits.softmax(1)[:, 1].tolist(), {})
 

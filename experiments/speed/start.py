@@ -1,8 +1,8 @@
-"""CPU seconds from a command to its first work: help, scores by words, the first update, questions about a page.
+"""Seconds from a command to its first work: help, scores by words, the first update, questions about a page.
 
     python experiments/speed/start.py --output experiments/speed/results/start.json [--before FOLDER] [--runs 5]
 
-Each command runs in a process of its own, of one thread, with the packages of this tree and, for comparison, with
+Each command runs in a process of its own, on `--cores`, with the packages of this tree and, for comparison, with
 those of `--before`, another checkout; the trees take turns. The least of some runs is kept: other work on the machine
 makes the same command take longer, never shorter.
 """
@@ -14,6 +14,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,16 +59,18 @@ def lay_out(folder: Path) -> None:
     (folder / "page.txt").write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
 
 
-def cpu_seconds(tree: Path, code: str, arguments: list[str]) -> float:
+def seconds_of(tree: Path, code: str, arguments: list[str], cores: int) -> dict[str, float]:
+    """Of the processor, and of the clock."""
     with tempfile.TemporaryDirectory() as folder:
         lay_out(Path(folder))
-        environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": str(cores), "HF_HUB_OFFLINE": "1"}
+        before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         subprocess.run(
             [sys.executable, "-c", code, *arguments], cwd=folder, env=environment, check=True, capture_output=True
         )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+        after, end = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return {"cpu_seconds": cpu, "seconds": end - start}
 
 
 def main() -> None:
@@ -75,22 +78,24 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--before", type=Path)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--cores", type=int, default=1)
     parser.add_argument("--only", default="", help="what the names of the commands begin with")
     given = parser.parse_args()
     trees = {"now": ROOT, **({"before": given.before.resolve()} if given.before else {})}
-    results = Measurements(given.output, {"runs": given.runs, "trees": list(trees)})
+    results = Measurements(given.output, {"runs": given.runs, "trees": list(trees), "cores": given.cores})
     found: list[dict[str, Any]] = []
     for name in filter(lambda name: name.startswith(given.only), COMMANDS):
         code, arguments = COMMANDS[name]
         for tree in trees.values():
-            cpu_seconds(tree, code, arguments)  # compiles modules, and unpacks the model
-        times: dict[str, list[float]] = {label: [] for label in trees}
+            seconds_of(tree, code, arguments, given.cores)  # compiles modules, and unpacks the model
+        times: dict[str, list[dict[str, float]]] = {label: [] for label in trees}
         for run in range(given.runs):
             for label, tree in trees.items():
-                seconds = results.measure(f"{name}, {label}, {run}", lambda: cpu_seconds(tree, code, arguments))  # noqa: B023
-                times[label].append(seconds)
-        found += [{"command": name, "tree": label, "cpu_seconds": min(seen)} for label, seen in times.items()]
-        print({label: min(seen) for label, seen in times.items()}, name, flush=True)
+                one = (tree, code, arguments, given.cores)
+                times[label].append(results.measure(f"{name}, {label}, {run}", lambda: seconds_of(*one)))  # noqa: B023
+        least = {label: {key: min(run[key] for run in seen) for key in seen[0]} for label, seen in times.items()}
+        found += [{"command": name, "tree": label, **seconds} for label, seconds in least.items()]
+        print(least, name, flush=True)
     results.write(starts=found)
 
 

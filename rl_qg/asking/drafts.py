@@ -45,6 +45,7 @@ from rl_qg.generation.propose_answers import GeneratedAnswers
 from rl_qg.generation.tasks import PREFIXES
 from rl_qg.readers.answer_extractor import ExtractorAnswers
 from rl_qg.readers.reader import AnswerReader, f1
+from rl_qg.runtime.processes import side_by_side
 from rl_qg.runtime.ranks import OutOfMemoryRetry
 from rl_qg.text.spans import Span
 
@@ -82,10 +83,10 @@ class QuestionRow:
 
 
 class QuestionRows:
-    """Decodes the questions of rows, at most `batch_size` together."""
+    """Decodes the questions of rows, at most `batch_size` together, on so many `cores`."""
 
-    def __init__(self, generator: CandidateGenerator, batch_size: int) -> None:
-        self.generator, self.batch_size = generator, batch_size
+    def __init__(self, generator: CandidateGenerator, batch_size: int, cores: int = 1) -> None:
+        self.generator, self.batch_size, self.cores = generator, batch_size, cores
         self._retry = OutOfMemoryRetry("questions", "use a smaller model, or a machine with more memory")
 
     def candidates(self, rows: Sequence[QuestionRow]) -> list[list[Candidate]]:
@@ -95,7 +96,8 @@ class QuestionRows:
         longest = self.generator.encoder.prompt.max_target_length
         decode = partial(self.generator.candidates, count=BEAMS, max_new_tokens=longest, temperature=1.0)
         beams, samples = partial(decode, top_p=None), partial(decode, top_p=TOP_P)
-        found = self._decoded(rows, lambda seed: beams if seed is None else samples)
+        cores = self.cores if self.generator.is_independent else 1
+        found = self._decoded(rows, lambda seed: beams if seed is None else samples, cores)
         return [group or [] for group in found]
 
     def likelihoods(self, rows: Sequence[QuestionRow]) -> list[Candidate | None]:
@@ -106,12 +108,17 @@ class QuestionRows:
         self,
         rows: Sequence[QuestionRow],
         decoder_of: Callable[[int | None], Callable[[Sequence[QAExample]], list[Decoded]]],
+        cores: int = 1,
     ) -> list[Decoded | None]:
         """What is decoded for each row, in batches of similar length; None where its answer does not fit."""
-        found: list[Decoded | None] = [None for _ in rows]
-        for batch in self._batches(rows):
+
+        def decode(batch: Sequence[int]) -> list[list[Decoded]]:
             check_awaited()
-            parts = self._retry(decoder_of(rows[batch[0]].seed), [rows[number].example for number in batch])
+            return self._retry(decoder_of(rows[batch[0]].seed), [rows[number].example for number in batch])
+
+        found: list[Decoded | None] = [None for _ in rows]
+        batches = list(self._batches(rows))
+        for batch, parts in zip(batches, side_by_side(decode, batches, cores), strict=True):
             for number, decoded in zip(batch, chain.from_iterable(parts), strict=True):
                 found[number] = decoded
         return found

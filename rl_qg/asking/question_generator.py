@@ -34,6 +34,7 @@ from rl_qg.generation.endpoint import EndpointGenerator
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.readers.reader import AnswerReader
 from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.processes import side_by_side
 from rl_qg.scoring.metrics import reranker_of
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.text.languages import known_code
@@ -62,11 +63,12 @@ class QuestionGenerator:
         proposals: AnswerProposals | None = None,
         reward: Reward | None = None,
         batch_size: int = 16,
+        cores: int = 1,
     ) -> None:
         self._generator, self.name, self._reader, self._usability = generator, name, reader, usability
         self.warning = corpus_warning(name)
         self.ways = ways_of(generator.encoder.prompt, name)
-        self._rows = QuestionRows(generator, batch_size)
+        self._rows, self._cores = QuestionRows(generator, batch_size, cores), cores
         self._proposals = proposals or AnswerProposals(generator)
         self._reward, self._reranker = reward, None if reward is None else reranker_of(reward)
         if self._reranker and self._reranker.needs_references:
@@ -85,6 +87,7 @@ class QuestionGenerator:
         extractor: str | Path | None = None,
         reward: Reward | None = None,
         batch_size: int = 16,
+        cores: int = 1,
         format: str | None = None,
     ) -> "QuestionGenerator":
         """Load a run (its `scst/`, else its `ce/`), a folder, a model of the Hub, or a packaged miniature such as
@@ -100,11 +103,13 @@ class QuestionGenerator:
                 questions of an answer and orders the pairs, and its value is in `scores` under its name. Pairs on
                 which it fails come last, and are counted in `dropped`. `score` stays as it is.
             batch_size: answers that are decoded together.
+            cores: of a CPU, on which batches are decoded, and texts read back, side by side, each with one thread of
+                PyTorch (call `torch.set_num_threads(1)` before).
             format: of the model's inputs and texts, one of `rl-qg models`; None: recognised.
         """
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        if batch_size < 1:
-            raise InputError(f"batch_size={batch_size} must be at least 1")
+        if wrong := [f"{name}={value}" for name, value in (("batch_size", batch_size), ("cores", cores)) if value < 1]:
+            raise InputError(f"{wrong[0]} must be at least 1")
         own: Any = {"device": place, "rows": batch_size, "independent": place.type == "cpu", "format": format}
         asked = path if isinstance(path, EndpointGenerator) else None
         name = asked.name if asked else str(path)
@@ -116,7 +121,8 @@ class QuestionGenerator:
         # One pair at a time: a probability does not depend on the other pairs, to the last digit.
         usability = Usability(reader_path(checking), batch_size=1, device=place) if judges else None
         parts: Any = {"proposals": AnswerProposals(generator, extractor=extractor, device=place), "reward": reward}
-        return cls(generator, name=name, reader=answers, usability=usability, batch_size=batch_size, **parts)
+        parts |= {"usability": usability, "batch_size": batch_size, "cores": cores}
+        return cls(generator, name=name, reader=answers, **parts)
 
     @property
     def explains(self) -> str | None:
@@ -201,9 +207,13 @@ class QuestionGenerator:
         for draft in drafts:
             draft.add(candidates)
             draft.add_whole_pairs(self._generator)
-            draft.read_back(self._reader)
-            draft.judge(self._usability)
+        side_by_side(self._read, drafts, self._cores)
+        for draft in drafts:
             draft.rank(self._reranker)
+
+    def _read(self, draft: Draft) -> None:
+        draft.read_back(self._reader)
+        draft.judge(self._usability)
 
     def _draft(self, number: int, request: AskRequest) -> Draft:
         way, least = request.way or self.ways[0], least_score(request, self.name)
@@ -289,8 +299,7 @@ class QuestionGenerator:
         for draft, text in drafts:
             found = [next(known) if text.strip() else None for _ in draft.rows()]
             draft.add(iter([[one] if one else [] for one in found]), given=True)
-            draft.read_back(self._reader)
-            draft.judge(self._usability)
+            self._read(draft)
             draft.rank(self._reranker)
             scores.append(next(({"score": p.score, "logprob": p.logprob, **p.scores} for p in draft.pairs), {}))
         return scores

@@ -33,6 +33,6 @@ def serve(settings: Settings) -> None:
     state = processes(settings.training.use_cpu)
     torch.set_num_threads(options.threads)  # rows of several texts share batches only with one thread
     bound = listen(options.host, options.port)
-    service = AskingService(lambda: load_generator(settings, "serve", path, state), options)
+    service = AskingService(lambda: load_generator(settings, "serve", path, state, cores=1), options)
     print(f"rl-qg serve: {path} at {address_of(bound)}", flush=True)
     run_server(create_app(service, options, keys=keys, hosts=hosts_of(options)), service, options, bound)

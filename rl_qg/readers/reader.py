@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
 from tempfile import mkdtemp
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -464,7 +465,7 @@ class AnswerReader:
         self.max_answer_length, self.n_best, self.batch_size = max_answer_length, n_best, batch_size
         self.device, self.at = device, at
         self.collate = WindowCollator(self.tokenizer.pad_token_id)
-        self.retry = OutOfMemoryRetry(title, f"lower {at}batch_size")
+        self.retry, self._lock = OutOfMemoryRetry(title, f"lower {at}batch_size"), Lock()
 
     def __call__(self, questions: Sequence[str], contexts: Sequence[str]) -> list[str]:
         """The answer to each question about its context; "" where no span is valid."""
@@ -476,7 +477,8 @@ class AnswerReader:
         ]
         lengths: dict[str, Any] = {"max_length": self.max_length, "doc_stride": self.doc_stride}
         try:
-            windows = encode(examples, self.tokenizer, token_types=self.token_types, **lengths)
+            with self._lock:  # calls change how the tokenizer cuts
+                windows = encode(examples, self.tokenizer, token_types=self.token_types, **lengths)
         except InputError as error:
             raise InputError(str(error).replace("qa.", self.at)) from None  # its keys are those of `rl-qg qa`
         texts = best_answers(

@@ -388,6 +388,19 @@ def test_a_result_does_not_depend_on_the_other_texts(
     assert [state(pairs) for pairs in generator.ask_many([requests[k] for k in order])] == [alone[k] for k in order]
 
 
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("kind", ["miniature", "prefix"])
+def test_several_cores_give_the_same_bytes(kind: str, folders: dict[str, str]) -> None:
+    """Batches of answers side by side, and texts that are read back and judged side by side."""
+    path = QUESTIONS if kind == "miniature" else folders[kind]
+    given: dict[str, Any] = {"device": "cpu", "reader": "packaged:english/reader", "batch_size": 2}
+    one, three = (QuestionGenerator.from_pretrained(path, cores=cores, **given) for cores in (1, 3))
+    requests = [AskRequest(text, number=None) for text in TEXTS]
+    found = [state(pairs) for pairs in three.ask_many(requests)]
+    assert found == [state(pairs) for pairs in one.ask_many(requests)]
+    assert kind == "prefix" or any(pairs for pairs, *_ in found)
+
+
 def test_mbart_reads_the_language_of_the_text(tmp_path: Path) -> None:
     words = [f"▁{word}" for word in TEXT.replace(".", "").split()]
     letters = sorted({*TEXT, "▁", "?", "."} - {" "})

@@ -1,12 +1,14 @@
 import os
 import signal
 import time
+from contextvars import ContextVar
 from multiprocessing import active_children
+from threading import Barrier
 
 import pytest
 import torch
 
-from rl_qg.runtime.processes import available_cores, worker_pool
+from rl_qg.runtime.processes import available_cores, side_by_side, worker_pool
 
 
 @pytest.mark.slow
@@ -35,3 +37,30 @@ def test_the_cores_are_those_that_this_process_may_use() -> None:
         assert available_cores() == 1
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+def test_what_runs_side_by_side_has_one_thread_each_and_comes_in_order() -> None:
+    """Both calls wait for each other, so they run at the same time."""
+    both, asked = Barrier(2, timeout=60), ContextVar("asked", default="nobody")
+    asked.set("somebody")
+
+    def call(number: int) -> tuple[int, int, str]:
+        both.wait()
+        return number, torch.get_num_threads(), asked.get()
+
+    assert side_by_side(call, [4, 3], 2) == [(4, 1, "somebody"), (3, 1, "somebody")]
+    assert side_by_side(str, [4, 3], 1) == ["4", "3"]
+    assert side_by_side(str, [], 2) == []
+
+
+def test_after_an_error_no_further_call_begins() -> None:
+    begun = []
+
+    def call(number: int) -> None:
+        begun.append(number)
+        time.sleep(0.05)
+        raise ValueError(number)
+
+    with pytest.raises(ValueError, match="0"):
+        side_by_side(call, range(100), 2)
+    assert len(begun) < 50
