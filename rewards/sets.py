@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from rewards.base import Metric
-from rewards.contract import check_row_by_row
+from rewards.contract import check_row_by_row, name_of
 from rewards.errors import MetricInputError, library
 from rewards.loading import load
 from rewards.overlap.bleu import Bleu
@@ -99,6 +99,9 @@ class Multi:
         decimals: int | None = None,
         clip: bool = False,
     ) -> None:
+        if not isinstance(metric, Metric):
+            why = "which names the columns it needs and the bounds of its scores"
+            raise MetricInputError(f"multi: {name_of(metric)} is no rewards.Metric, {why}")
         if "references" not in metric.needs:
             raise MetricInputError(f"multi: {metric.name} does not use references, so no pair is better than another")
         check_row_by_row(metric)

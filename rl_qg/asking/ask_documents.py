@@ -208,7 +208,7 @@ class _DocumentOutput(ABC):
     def _finish(self, made_by: Mapping[str, Any], sources: Mapping[str, str], dropped: Counter[str]) -> dict[str, Any]:
         rows = self.chosen((json.loads(line.text) for line in self.lines.lines()), dropped)
         try:
-            report = self.counts(rows, dict(dropped))
+            report = self.counts(rows, dict(+dropped))
         except InputError:
             self._remove_hidden()
             raise

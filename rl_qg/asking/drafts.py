@@ -47,6 +47,7 @@ from rl_qg.readers.answer_extractor import ExtractorAnswers
 from rl_qg.readers.reader import AnswerReader, f1
 from rl_qg.runtime.processes import side_by_side
 from rl_qg.runtime.ranks import OutOfMemoryRetry
+from rl_qg.text.languages import code_of
 from rl_qg.text.spans import Span
 
 ANSWERS_PER_PAIR = 4  # of ten pairs about each of ten documents 61 were usable, with two answers a pair 50
@@ -314,7 +315,7 @@ class Draft:
             self.pairs += usable(found, context, self.least, self.dropped)
 
     def _pair(self, one: Candidate | GeneratedPair, span: AnswerSpan, context: str, place: int) -> ProposedPair:
-        supported = support(one.question, context, place) if self.request.language == "en" else None
+        supported = support(one.question, context, place) if code_of(self.request.language) == "en" else None
         return ProposedPair(one.question, span, one.logprob, one.tokens, support=supported)
 
     def read_back(self, reader: AnswerReader | None) -> None:

@@ -30,6 +30,7 @@ from rl_qg.asking.models import (
 )
 from rl_qg.asking.pairs import AnswerSpan, AskOptions, AskRequest, QAPair, QAPairs
 from rl_qg.asking.selection import WeighedSpan, matched_spans
+from rl_qg.data.formats import is_unicode
 from rl_qg.generation.endpoint import EndpointGenerator
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.readers.reader import AnswerReader
@@ -270,8 +271,9 @@ class QuestionGenerator:
         `logprob`, `probability` and, with a reader, `round_trip` (of the packaged one `usability` too), as `ask`
         computes them; with a reward its value.
 
-        Nothing is known ({}) of a question that is empty, or whose answer is not in its context or does not fit into
-        the model's input. `InputError` where the three are not lists of equally many, or as of `check`.
+        Nothing is known ({}) of a question that is empty or no valid Unicode, or whose answer is not in its context or
+        does not fit into the model's input. `InputError` where the three are not lists of equally many, or as of
+        `check`.
         """
         for name, given in (("questions", questions), ("contexts", contexts), ("answers", answers)):
             if not _is_list(given):
@@ -287,7 +289,7 @@ class QuestionGenerator:
             self.check(request)
             draft = Draft(number, request, self.passages(context), self.ways[0])
             draft.propose(self._proposals)
-            drafts.append((draft, question))
+            drafts.append((draft, question if is_unicode(question) else ""))
         rows = [
             replace(row, example=replace(row.example, question=text))
             for draft, text in drafts

@@ -146,7 +146,8 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def parse_candidate(line: bytes, where: str) -> dict[str, Any]:
     """Parse one line; raise `InputError` unless it is a complete candidate with its answer at its offset."""
     record = parse_object(line, where)
-    for name, kind in FIELDS.items():
+    also = {"language": str} if record.get("language") is not None else {}
+    for name, kind in (FIELDS | also).items():
         if name not in record:
             raise InputError(f"{where}: field {name!r} is missing; generate the file again or complete the line")
         if type(record[name]) is not kind:

@@ -16,7 +16,7 @@ from rl_qg.augmentation import funnel
 from rl_qg.augmentation.candidates import RANDOM, Ranking, answer_hash64, grouped, passage_hash64
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.runtime.errors import InputError
-from rl_qg.scoring.reward_scorer import RewardScorer, finite_or_none, signature_of
+from rl_qg.scoring.reward_scorer import RewardScorer, check_direction, finite_or_none, signature_of
 from rl_qg.text.question_types import TYPE_TABLES, TYPES, question_type
 
 
@@ -198,6 +198,7 @@ class RewardFilter(funnel.SetFilter):
                 raise InputError(
                     f"augment.filters.{self.name}: the metric compares with references, and candidates have none"
                 )
+            check_direction(reward, f"augment.filters.{self.name}:")
             description = {"signature": signature_of(reward), "metric": options}
             scorer = RewardScorer(reward, f"filter {self.name}")
             return lambda records: _scores(scorer, records), description

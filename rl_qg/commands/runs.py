@@ -139,8 +139,13 @@ class OpenRun:
         return load_reward(self.settings.reward, self.state, self.settings.training.reward_placement)
 
     def held_out(self) -> Reward | None:
-        """A new second reward, which is measured but never optimised; None when the settings name none."""
+        """A new second reward, which is measured but never optimised; None when the settings name none, or the reward
+        itself.
+        """
         if not self.settings.held_out:
+            return None
+        if self.settings.held_out == self.settings.reward:
+            log.warning("held_out is the reward itself and not measured again; give another, as held_out=bartscore")
             return None
         return load_reward(self.settings.held_out, self.state, self.settings.training.reward_placement)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rewards.contract import bounds_of
 from rl_qg.data.examples import QAExample, passage_hash
 from rl_qg.data.oracle import judgements, share_differences, shares
 from rl_qg.generation.generator import CandidateGenerator
@@ -97,7 +98,7 @@ def evaluate_generators(
     for kind, by_model in scored.items():
         for name, summary in summaries.items():
             parts = {part: _finite(values) for part, values in by_model[name].parts.items()}
-            bounds = getattr(rewards[kind], "bounds", None)
+            bounds = bounds_of(rewards[kind])
             summary[kind] = asdict(mean_interval(_finite(by_model[name].scores), draws, bounds=bounds))
             summary[f"{kind}_parts"] = {
                 part: asdict(mean_interval(values, draws))

@@ -49,7 +49,7 @@ from rl_qg.text.languages import (
 )
 from rl_qg.text.spans import PARAGRAPH_END, Span, Token, select_spans, sentences, tokens
 
-VERSION = 6  # increase it when the proposed spans change: files begun with other rules are then refused
+VERSION = 7  # increase it when the proposed spans change: files begun with other rules are then refused
 SCORES = {"date": 7.0, "number": 6.0, "title": 5.2, "acronym": 5.1, "name": 5.0, "chunk": 2.0, "word": 1.0}
 SEVERAL = 0.5  # added for several words: they are more specific and rarely a part of a longer phrase
 HEADING = 5.0  # taken away where a paragraph ends as no sentence does: headings, items, addresses

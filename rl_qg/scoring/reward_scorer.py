@@ -60,6 +60,13 @@ def direction_of(reward: Reward) -> int:
     return 1 if getattr(reward, "higher_is_better", True) else -1
 
 
+def check_direction(reward: Reward, name: str) -> None:
+    """`InputError` for one of which less is better, where the highest is taken for the best."""
+    if direction_of(reward) < 0:
+        way = "give reward=weighted with the metric as a part, and a weight below 0"
+        raise InputError(f"{name} {signature_of(reward)}: is better when lower, and higher is taken for better; {way}")
+
+
 def finite_or_none(value: SupportsFloat) -> float | None:
     number = float(value)
     return number if math.isfinite(number) else None

@@ -24,7 +24,7 @@ from zlib import crc32
 
 import numpy as np
 
-from rewards.contract import COLUMN, check_row_by_row
+from rewards.contract import COLUMN, bounds_of, check_row_by_row
 from rl_qg.data.examples import passage_hash
 from rl_qg.data.parts import DataPart, Parts, StageRows
 from rl_qg.data.question_tables import QuestionTable, TableRow
@@ -213,7 +213,7 @@ def score_file(
             raise InputError(f"output={output}: holds scores of {', '.join(noted)}; name another file or delete it")
         position = rows.position(changed)
         left = {"malformed": {"count": len(faults), "records": faults[:REPORTED_IDS]}} if faults else {}
-        ends = [end if math.isfinite(end) else None for end in getattr(reward, "bounds", None) or ()]
+        ends = [end if math.isfinite(end) else None for end in bounds_of(reward)]
         lines.write_note({"complete": False, **made_by, "input": sources, **left, **rows.note, "bounds": ends})
         return len(rows) if part else total, columns, position
 

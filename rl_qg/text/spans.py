@@ -24,7 +24,8 @@ _TOKEN = re.compile(
     r"|['’]s\b|\S"
 )
 _LEADING = re.compile(r"(?:a|an|the|its|his|her|their|our)\s+", re.IGNORECASE)
-_EDGES = " \t\r\n\u00a0\u3000,;:.!?…、。，；：！？।—–-_/*|~'’‘\"“”„«»「」『』《》〈〉"
+_SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
+_EDGES = _SPACES + ",;:.!?…、。，；：！？।—–-_/*|~'’‘\"“”„«»「」『』《》〈〉"
 _PAIRS = {")": "(", "]": "[", "}": "{", "）": "（", "】": "【"}
 
 

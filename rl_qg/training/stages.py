@@ -33,7 +33,7 @@ from rl_qg.runtime.processes import processes
 from rl_qg.runtime.ranks import from_main
 from rl_qg.runtime.run_folder import TRAINED, is_measured, stop_folder
 from rl_qg.runtime.trainer_base import resume_training
-from rl_qg.scoring.reward_scorer import Reward, signature_of
+from rl_qg.scoring.reward_scorer import Reward, check_direction, signature_of
 from rl_qg.scoring.separation import check_reward, sampler
 from rl_qg.scoring.task_scorers import check_set_reward, pair_floor
 from rl_qg.settings import SelfCriticalOptions, Settings
@@ -192,16 +192,19 @@ def check_examples(settings: Settings, splits: Splits) -> None:
 def check_task_reward(settings: Settings, reward: Reward | None, held_out: Reward | None = None) -> None:
     if reward is None or settings.stages == "ce":
         return
+    for name, metric in (("reward", reward), ("held_out", held_out)):
+        if metric is not None and settings.algorithm != "best_of_n":  # which takes the lowest of such a reward
+            check_direction(metric, name)
+        if metric is not None and settings.task == "sets":
+            check_set_reward(metric, name)
     if settings.task == "sets":
-        for name, metric in (("reward", reward), ("held_out", held_out)):
-            if metric is not None:
-                check_set_reward(metric, name)
-    elif is_set_reward(reward):
+        return
+    if is_set_reward(reward):
         raise InputError(
             f"reward {signature_of(reward)}: scores sets of questions, and model.task={settings.task} writes none; "
             "give ask.granularity=paragraph, or choose another reward"
         )
-    elif settings.scst.credit != "whole":
+    if settings.scst.credit != "whole":
         raise InputError(
             f"scst.credit={settings.scst.credit}: is for sets of questions; give ask.granularity, or leave it at whole"
         )

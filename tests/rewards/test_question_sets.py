@@ -242,6 +242,11 @@ def test_clipped_scores_by_hand():
     assert scores.averaged == [pytest.approx((0.5 + 0.25) / 2)]
 
 
+def test_a_reward_that_does_not_say_what_it_needs_is_refused():
+    with pytest.raises(MetricInputError, match=r"Plain is no rewards\.Metric"):
+        Multi(type("Plain", (), {"score": lambda self, questions: [0.0 for _ in questions]})())  # type: ignore[arg-type]
+
+
 def test_moverscore_can_be_clipped_and_bartscore_cannot(folders):
     pytest.importorskip("ot")
     metric = load("moverscore", model=folders["bert"])

@@ -202,7 +202,8 @@ def test_the_packaged_reader_tells_what_is_usable() -> None:
 
 
 def test_only_english_questions_have_support(bart: QuestionGenerator) -> None:
-    [english], [german] = (bart.ask(TEXT, ["London"], language=code) for code in ("en", "de"))
+    [english], [american], [german] = (bart.ask(TEXT, ["London"], language=code) for code in ("en", "en-US", "de"))
+    assert american == english
     assert 0 <= english.scores["support"] <= 1 and "support" not in german.scores
     assert german.score == german.scores["probability"]
 
@@ -222,7 +223,8 @@ def test_answers_and_scores(bart: QuestionGenerator) -> None:
         assert one["logprob"] == pytest.approx(-loss * labels.numel(), rel=1e-5)
         assert one["probability"] == pytest.approx(math.exp(-loss), abs=1e-5)
         assert one["score"] == pytest.approx(score_by_hand(one), abs=1e-6)
-    assert bart.score(["Who?", "", "Who?"], [TEXT, TEXT, ""], ["Paris", "Ada", "Ada"]) == [{}, {}, {}]
+    questions = ["Who?", "", "Who?", "\ud800?"]
+    assert bart.score(questions, [TEXT, TEXT, "", TEXT], ["Paris", "Ada", "Ada", "Ada"]) == [{}, {}, {}, {}]
     with pytest.raises(InputError, match="1 questions, 2 contexts and 1 answers"):
         bart.score(["Who?"], [TEXT, TEXT], ["Ada"])
     with pytest.raises(InputError, match="answers='A' is no list"):

@@ -244,6 +244,8 @@ def lacking(name: str) -> dict[str, Any]:
         ({**GOOD, "candidate": True}, "field 'candidate' must be int, got bool"),
         ({**GOOD, "answer_start": 13.0}, "field 'answer_start' must be int, got float"),
         (json.dumps({**GOOD, "question": "Where \ud800 is it?"}), "field 'question' holds half a character"),
+        ({**GOOD, "language": 5}, "field 'language' must be str, got int"),
+        (json.dumps({**GOOD, "language": "\ud800"}), "field 'language' holds half a character"),
         ({**GOOD, "answer": " "}, "the answer is empty .id p0."),
         ({**GOOD, "answer_start": 12}, "answer 'Rome' is not at answer_start=12 in the context .id p0."),
         ({**GOOD, "answer_start": -5}, "answer 'Rome' is not at answer_start=-5"),

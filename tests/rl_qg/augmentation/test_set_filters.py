@@ -239,6 +239,15 @@ def test_a_metric_that_needs_references_is_refused(tmp_path: Path) -> None:
         augment(path, [], tmp_path / "a.json", settings=settings, load_metric=lambda options: metric)  # type: ignore[arg-type,return-value]
 
 
+def test_a_metric_that_is_better_when_lower_is_refused(tmp_path: Path) -> None:
+    """Else the worst of each passage would stay."""
+    path = write_questions(tmp_path / "q.jsonl", [record("Who is it?")])
+    settings = AugmentSettings(filters={"reward": {"metric": {"_target_": "x"}}})
+    metric = SimpleNamespace(higher_is_better=False, score=None, signature="errors")
+    with pytest.raises(InputError, match=r"augment\.filters\.reward: errors: is better when lower, "):
+        augment(path, [], tmp_path / "a.json", settings=settings, load_metric=lambda options: metric)  # type: ignore[arg-type,return-value]
+
+
 def test_nan_ranks_last(tmp_path: Path) -> None:
     lines = [record("Is it?", candidate=0, logprob=math.nan), record("Is it so?", candidate=1, logprob=-9.0)]
     assert left(tmp_path, Cap(per_answer=1), lines) == {("q", 1)}

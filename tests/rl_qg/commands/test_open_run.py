@@ -7,12 +7,13 @@ import pytest
 import yaml
 from accelerate import PartialState
 
-from rl_qg.commands.compose import compose
+from rl_qg.commands.compose import compose, unread_keys
 from rl_qg.commands.runs import OpenRun, open_run
 from rl_qg.data.splits import Splits
 from rl_qg.miniatures.cache import PREFIX
 from rl_qg.miniatures.in_settings import with_miniatures
 from rl_qg.runtime.errors import InputError
+from rl_qg.training.config import check_stops
 
 
 class Words:
@@ -37,6 +38,17 @@ def test_without_the_setting_there_is_no_second_reward() -> None:
 def test_the_second_reward_has_the_options_of_its_settings() -> None:
     reward = run({"_target_": f"{__name__}.Words", "unit": 3.0}).held_out()
     assert isinstance(reward, Words) and reward.unit == 3.0
+
+
+def test_the_reward_itself_is_no_second_reward(caplog: pytest.LogCaptureFixture) -> None:
+    """As of `preset=quickstart reward=qrelscore`: the alarm would ask whether the reward fell that rises."""
+    same = compose("pipeline", ["preset=quickstart", "reward=qrelscore"])
+    assert same.held_out == same.reward
+    assert OpenRun(same, Splits([], [], [], {}, {}, {}), PartialState(cpu=True)).held_out() is None
+    assert "held_out is the reward itself and not measured again" in caplog.text
+    stopping = replace(same, scst=replace(same.scst, stop_on="held_out"))
+    with pytest.raises(InputError, match="there is no held-out reward"):
+        check_stops(stopping)
 
 
 @pytest.mark.slow
@@ -103,3 +115,9 @@ def test_miniatures_of_the_second_reward_are_built_too(monkeypatch: pytest.Monke
     assert done.held_out["model"] == str(tmp_path / "bart")
     assert done.reward["encoder"] == str(tmp_path / "bert")
     assert settings.held_out["model"] == "miniature:bart"  # left as it was
+
+
+@pytest.mark.parametrize("command", ["augment", "generate", "qa", "separate", "train-selector"])
+def test_keys_that_a_command_reads_are_not_called_without_effect(command: str) -> None:
+    assert unread_keys(command, ["data.hotpotqa_context=facts"]) == []
+    assert unread_keys("augment", ["reward.max_copied=1", "scst.epochs=2"]) == ["scst.epochs"]

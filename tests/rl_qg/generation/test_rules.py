@@ -187,6 +187,8 @@ def test_a_letter_keeps_its_combining_marks() -> None:
         ("in 1990.", "in 1990"),
         ("The The", "The"),
         (" ,. ", ""),
+        ("\u202fLes Misérables\u202f", "Les Misérables"),
+        ("\u2029in 1990\x0b", "in 1990"),
         ("f(x) and g(x)", "f(x) and g(x)"),
     ],
 )

@@ -62,6 +62,15 @@ def test_an_invalid_output_is_one_line(tmp_path: Path) -> None:
     assert source.read_bytes() == before
 
 
+@pytest.mark.parametrize("bounds", [np.array([0.0, 3.0]), ("0", "3")])
+def test_bounds_are_what_reads_as_two_numbers(tmp_path: Path, bounds: Any) -> None:
+    reward, usual = Length(), Length()
+    reward.bounds, usual.bounds = bounds, (0.0, 3.0)  # type: ignore[attr-defined]
+    source = rows(tmp_path / "in.jsonl")
+    found = [score(source, tmp_path / f"{name}.jsonl", reward=one) for name, one in (("a", reward), ("b", usual))]
+    assert found[0]["score"] == found[1]["score"]
+
+
 def needing(*needs: str) -> Any:
     class Needing(Length):
         name = "mymetric"

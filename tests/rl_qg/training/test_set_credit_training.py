@@ -157,6 +157,21 @@ def test_the_second_reward_too(tmp_path: Path) -> None:
         check_task_reward(settings(tmp_path), MultiSetReward(), WordReward())
 
 
+@pytest.mark.parametrize("algorithm", ["scst", "rloo", "grpo"])
+def test_a_reward_that_is_better_when_lower_is_refused_where_the_highest_is_wanted(
+    tmp_path: Path, algorithm: str
+) -> None:
+    class Errors(WordReward):
+        higher_is_better = False
+
+    given = replace(settings(tmp_path), ask=AskSettings(), algorithm=algorithm)
+    given = replace(given, scst=replace(given.scst, credit="whole"))
+    for rewards in ((Errors(), None), (WordReward(), Errors())):
+        with pytest.raises(InputError, match=r"^(reward|held_out) word-reward: is better when lower"):
+            check_task_reward(given, *rewards)
+        check_task_reward(replace(given, algorithm="best_of_n"), *rewards)  # takes the lowest
+
+
 def test_other_algorithms_refuse_credit_of_questions(tmp_path: Path) -> None:
     given = replace(settings(tmp_path, credit="to_go"), algorithm="rloo")
     with pytest.raises(InputError, match=r"algorithm=rloo: cannot honour scst\.credit=to_go"):
