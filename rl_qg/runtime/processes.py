@@ -60,12 +60,8 @@ def side_by_side(function: Callable[[Item], Value], items: Sequence[Item], cores
     if min(cores, len(items)) < 2:
         return [function(item) for item in items]
     with ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        calls = [pool.submit(copy_context().run, function, item) for item in items]
-        try:
-            return [call.result() for call in calls]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        contexts = [copy_context() for _ in items]  # none of which two calls may use at a time
+        return list(pool.map(lambda item, context: context.run(function, item), items, contexts))
 
 
 def _become_worker(threads: int, parent: int) -> None:
