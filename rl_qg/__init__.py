@@ -4,20 +4,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
-    from rl_qg.asking.question_generator import QuestionGenerator
-    from rl_qg.training.trainer import SelfCriticalConfig, SelfCriticalTrainer
+    from rl_qg.asking.pairs import AnswerSpan as AnswerSpan
+    from rl_qg.asking.pairs import QAPair as QAPair
+    from rl_qg.asking.pairs import QAPairs as QAPairs
+    from rl_qg.asking.question_generator import QuestionGenerator as QuestionGenerator
+    from rl_qg.training.trainer import SelfCriticalConfig as SelfCriticalConfig
+    from rl_qg.training.trainer import SelfCriticalTrainer as SelfCriticalTrainer
 
 __version__ = "0.1.0"
-__all__ = [
-    "AnswerSpan",
-    "QAPair",
-    "QAPairs",
-    "QuestionGenerator",
-    "SelfCriticalConfig",
-    "SelfCriticalTrainer",
-    "__version__",
-]
 _FOUND_IN = {
     "AnswerSpan": "rl_qg.asking.pairs",
     "QAPair": "rl_qg.asking.pairs",
@@ -26,6 +20,7 @@ _FOUND_IN = {
     "SelfCriticalConfig": "rl_qg.training.trainer",
     "SelfCriticalTrainer": "rl_qg.training.trainer",
 }
+__all__ = [*_FOUND_IN, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

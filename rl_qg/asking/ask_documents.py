@@ -33,7 +33,7 @@ from rl_qg.asking.question_generator import QuestionGenerator
 from rl_qg.asking.selection import choose
 from rl_qg.asking.set_pool import PassagePool
 from rl_qg.asking.sets import SetGenerator
-from rl_qg.data.examples import QAExample, report_limit
+from rl_qg.data.examples import QAExample, by_key, report_limit
 from rl_qg.generation.loading import weights_hash
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import (
@@ -397,10 +397,7 @@ def train_set_selector(
     `examples` are human questions, of passages that the generator was not trained on: on those it is too sure. All
     processes call this.
     """
-    gold: dict[str, list[str]] = {}
-    for example in examples:
-        if example.question:
-            gold.setdefault(example.context, []).append(example.question)
+    gold = by_key((example.context, example.question) for example in examples if example.question)
     limit = settings.max_passages
     contexts = list(islice(gold, limit))
     report_limit("train_selector.max_passages", limit, len(contexts), len(gold), "passages with questions are used")

@@ -13,7 +13,7 @@ from typing import Any
 
 from rl_qg.asking.documents import line_feeds
 from rl_qg.asking.pairs import QAPair
-from rl_qg.data.examples import Answer, QAExample, squad_text
+from rl_qg.data.examples import Answer, QAExample, by_key, squad_text
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.pages.results import as_csv, no_formula
 from rl_qg.runtime.errors import InputError
@@ -257,9 +257,7 @@ def preferences(rows: Sequence[Row], template: str) -> list[Row]:
     """The best and the worst question of each answer, and the difference of their scores, for TRL's `DPOTrainer` and
     `RewardTrainer`; answers all of whose questions have the same score are left out.
     """
-    groups: dict[tuple[str, str, int], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["context"], row["answer"], row["answer_start"]), []).append(row)
+    groups = by_key(((row["context"], row["answer"], row["answer_start"]), row) for row in rows)
     found = []
     for group in groups.values():
         best, worst = (choose(group, key=itemgetter("score")) for choose in (max, min))

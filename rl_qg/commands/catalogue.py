@@ -1,8 +1,7 @@
 """The commands of `rl-qg`, the groups of `configs/`, and the text of `--help`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from rewards import METRICS
@@ -93,12 +92,6 @@ def groups_of(command: str) -> list[str]:
     """The config groups that have an effect on a command."""
     read = {key.split(".")[0] for key in COMMANDS[command].sections}
     return [group for group in GROUPS if group == "preset" or {"filters": "augment"}.get(group, group) in read]
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """A question for a message about an unknown word: "; did you mean 'train'?", or nothing."""
-    near = get_close_matches(word, [*known], n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def overview() -> str:

@@ -24,11 +24,10 @@ from rl_qg.commands.catalogue import (
     offered,
     overview,
     section_of,
-    suggestion,
 )
 from rl_qg.commands.compose import compose, resolved_yaml, unread_keys
 from rl_qg.commands.endpoints import check_endpoints, report_use
-from rl_qg.runtime.errors import InputError, LocalError, Terminated
+from rl_qg.runtime.errors import InputError, LocalError, Terminated, suggestion
 from rl_qg.runtime.files import is_disk_full, locked
 from rl_qg.settings import Settings, all_keys
 

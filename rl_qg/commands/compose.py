@@ -23,10 +23,9 @@ from rl_qg.commands.catalogue import (
     metrics_without_file,
     offered,
     section_of,
-    suggestion,
     with_key,
 )
-from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.errors import InputError, suggestion
 from rl_qg.settings import Settings, all_keys
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.training import WORLD

@@ -26,12 +26,12 @@ from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
-from rl_qg.commands.catalogue import COMMANDS, section_of, suggestion
+from rl_qg.commands.catalogue import COMMANDS, section_of
 from rl_qg.commands.compose import compose
 from rl_qg.commands.outputs import question_table
 from rl_qg.data.examples import passage_hash, seeded_rank
 from rl_qg.miniatures.in_settings import NAMES, with_miniatures
-from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.errors import InputError, suggestion
 from rl_qg.runtime.files import read_json_lines, read_record, write_json_lines
 from rl_qg.runtime.run_folder import FILE, TRAINED
 from rl_qg.settings import Settings

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from rewards.loading import own_code_only
-from rl_qg.commands.catalogue import suggestion
 from rl_qg.commands.compose import compose, split_outputs, without_dashes
 from rl_qg.miniatures.in_settings import pretraining_text
-from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.errors import InputError, suggestion
 from rl_qg.runtime.files import locked
 from rl_qg.settings import Settings
 from rl_qg.settings.yaml_files import CONFIGS

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import atomic_writer
 from rl_qg.text.spans import sentence_at, sentence_spans
 
 Role = Literal["train", "validation", "test"]
+Key = TypeVar("Key")
+Item = TypeVar("Item")
 log = logging.getLogger(__name__)
 
 
@@ -94,6 +96,14 @@ def passage_hash(context: str) -> str:
 def seeded_rank(seed: int, key: str) -> bytes:
     """Sort key for a random order that depends on the seed and the key alone, not on the order of the data."""
     return hashlib.sha256(f"{seed}\0{key}".encode()).digest()
+
+
+def by_key(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """The items of each key, as of each passage, in their order; the keys in the order of their first items."""
+    found: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        found.setdefault(key, []).append(item)
+    return found
 
 
 def check_limit(limit: int | None) -> None:

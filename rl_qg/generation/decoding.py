@@ -202,39 +202,6 @@ def decode(
     rules' history, the last stands for the start token).
     """
     rules = replace(rules, max_new_tokens=within_positions(model, rules.max_new_tokens, starts, encoder_states))
-    with sharing_passages(model):
-        return _decode(model, encoder_states, attention_mask, rules, draws, greedy, logprobs, compact, starts)
-
-
-def within_positions(
-    model: PreTrainedModel, length: int, starts: Tensor | None = None, read: Tensor | None = None
-) -> int:
-    """`length`, or as many tokens as the decoder has positions for: beside `starts` (b, p), as in `decode`, and in a
-    model of one sequence beside what it has `read` (b, s, …).
-    """
-    config = model.config
-    limit = getattr(getattr(config, "decoder", config), "max_position_embeddings", None)  # of a pair the second one's
-    taken = 0 if starts is None else starts.shape[1] - 1
-    if read is not None and (not config.is_encoder_decoder or getattr(config, "one_sequence", False)):
-        taken += read.shape[1]
-    if limit is None or length <= limit - taken:
-        return length
-    fault = f"texts of up to {length} tokens are asked for, and the model can write {limit - taken}"
-    _warn_once(f"{fault}: longer ones are cut")
-    return max(1, limit - taken)
-
-
-def _decode(
-    model: PreTrainedModel,
-    encoder_states: Tensor,
-    attention_mask: Tensor,
-    rules: DecodingRules,
-    draws: Tensor | None,
-    greedy: bool,
-    logprobs: bool,
-    compact: bool,
-    starts: Tensor | None,
-) -> Rollout:
     special, device = SpecialTokens.of(model), encoder_states.device
     batch, samples = encoder_states.shape[0], 0 if draws is None else draws.shape[1]
     copies = samples + greedy
@@ -253,45 +220,64 @@ def _decode(
     rows = torch.arange(batch * copies, device=device)
     sampled = rows.view(batch, copies)[:, int(greedy) :].flatten()  # their indices in the batch
     patience = 1 if device.type == "cpu" else PATIENCE
-    encoded = _Encoded(model, encoder_states, attention_mask, copies)
-    cache = None
-    for position in range(rules.max_new_tokens):
-        last = starts if cache is None else tokens[rows, position : position + 1]
-        output = encoded.step(last, cache)
-        logits = output.logits[:, -1].float()
-        if cache is None and copies > 1:
-            logits = logits.repeat_interleave(copies, 0)
-            encoded.repeat(output.past_key_values)
-        cache = output.past_key_values
-        plain = logits
-        logits = for_all(tokens[rows, : position + 1], plain)
-        chosen = logits.argmax(-1)
-        if uniform is not None:
-            history = tokens[rows[sampled], : position + 1]
-            chosen[sampled] = choose_tokens(
-                for_samples(history, logits[sampled]), uniform[draw_of[rows[sampled]], position]
-            )
-        if sums is not None:
-            sums[rows] += token_logprobs(plain, chosen) * open_rows[rows]
-        tokens[rows, position + 1] = chosen.masked_fill(~open_rows[rows], special.pad)
-        open_rows[rows] &= chosen != special.end
-        if (position + 1) % patience:
-            continue
-        kept = open_rows[rows].cpu().nonzero().squeeze(-1)
-        if not len(kept):
-            break
-        if compact and len(kept) <= COMPACT_BELOW * len(rows):
-            known = known[kept]
-            sampled = (~is_greedy[known]).nonzero().squeeze(-1).to(device, non_blocking=True)
-            kept = kept.to(device, non_blocking=True)
-            rows = rows[kept]
-            encoded.keep(kept, cache)
+    with sharing_passages(model):
+        encoded = _Encoded(model, encoder_states, attention_mask, copies)
+        cache = None
+        for position in range(rules.max_new_tokens):
+            last = starts if cache is None else tokens[rows, position : position + 1]
+            output = encoded.step(last, cache)
+            logits = output.logits[:, -1].float()
+            if cache is None and copies > 1:
+                logits = logits.repeat_interleave(copies, 0)
+                encoded.repeat(output.past_key_values)
+            cache = output.past_key_values
+            plain = logits
+            logits = for_all(tokens[rows, : position + 1], plain)
+            chosen = logits.argmax(-1)
+            if uniform is not None:
+                history = tokens[rows[sampled], : position + 1]
+                chosen[sampled] = choose_tokens(
+                    for_samples(history, logits[sampled]), uniform[draw_of[rows[sampled]], position]
+                )
+            if sums is not None:
+                sums[rows] += token_logprobs(plain, chosen) * open_rows[rows]
+            tokens[rows, position + 1] = chosen.masked_fill(~open_rows[rows], special.pad)
+            open_rows[rows] &= chosen != special.end
+            if (position + 1) % patience:
+                continue
+            kept = open_rows[rows].cpu().nonzero().squeeze(-1)
+            if not len(kept):
+                break
+            if compact and len(kept) <= COMPACT_BELOW * len(rows):
+                known = known[kept]
+                sampled = (~is_greedy[known]).nonzero().squeeze(-1).to(device, non_blocking=True)
+                kept = kept.to(device, non_blocking=True)
+                rows = rows[kept]
+                encoded.keep(kept, cache)
     whole = tokens[:, 1 : position + 2].view(batch, copies, -1)
     totals = None if sums is None else sums.view(batch, copies)
     return Rollout(
         _ended(whole[:, :1], special, None if totals is None else totals[:, :1]) if greedy else None,
         _ended(whole[:, greedy:], special, None if totals is None else totals[:, greedy:]) if samples else None,
     )
+
+
+def within_positions(
+    model: PreTrainedModel, length: int, starts: Tensor | None = None, read: Tensor | None = None
+) -> int:
+    """`length`, or as many tokens as the decoder has positions for: beside `starts` (b, p), as in `decode`, and in a
+    model of one sequence beside what it has `read` (b, s, …).
+    """
+    config = model.config
+    limit = getattr(getattr(config, "decoder", config), "max_position_embeddings", None)  # of a pair the second one's
+    taken = 0 if starts is None else starts.shape[1] - 1
+    if read is not None and (not config.is_encoder_decoder or getattr(config, "one_sequence", False)):
+        taken += read.shape[1]
+    if limit is None or length <= limit - taken:
+        return length
+    fault = f"texts of up to {length} tokens are asked for, and the model can write {limit - taken}"
+    _warn_once(f"{fault}: longer ones are cut")
+    return max(1, limit - taken)
 
 
 class _Encoded:

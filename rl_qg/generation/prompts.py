@@ -424,13 +424,12 @@ class PromptEncoder:
         special tokens, the text of another task with its separators.
         """
         clean = [text.strip() for text in self.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
+        copies = len(tokens) // len(examples)
         if self._is_uncased:
-            copies = len(tokens) // len(examples)
             clean = [restore_case(text, examples[row // copies].context) for row, text in enumerate(clean)]
         if not self._separator_ids and self.format is None:
             return clean
         dropped = {*self.tokenizer.all_special_ids, self._highlight_id} - self._separator_ids
-        copies = len(tokens) // len(examples)
         tasks = [task_of(examples[row // copies]) for row in range(len(clean))]
         texts = [
             text if task == "questions" else self.tokenizer.decode([token for token in ids if token not in dropped])

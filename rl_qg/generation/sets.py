@@ -25,7 +25,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from rewards.words import answer_f1
-from rl_qg.data.examples import QAExample, passage_hash, seeded_rank
+from rl_qg.data.examples import QAExample, by_key, passage_hash, seeded_rank
 from rl_qg.generation.decoding import DecodingRules, uniform_draws
 from rl_qg.generation.generator import CandidateGenerator, Kept, text_parts
 from rl_qg.generation.tasks import QUESTION, TaskRow, Unit, escape, taught, unescape
@@ -105,9 +105,7 @@ def set_rows(
     _check_choice("ask.granularity", granularity, GRANULARITIES)
     _check_choice("ask.mode", mode, MODES)
     _check_choice("ask.order", order, ORDERS)
-    passages: dict[str, list[QAExample]] = {}
-    for example in examples:
-        passages.setdefault(example.context, []).append(example)
+    passages = by_key((example.context, example) for example in examples)
     rows: list[TaskRow] = []
     without_type = repeated = 0
     for context, of_passage in passages.items():

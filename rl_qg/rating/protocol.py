@@ -7,14 +7,13 @@ protocol's own language.
 # ruff: noqa: RUF009  # `_read` makes a field, as `dataclasses.field` does
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from rl_qg.data.formats import is_unicode
-from rl_qg.runtime.errors import InputError
+from rl_qg.runtime.errors import InputError, suggestion
 from rl_qg.settings.yaml_files import read_content
 from rl_qg.text.languages import AUTO, OTHER, code_fault
 
@@ -49,7 +48,7 @@ def _object(form: type[Any]) -> Reader:
         if not isinstance(given, Mapping):
             raise InputError(f"{where}: expected fields such as {', '.join([*known][:3])}, got {given!r:.40}")
         if unknown := [name for name in given if name not in known]:
-            meant = _meant(str(unknown[0]), known)
+            meant = suggestion(str(unknown[0]), known)
             raise InputError(f"{where}: there is no field {unknown[0]!r}{meant}; the fields are {', '.join(known)}")
         for name, item in known.items():
             if name not in given and item.default is MISSING and item.default_factory is MISSING:
@@ -58,11 +57,6 @@ def _object(form: type[Any]) -> Reader:
         return form(**{name: read(f"{where}: {name}", given[name], language) for name, read in readers.items()})
 
     return read
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _checked(
@@ -271,7 +265,7 @@ def load_protocol(name: str, folder: Path) -> Protocol:
     is_file = name.endswith((".yaml", ".yml"))
     if not is_file and name not in known:
         raise InputError(
-            f"protocol={name}: no such protocol{_meant(name, known)}; choose one of {', '.join(known)}, or name a "
+            f"protocol={name}: no such protocol{suggestion(name, known)}; choose one of {', '.join(known)}, or name a "
             "file that ends in .yaml"
         )
     path = Path(name).expanduser() if is_file else known[name]

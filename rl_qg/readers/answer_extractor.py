@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from rewards.words import UNSPACED_LETTERS, normalise_answer
-from rl_qg.data.examples import QAExample
+from rl_qg.data.examples import QAExample, by_key
 from rl_qg.readers.encoders import IGNORED, load_model, load_tokenizer, longest_window, padded
 from rl_qg.readers.reader import f1
 from rl_qg.runtime.errors import InputError
@@ -252,9 +252,7 @@ def score_proposals(proposed: Mapping[str, Sequence[str]], examples: Iterable[QA
     passage; people chose few of the possible answers, so this is a lower bound. `f1` is that of `precision` and
     `distinct_recall`. Texts are compared, not positions. Passages that are not in `proposed` have no proposal.
     """
-    passages: dict[str, list[QAExample]] = {}
-    for example in examples:
-        passages.setdefault(example.context, []).append(example)
+    passages = by_key((example.context, example) for example in examples)
     count = exact = close = distinct = distinct_exact = spans = correct = 0
     for context, questions in passages.items():
         texts = {normalise_answer(text): text for text in proposed.get(context, ())}

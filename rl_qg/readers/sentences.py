@@ -22,7 +22,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from rewards.pretrained import ModelFault, check_weights
-from rl_qg.data.examples import QAExample, passage_hash, seeded_rank
+from rl_qg.data.examples import QAExample, by_key, passage_hash, seeded_rank
 from rl_qg.readers.encoders import FLOAT32, IGNORED, load_tokenizer
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import load_unsharded, loading
@@ -60,10 +60,8 @@ def labelled_sentences(examples: Sequence[QAExample], kind: str) -> tuple[list[L
     Counted are the questions that have an answer; examples that lack either, which are left out; passages, sentences
     and how many of these are worthy; and answers that go beyond the end of their sentence.
     """
-    passages: dict[str, list[QAExample]] = {}
-    for example in examples:
-        if example.question.strip() and example.answers:
-            passages.setdefault(example.context, []).append(example)
+    usable = (example for example in examples if example.question.strip() and example.answers)
+    passages = by_key((example.context, example) for example in usable)
     labelled: list[LabelledSentences] = []
     count = worthy = beyond = 0
     for context, asked in passages.items():

@@ -1,6 +1,8 @@
 """Errors that end a command: bad input, and the signal to stop."""
 
 import signal
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class InputError(ValueError):
@@ -31,3 +33,9 @@ class Terminated(SystemExit):
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """A question for a message about an unknown word: "; did you mean 'train'?", or nothing."""
+    near = get_close_matches(word, [*known], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

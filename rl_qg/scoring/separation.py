@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rewards import EntityFaithfulness, QuestionForm
 from rewards.overlap.answerability import looks_english
-from rl_qg.data.examples import QAExample, passage_hash
+from rl_qg.data.examples import QAExample, by_key, passage_hash
 from rl_qg.data.oracle import BESIDE, VERDICTS, judgements
 from rl_qg.data.splits import take
 from rl_qg.generation.generator import CandidateGenerator
@@ -104,10 +104,7 @@ def labelled(
     about = [example for example, group in zip(examples, questions, strict=True) for _ in group]
     judged = judgements(texts, about)
     kinds = [None if one is None else one.verdict for one in judged]
-    by_language: dict[str, list[int]] = {}
-    for row, kind in enumerate(kinds):
-        if kind is None:
-            by_language.setdefault(_language(about[row]), []).append(row)
+    by_language = by_key((_language(about[row]), row) for row, kind in enumerate(kinds) if kind is None)
     possible = [*VERDICTS] if any(judged) else []
     for language, rows in by_language.items():
         checks: dict[str, Reward] = {

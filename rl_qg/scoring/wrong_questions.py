@@ -15,7 +15,7 @@ from rewards.overlap.answerability import looks_english
 from rewards.words import split_question_mark
 from rl_qg.data.corpus import KINDS as SUBJECT_KINDS
 from rl_qg.data.corpus import answered_fact, read_facts
-from rl_qg.data.examples import QAExample, sentence_of
+from rl_qg.data.examples import QAExample, by_key, sentence_of
 from rl_qg.generation.answer_rules import rule_spans
 from rl_qg.readers.train_reader import with_other_word
 from rl_qg.runtime.files import packaged_yaml
@@ -183,9 +183,7 @@ def wrong_questions(
     `pool`: where questions of other passages and other answers come from; the examples are added to it.
     """
     known = list(dict.fromkeys(item for item in (*examples, *pool) if item.question))
-    by_passage: dict[str, list[QAExample]] = {}
-    for item in known:
-        by_passage.setdefault(item.context, []).append(item)
+    by_passage = by_key((item.context, item) for item in known)
     others = entities_by_kind(list(dict.fromkeys(item.context for item in examples)), rule_finder)
     made: dict[str, list[str | None]] = {kind: [] for kind in KINDS}
     for example in examples:

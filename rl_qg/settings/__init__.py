@@ -24,14 +24,11 @@ from rl_qg.settings.evaluation import (
     ExplainSettings,
     ExportSettings,
     RobustnessSettings,
-    ScoreColumns,
     ScoreSettings,
-    SeparateModelSettings,
     SeparateSettings,
 )
 from rl_qg.settings.generation import (
     AnswersSettings,
-    AskModelSettings,
     AskSettings,
     AugmentSettings,
     EndpointSettings,

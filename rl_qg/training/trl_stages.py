@@ -134,10 +134,8 @@ def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held
     check_algorithm(settings)
     steps = 0
     with _no_library_warnings():
-        if settings.stages != "scst":
-            steps = CausalStage("ce", settings, splits, reward, held_out).run()
-        if settings.stages != "ce":
-            steps = CausalStage("scst", settings, splits, reward, held_out, first_step=steps).run()
+        for name in ("ce", "scst") if settings.stages == "both" else (settings.stages,):
+            steps = CausalStage(name, settings, splits, reward, held_out, first_step=steps).run()
     if PartialState(cpu=settings.training.use_cpu).is_main_process:
         stages.complete(settings, {"model": final.name, "steps": steps}, reward, held_out, splits=splits)
     return final

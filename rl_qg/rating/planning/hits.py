@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from rl_qg.data.examples import report_limit, seeded_rank
+from rl_qg.data.examples import by_key, report_limit, seeded_rank
 from rl_qg.rating import protocol
 from rl_qg.rating.plan_files import Hit, Item
 from rl_qg.rating.planning.questions import HUMAN, Degrader, StudyQuestions, Subject
@@ -336,9 +336,7 @@ class _Maker:
         return ItemDraft(kind, of, Asked(subject, text, systems))
 
     def _add(self, drafts: Sequence[ItemDraft], rng: random.Random) -> None:
-        by_question: dict[int, list[ItemDraft]] = {}
-        for draft in drafts:
-            by_question.setdefault(draft.of, []).append(draft)
+        by_question = by_key((draft.of, draft) for draft in drafts)
         forms = [len(by_question[of]) for of in range(len(by_question))]
         distance = min(self.recipe.distance, longest_distance(forms))
         if distance < self.recipe.distance:

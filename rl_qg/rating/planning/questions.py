@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rewards.words import QUESTION_MARKS, is_unspaced, separate_unspaced
-from rl_qg.data.examples import passage_hash
+from rl_qg.data.examples import by_key, passage_hash
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.evaluation.references import GoldQuestions
 from rl_qg.rating.plan_files import TaskPassage
@@ -130,9 +130,7 @@ class Subject:
 
     def asked(self) -> list[tuple[str, tuple[str, ...]]]:
         """Its different questions, each with the systems that asked it, in their order."""
-        systems: defaultdict[str, list[str]] = defaultdict(list)
-        for system, question in self.questions.items():
-            systems[question].append(system)
+        systems = by_key((question, system) for system, question in self.questions.items())
         return [(question, tuple(names)) for question, names in systems.items()]
 
 
