@@ -17,6 +17,8 @@ from rewards.relevance.reading import TokenizedPassage, tokenized_passages
 from rewards.signature import file_hash, model_identity
 from rewards.words import normalise_answer
 
+_TOKENISING = Lock()  # calls change how a tokenizer cuts, and threads may share a metric
+
 
 def load_or_explain(metric: str, model: str, loader: Any, *arguments: Any, **options: Any) -> Any:
     """Packages raise all kinds of errors; each becomes one line."""
@@ -79,7 +81,7 @@ class Usability(Metric):
         device: str | torch.device | None = None,
         dtype: str = "float32",
     ) -> None:
-        self.batch_size, self.dtype, self._lock = batch_of(self.name, batch_size), dtype, Lock()
+        self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.model = FrozenModel(model, "regressor", device=device, dtype=dtype)
         check_outputs(self.name, self.model, 2, "one of unusable and usable questions has two")
         length = int(number(self.name, "max_length", max_length, low=8, whole=True))
@@ -92,7 +94,7 @@ class Usability(Metric):
         tokenizer, pairs = self.model.tokenizer, zip(inputs.questions, inputs.answers, strict=True)
         asked = [f"{question} {tokenizer.sep_token} {answer}" for question, answer in pairs]
         room = self.max_length - tokenizer.num_special_tokens_to_add(pair=True)
-        with self._lock:  # calls change how the tokenizer cuts
+        with _TOKENISING:
             rooms = [room - len(ids) for ids in self.model.ids(asked)]
             parts = [*map(_around, tokenized_passages(self.model, inputs.contexts), inputs.answers, rooms)]
             encoded = tokenizer(asked, parts, truncation=True, max_length=self.max_length, verbose=False)

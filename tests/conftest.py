@@ -3,8 +3,10 @@
 import gc
 import os
 import time
+from collections.abc import Iterator
 
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 from rl_qg.generation import decoding
@@ -65,3 +67,12 @@ def _warnings_are_said_again() -> None:
     """What a process says once is said again in the next test, whichever tests ran before it."""
     languages.known_code.cache_clear()
     decoding._warn_once.cache_clear()
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Of PyTorch: rows of several texts then share batches, and batches may be decoded side by side."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -97,8 +97,9 @@ class QuestionRows:
         longest = self.generator.encoder.prompt.max_target_length
         decode = partial(self.generator.candidates, count=BEAMS, max_new_tokens=longest, temperature=1.0)
         beams, samples = partial(decode, top_p=None), partial(decode, top_p=TOP_P)
-        cores = self.cores if self.generator.is_independent else 1
-        found = self._decoded(rows, lambda seed: beams if seed is None else samples, cores)
+        # A model with language codes has one tokenizer, whose language is set for each batch.
+        apart = self.generator.is_independent and not self.generator.encoder.languages
+        found = self._decoded(rows, lambda seed: beams if seed is None else samples, self.cores if apart else 1)
         return [group or [] for group in found]
 
     def likelihoods(self, rows: Sequence[QuestionRow]) -> list[Candidate | None]:

@@ -104,8 +104,8 @@ class QuestionGenerator:
                 questions of an answer and orders the pairs, and its value is in `scores` under its name. Pairs on
                 which it fails come last, and are counted in `dropped`. `score` stays as it is.
             batch_size: answers that are decoded together.
-            cores: of a CPU, on which batches are decoded, and texts read back, side by side, each with one thread of
-                PyTorch (call `torch.set_num_threads(1)` before).
+            cores: of a CPU, on which batches are decoded, and texts read back, side by side; call
+                `torch.set_num_threads(1)` before, without which it has no effect.
             format: of the model's inputs and texts, one of `rl-qg models`; None: recognised.
         """
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -122,7 +122,7 @@ class QuestionGenerator:
         # One pair at a time: a probability does not depend on the other pairs, to the last digit.
         usability = Usability(reader_path(checking), batch_size=1, device=place) if judges else None
         parts: Any = {"proposals": AnswerProposals(generator, extractor=extractor, device=place), "reward": reward}
-        parts |= {"usability": usability, "batch_size": batch_size, "cores": cores}
+        parts |= {"usability": usability, "batch_size": batch_size, "cores": cores if place.type == "cpu" else 1}
         return cls(generator, name=name, reader=answers, **parts)
 
     @property

@@ -144,7 +144,7 @@ class OpenRun:
         """
         if not self.settings.held_out:
             return None
-        if self.settings.held_out == self.settings.reward:
+        if self.settings.held_out == self.settings.reward and self.settings.stages != "ce":
             log.warning("held_out is the reward itself and not measured again; give another, as held_out=bartscore")
             return None
         return load_reward(self.settings.held_out, self.state, self.settings.training.reward_placement)

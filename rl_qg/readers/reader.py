@@ -427,6 +427,7 @@ def _quiet() -> Iterator[None]:
 
 
 LONGEST_WINDOW = 384  # tokens, as in the settings of `rl-qg qa`
+_TOKENISING = Lock()  # calls change how a tokenizer cuts, and threads may share a reader
 
 
 class AnswerReader:
@@ -465,7 +466,7 @@ class AnswerReader:
         self.max_answer_length, self.n_best, self.batch_size = max_answer_length, n_best, batch_size
         self.device, self.at = device, at
         self.collate = WindowCollator(self.tokenizer.pad_token_id)
-        self.retry, self._lock = OutOfMemoryRetry(title, f"lower {at}batch_size"), Lock()
+        self.retry = OutOfMemoryRetry(title, f"lower {at}batch_size")
 
     def __call__(self, questions: Sequence[str], contexts: Sequence[str]) -> list[str]:
         """The answer to each question about its context; "" where no span is valid."""
@@ -477,7 +478,7 @@ class AnswerReader:
         ]
         lengths: dict[str, Any] = {"max_length": self.max_length, "doc_stride": self.doc_stride}
         try:
-            with self._lock:  # calls change how the tokenizer cuts
+            with _TOKENISING:
                 windows = encode(examples, self.tokenizer, token_types=self.token_types, **lengths)
         except InputError as error:
             raise InputError(str(error).replace("qa.", self.at)) from None  # its keys are those of `rl-qg qa`

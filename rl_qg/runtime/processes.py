@@ -54,10 +54,10 @@ def worker_pool(workers: int, threads: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def side_by_side(function: Callable[[Item], Value], items: Sequence[Item], cores: int) -> list[Value]:
-    """`function` of each item, in their order, on so many cores at a time, each with one thread of PyTorch: the same
-    digits as with one core and one thread. After an error no further call begins.
+    """`function` of each item, in their order; where PyTorch has one thread, on so many cores at a time. An error is
+    raised in the order of the items, and calls that have not begun by then never do.
     """
-    if min(cores, len(items)) < 2:
+    if min(cores, len(items)) < 2 or torch.get_num_threads() > 1:
         return [function(item) for item in items]
     with ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         contexts = [copy_context() for _ in items]  # none of which two calls may use at a time

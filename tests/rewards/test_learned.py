@@ -1,6 +1,7 @@
 """Learned metrics: checkpoints of the same interface run pair by pair, and stubs of the packages."""
 
 import hashlib
+import pickle
 import re
 import string
 from pathlib import Path
@@ -75,7 +76,9 @@ def test_usability_is_the_probability_of_the_last_label(checkpoints):
             unusable, usable = model(**encoded).logits[0]
         assert encoded["input_ids"].shape[1] <= 64
         assert score == pytest.approx(float(1 / (1 + torch.exp(unusable - usable))), abs=1e-5)
-    assert load("usability", model=checkpoints["two"]).signature.startswith("usability|model:two@")
+    metric = load("usability", model=checkpoints["two"], batch_size=2)
+    assert metric.signature.startswith("usability|model:two@")
+    assert pickle.loads(pickle.dumps(metric)).score(questions, contexts=contexts, answers=answers).scores == got.scores
 
 
 def test_usability_reads_a_long_passage_around_the_answer(checkpoints):

@@ -2,9 +2,10 @@
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -342,15 +343,6 @@ def test_answers_that_the_text_lacks_are_counted(folders: dict[str, str], monkey
     assert subject.ask("Nobody knows.").reason == "0 of 5 pairs: answer not in the text (3)"
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Rows of several texts then share batches, where the model allows it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.slow
 def test_the_packaged_model_in_both_its_ways(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,6 +395,7 @@ def test_several_cores_give_the_same_bytes(kind: str, folders: dict[str, str]) -
     assert kind == "prefix" or any(pairs for pairs, *_ in found)
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_mbart_reads_the_language_of_the_text(tmp_path: Path) -> None:
     words = [f"▁{word}" for word in TEXT.replace(".", "").split()]
     letters = sorted({*TEXT, "▁", "?", "."} - {" "})
@@ -436,6 +429,13 @@ def test_mbart_reads_the_language_of_the_text(tmp_path: Path) -> None:
     assert scores["probability"] == pytest.approx(math.exp(scores["logprob"] / len(tokens)), abs=1e-5)
     with pytest.raises(InputError, match="language=xx: the model knows ar, cs"):
         generator.ask(TEXT, language="xx")
+    # Its tokenizer has one language at a time: several threads would take it from each other.
+    several = QuestionGenerator.from_pretrained(str(tmp_path), device="cpu", batch_size=1, cores=8)
+    answers, threads = ["Ada Lovelace", "London", "Charles Babbage", "1833"], set()
+    encode = several._generator.encoder.batch
+    several._generator.encoder.batch = lambda rows: (threads.add(get_ident()), encode(rows))[1]  # type: ignore[method-assign]
+    assert len(several.ask(TEXT, answers, language="de")) == len(generator.ask(TEXT, answers, language="de"))
+    assert threads == {get_ident()}
 
 
 def test_a_language_that_neither_model_nor_rule_knows_is_said_once(
