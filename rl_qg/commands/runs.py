@@ -142,12 +142,13 @@ class OpenRun:
         """A new second reward, which is measured but never optimised; None when the settings name none, or the reward
         itself.
         """
-        if not self.settings.held_out:
+        if not self.settings.second_reward:
+            if self.settings.held_out:
+                log.warning(
+                    "held_out is the reward itself, not measured again; give another, as held_out=bartscore"
+                )
             return None
-        if self.settings.held_out == self.settings.reward and self.settings.stages != "ce":
-            log.warning("held_out is the reward itself and not measured again; give another, as held_out=bartscore")
-            return None
-        return load_reward(self.settings.held_out, self.state, self.settings.training.reward_placement)
+        return load_reward(self.settings.second_reward, self.state, self.settings.training.reward_placement)
 
 
 def open_run(settings: Settings, *, reader: bool = True) -> OpenRun:

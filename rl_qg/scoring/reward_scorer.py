@@ -63,7 +63,7 @@ def direction_of(reward: Reward) -> int:
 def check_direction(reward: Reward, name: str) -> None:
     """`InputError` for one of which less is better, where the highest is taken for the best."""
     if direction_of(reward) < 0:
-        way = "give reward=weighted with the metric as a part, and a weight below 0"
+        way = "make it a part of the metric weighted, with a weight below 0"
         raise InputError(f"{name} {signature_of(reward)}: is better when lower, and higher is taken for better; {way}")
 
 

@@ -163,6 +163,11 @@ class Settings(Section):
     rate_demo: RateDemoSettings = key(RateDemoSettings(), "people judge: a study to try")
 
     @property
+    def second_reward(self) -> dict[str, Any]:
+        """`held_out`, but {} where it is the reward itself, which is optimised."""
+        return {} if self.stages != "ce" and self.held_out == self.reward else self.held_out
+
+    @property
     def task(self) -> str:
         """What the generator writes: `model.task`, or sets where `ask.granularity` says of what."""
         return "sets" if self.ask.granularity is not None else self.model.task

@@ -131,7 +131,7 @@ def _plan(search: SearchFile, configuration: Configuration, compose: Compose) ->
     stops = settings.algorithm == "scst" or (stages == "ce" and settings.algorithm == "best_of_n")
     faults = {
         "measure: held_out is not measured: give held_out in settings, such as held_out=bartscore": (
-            measured == "held_out" and settings.held_out in ({}, settings.reward if stages != "ce" else {})
+            measured == "held_out" and not settings.second_reward
         ),
         "measure: reward_greedy is not measured: stages: ce has no reward; give stages: scst or both, or measure: "
         "held_out": measured == "reward_greedy" and stages == "ce",

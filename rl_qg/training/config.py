@@ -235,7 +235,7 @@ def check_stops(settings: Settings) -> None:
             improves(stop_on, 1.0, 0.0)
         except ValueError as error:
             raise InputError(f"scst.stop_on: {error}") from None
-        if stop_on == "held_out" and settings.held_out in ({}, settings.reward):
+        if stop_on == "held_out" and not settings.second_reward:
             raise InputError(
                 "scst.stop_on=held_out: there is no held-out reward; name one, such as held_out=bartscore"
             )

@@ -45,7 +45,7 @@ def test_the_reward_itself_is_no_second_reward(caplog: pytest.LogCaptureFixture)
     same = compose("pipeline", ["preset=quickstart", "reward=qrelscore"])
     assert same.held_out == same.reward
     assert OpenRun(same, Splits([], [], [], {}, {}, {}), PartialState(cpu=True)).held_out() is None
-    assert "held_out is the reward itself and not measured again" in caplog.text
+    assert "held_out is the reward itself, not measured again" in caplog.text
     stopping = replace(same, scst=replace(same.scst, stop_on="held_out"))
     with pytest.raises(InputError, match="there is no held-out reward"):
         check_stops(stopping)
