@@ -144,9 +144,7 @@ class OpenRun:
         """
         if not self.settings.second_reward:
             if self.settings.held_out:
-                log.warning(
-                    "held_out is the reward itself, not measured again; give another, as held_out=bartscore"
-                )
+                log.warning("held_out is the reward itself, not measured again; give another, as held_out=bartscore")
             return None
         return load_reward(self.settings.second_reward, self.state, self.settings.training.reward_placement)
 
