@@ -13,7 +13,7 @@ The merged file does not depend on the number of parts:
   by and takes off. A part in Parquet has the column `ROW` instead, and its rows in this order.
 
 The note beside a part names command, part, settings and data; once the part is complete also, under `whole`, its
-rows, lines and SHA-256. The merge reads no part without these.
+rows, lines and SHA-256 (also of the note). The merge reads no part without these.
 """
 
 import json
@@ -34,7 +34,7 @@ import numpy as np
 from rl_qg.data.examples import passage_hash
 from rl_qg.data.formats import ROW, parquet_rows
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import atomic_writer, check_distinct_files, file_hash, read_record, writing
+from rl_qg.runtime.files import atomic_writer, check_distinct_files, file_hash, writing
 from rl_qg.runtime.ranks import Ranks
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, note_path, shown
 from rl_qg.settings.keys import CELLS
@@ -165,7 +165,7 @@ class StageRows(Generic[Row]):
 def is_complete(lines: ResumableLines) -> bool:
     """Whether an output is as its note says; `InputError` where it has been changed, but not cut off."""
     whole = lines.read_note().get("whole")
-    if not isinstance(whole, dict) or not lines.output.exists() or lines.output.stat().st_size < whole["bytes"]:
+    if not whole or not lines.output.exists() or lines.output.stat().st_size < whole["bytes"]:
         return False
     if file_hash(lines.output) != whole["sha256"]:
         raise InputError(f"output={lines.output}: is not as it was made; delete it")
@@ -267,11 +267,11 @@ def _checked_note(path: Path) -> dict[str, Any]:
     if not note_path(path).is_file():
         lacking = note_path(path).name if path.is_file() else "such file"
         raise InputError(f"{path}: is no part (there is no {lacking}); give what commands with part=i/n have written")
-    note = read_record(note_path(path))
+    note = ResumableLines(path, note_path(path)).read_note()
     if not isinstance(note.get("part"), str):
         raise InputError(f"{path}: was not made with part=i/n; give the files of the parts")
     whole = note.get("whole")
-    if not isinstance(whole, dict) or not path.is_file():  # Parquet appears with its last row
+    if not whole or not path.is_file():  # Parquet appears with its last row
         raise InputError(f"{path}: part {note['part']} is not complete; run its command again, which continues it")
     if file_hash(path) != whole["sha256"]:
         fault = "is not as it was made; delete and make it again"

@@ -43,7 +43,7 @@ def check_unchanged(noted: Mapping[str, str], now: Mapping[str, str], output: Pa
         fault = f"{name}: has changed since {output} was begun"
         if not accept:
             raise InputError(
-                f"{fault} (SHA-256 {noted[name][:8]}, now {now[name][:8]}); put the old file back, name another "
+                f"{fault} (SHA-256 {str(noted[name])[:8]}, now {now[name][:8]}); put the old file back, name another "
                 "output, or continue with the new one by accept_changed_data=true"
             )
         log.warning("%s (accept_changed_data=true)", fault)

@@ -1,5 +1,6 @@
 """A file of JSON lines that the same command continues after a kill, with a note of what made the lines."""
 
+import hashlib
 import json
 import logging
 import os
@@ -125,9 +126,14 @@ class ResumableLines:
         return check_unchanged(earlier.get(sources_key, {}), sources, self.output, accept=accept)
 
     def read_note(self) -> dict[str, Any]:
-        """The note; empty where there is none."""
+        """The note; empty where there is none. `InputError` where that of a complete output has been changed."""
         if self.note is not None:
-            return read_record(self.note) if self.note.exists() else {}
+            note = read_record(self.note) if self.note.exists() else {}
+            if "whole" in note and note != _with_hash(note):
+                raise InputError(
+                    f"{self.note}: is not as it was made; delete it and {self.output.name}, and make it again"
+                )
+            return note
         first = next(self._stored(), None)
         try:
             note = json.loads(first.text) if first and first.text.endswith(b"\n") else {}
@@ -136,13 +142,16 @@ class ResumableLines:
         return note if isinstance(note, dict) else {}
 
     def write_note(self, note: Mapping[str, Any]) -> None:
-        """Replace the note. Where it is the first line of the file, this removes all other lines."""
+        """Replace the note. Where it is the first line of the file, this removes all other lines.
+
+        The key `whole`, a mapping, says that the output is complete; it gets `note`, the SHA-256 of all the rest.
+        """
         if self.note is None:
             cut_file(self.path, 0)
             append_lines(self.path, [json_line(note)])
             return
         with writing(self.output):
-            write_json(self.note, note)
+            write_json(self.note, _with_hash(note) if "whole" in note else note)
 
     def lines(self) -> Iterator[StoredLine]:
         """The lines after the note. A kill may have cut off the last one, which then has no line feed."""
@@ -275,6 +284,16 @@ class Work(Generic[Row]):
             raise InputError(fault)
         from_main(state, partial(append_lines, self.lines.path, [line for lines, _ in gathered for line in lines]))
         return len(batches)
+
+
+def _with_hash(note: Mapping[str, Any]) -> dict[str, Any]:
+    """A note with the key `whole`, and under it `note`, the SHA-256 of all the rest."""
+    if not isinstance(note["whole"], Mapping):
+        return {}  # no note of ours
+    whole = {key: value for key, value in note["whole"].items() if key != "note"}
+    rest = json.loads(json.dumps({**note, "whole": whole}))  # as it will be read
+    whole["note"] = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    return {**note, "whole": whole}
 
 
 def note_path(output: Path) -> Path:

@@ -20,14 +20,16 @@ from rl_qg.commands.generation import answers, merge
 from rl_qg.data.formats import parquet_rows
 from rl_qg.data.layouts import rows as stored_rows
 from rl_qg.data.parquet import write_rows
-from rl_qg.data.parts import DataPart
+from rl_qg.data.parts import DataPart, read_parts
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.data.reading import read_examples
 from rl_qg.generation.generate import Reranker, generate
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
+from rl_qg.runtime.resumable_lines import note_path
 from rl_qg.scoring.score_file import score_file
 from rl_qg.settings import AugmentSettings, GenerateSettings
+from tests.properties.mutations import OF_VALUES, mutate
 from tests.questions import example, record, write_questions
 from tests.tiny_models import tiny_bart, word_tokenizer
 from tests.toy_scores import Length
@@ -295,6 +297,33 @@ def test_rows_without_a_context_are_spread_by_their_questions(folder: Any, tmp_p
     rows = [read_json(place / f"s.part-{number}-of-2.jsonl.settings.json")["whole"]["rows"] for number in (1, 2)]
     assert sum(rows) == 40 and min(rows) > 5
     assert len(merged(place, "s.jsonl", 2)["s.jsonl"].splitlines()) == 40
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_no_changed_note_of_a_part_is_taken(tmp_path: Path, ending: str) -> None:
+    """Each value of the note, changed in turn: the merge and the part's own command refuse it, or make the same."""
+    (tmp_path / "in.txt").write_text("\n".join(f"House {k} was built in {1900 + k} by Ann." for k in range(6)))
+    words = [f"{tmp_path}/in.txt", f"output={tmp_path}/a.{ending}"]
+    parts = [DataPart(number, 2).path(tmp_path / f"a.{ending}") for number in (1, 2)]
+    for number in (1, 2):
+        run_command("answers", [*words, f"part={number}/2"])
+    made, note = parts[0].read_bytes(), note_path(parts[0])
+    valid = note.read_bytes()
+    for kind in OF_VALUES:
+        for share in range(40):
+            note.write_bytes(valid)
+            mutate(note, kind, share / 40)
+            if read_json(note) == json.loads(valid):
+                continue
+            with pytest.raises(InputError, match=r"a\.part-1-of-2"):
+                read_parts(parts, tmp_path / f"a.{ending}")
+            if kind != "empty list" or share % 4:
+                continue  # a command takes half a second
+            try:
+                run_command("answers", [*words, "part=1/2"])
+            except InputError as error:
+                assert note.name in str(error)
+            assert parts[0].read_bytes() == made
 
 
 def test_parts_that_are_asked_for_in_a_wrong_place_are_refused() -> None:
