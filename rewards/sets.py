@@ -100,8 +100,7 @@ class Multi:
         clip: bool = False,
     ) -> None:
         if not isinstance(metric, Metric):
-            why = "which names the columns it needs and the bounds of its scores"
-            raise MetricInputError(f"multi: {name_of(metric)} is no rewards.Metric, {why}")
+            raise MetricInputError(f"multi: {name_of(metric)} is no rewards.Metric, which names its needs and bounds")
         if "references" not in metric.needs:
             raise MetricInputError(f"multi: {metric.name} does not use references, so no pair is better than another")
         check_row_by_row(metric)

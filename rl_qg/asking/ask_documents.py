@@ -41,7 +41,7 @@ from rl_qg.runtime.files import (
     check_own,
     check_report,
     file_hash,
-    read_record,
+    read_report,
     report_path,
     report_value,
     write_json,
@@ -203,7 +203,7 @@ class _DocumentOutput(ABC):
         if not self.finished.begun or report_value(self.output, "output", "sha256") != file_hash(self.output):
             return None
         self._remove_hidden()  # they are still there where a kill came after the report
-        return read_record(report_path(self.output))
+        return read_report(self.output, report_line)
 
     def _finish(self, made_by: Mapping[str, Any], sources: Mapping[str, str], dropped: Counter[str]) -> dict[str, Any]:
         rows = self.chosen((json.loads(line.text) for line in self.lines.lines()), dropped)

@@ -15,7 +15,7 @@ from typing import Any
 from rl_qg.evaluation.predictions import CORPUS, MEAN
 from rl_qg.pages.results import Page, Table, as_csv, as_text, estimate_text, p_text, write_results
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import packaged_yaml, read_json, read_yaml, write_text
+from rl_qg.runtime.files import as_written, packaged_yaml, read_json, read_yaml, write_text
 from rl_qg.runtime.run_folder import CONFIG
 from rl_qg.scoring.kept_scores import FILE, ScoreDraws, paired_difference, read_draws
 from rl_qg.stats.intervals import add_holm
@@ -86,14 +86,11 @@ def read_results(sources: Sequence[tuple[str | None, Path]]) -> list[ModelScore]
 
 def _checked(name: str | None, source: Path) -> list[ModelScore]:
     """The results of a file, or `InputError` where one lacks a name, or has a value that is no finite number."""
-    try:
+    with as_written(source):
         results = [*_of_file(name, source)]
-        whole = all("".join((one.model, *one.column)) for one in results)
-        whole &= all(isfinite(one.value + (one.low or 0) + (one.high or 0) + (one.n or 0)) for one in results)
-    except (KeyError, TypeError, AttributeError):
-        whole = False
-    if not whole:
-        raise InputError(f"{source}: is not as its command wrote it; make the result again")
+        numbers = [one.value + (one.low or 0) + (one.high or 0) + (one.n or 0) for one in results]
+        if not all("".join((one.model, *one.column)) for one in results) or not all(map(isfinite, numbers)):
+            raise ValueError("a name is empty, or a value is not finite")
     if not results:
         raise InputError(f"{source}: has no score of a model (of pairs=true there is none here); leave it out")
     return results

@@ -29,7 +29,7 @@ from rl_qg.miniatures.in_settings import with_encoder
 from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, p_text, template_lines, write_page
 from rl_qg.readers.train_reader import TrainedReader, train_on_synthetic
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import read_json, write_json, writing
+from rl_qg.runtime.files import as_written, read_json, write_json, writing
 from rl_qg.runtime.processes import processes
 from rl_qg.scoring.kept_scores import FILE, ScoreDraws, paired_difference, write_draws
 from rl_qg.settings import QAEvaluateSettings, Settings
@@ -120,12 +120,10 @@ def metric_values(sources: Sequence[Path], names: Sequence[str]) -> dict[tuple[s
         record = read_json(path)
         if not isinstance(record, dict) or not {"scores", "signatures"} <= record.keys():
             raise InputError(f"evaluations: {path}: is no result of rl-qg evaluate; give its evaluate.json")
-        try:
+        with as_written(path):
             rows = [row for row in record["scores"] if row.get("by") == "all" and row["predictions"] in names]
             for row in rows:  # what is read of it below
                 _ = record["signatures"][row["metric"]], row["form"], 0 + (row.get("value") or 0)
-        except (KeyError, TypeError, AttributeError):
-            raise InputError(f"evaluations: {path}: is not as rl-qg evaluate wrote it; make it again") from None
         if not rows:
             raise InputError(
                 f"evaluations: {path}: has none of the generators {', '.join(names)}; name both alike, such as "

@@ -361,12 +361,9 @@ def judged_passages(
 
 def multi_of(metric: Any) -> PassageJudge:
     """Multi-M of a metric; `MetricInputError` where it cannot judge sets."""
-    if not isinstance(metric, Metric):
-        why = "which names the columns it needs and the bounds of its scores"
-        raise MetricInputError(f"it is no rewards.Metric, {why}")
-    if "answers" in metric.needs:
+    if "answers" in getattr(metric, "needs", ()):
         raise MetricInputError("it needs an answer, and the questions of a set have several")
-    multi = Multi(metric, clip=metric.bounds[0] < 0)
+    multi = Multi(metric, clip=isinstance(metric, Metric) and metric.bounds[0] < 0)
     return PassageJudge(multi, PARTS, lambda scored: [getattr(scored, part) for part in PARTS])
 
 

@@ -31,7 +31,7 @@ from rl_qg.generation.answer_rules import VERSION, rule_spans
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.tasks import parse_answers, row_tasks, sentence_rows
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import check_report, file_hash, read_json, report_path, report_value, write_json, writing
+from rl_qg.runtime.files import check_report, file_hash, read_report, report_path, report_value, write_json, writing
 from rl_qg.runtime.ranks import from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, json_line, note_path
 from rl_qg.settings import AnswersSettings
@@ -179,7 +179,7 @@ def propose_answers(
     if counts:
         not_in_sentence = 0 if position is None else not_in_sentence
         from_main(state, partial(_report, output, counts, not_in_sentence, made_by))
-    return _found(from_main(state, partial(read_json, report_path(output))))
+    return _found(from_main(state, partial(read_report, output, report_line)))
 
 
 def merge_answers(parts: Parts, output: Path) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def merge_answers(parts: Parts, output: Path) -> dict[str, Any]:
     report_path(output).unlink(missing_ok=True)
     parts.write(lines)
     _report(output, parts.wholes[0]["counts"], sum(one["not_in_sentence"] for one in parts.wholes), made_by)
-    return _found(read_json(report_path(output)))
+    return _found(read_report(output, report_line))
 
 
 def _found(report: dict[str, Any]) -> dict[str, Any]:

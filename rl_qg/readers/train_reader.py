@@ -40,7 +40,7 @@ from rl_qg.readers import reader
 from rl_qg.readers.fine_tuning import FineTuning, delete_checkpoints
 from rl_qg.readers.reader import HEADS, WindowCollator, Windows
 from rl_qg.runtime.errors import InputError, NothingLearned, Terminated
-from rl_qg.runtime.files import read_record, write_json
+from rl_qg.runtime.files import as_written, read_record, write_json
 from rl_qg.runtime.processes import available_cores, worker_pool
 from rl_qg.runtime.trainer_base import Resumable, resume_training
 from rl_qg.settings import QASettings, ReaderTrials
@@ -345,7 +345,8 @@ def train_readers(
         jobs.append(job)
     for job in jobs:
         for seed in settings.seeds:
-            _refuse_other_run(job.folder(seed), job.inputs(seed), accept_changed_data)
+            with as_written(job.folder(seed) / "inputs.json"):
+                _refuse_other_run(job.folder(seed), job.inputs(seed), accept_changed_data)
     for job in jobs:
         if job.processes.is_main_process:
             for seed in job.unfinished():
@@ -357,7 +358,8 @@ def train_readers(
         if job.processes.is_main_process:
             for seed in settings.seeds:
                 delete_checkpoints(job.folder(seed))  # of a reader that was killed when it was done
-            _summarise(job)
+            with as_written(job.output_dir):
+                _summarise(job)
         if job.processes.is_local_main_process:
             shutil.rmtree(job.output_dir / WINDOWS, ignore_errors=True)
         job.processes.wait_for_everyone()
@@ -416,7 +418,7 @@ def _refuse_other_run(folder: Path, inputs: Mapping[str, Any], accept_changed_da
         differing = [key for key in differing if key != "processes"]  # it is complete: the number no longer matters
     if differing == ["data"]:
         before, now = earlier["data"], inputs["data"]
-        role = next(role for role in now if before.get(role) != now[role])
+        role = next((role for role in now if before.get(role) != now[role]), "train")
         changed = (
             f"data.{role}: has changed since {folder} was begun (SHA-256 of its examples {before.get(role, '')[:8]}, "
             f"now {now[role][:8]})"

@@ -24,7 +24,7 @@ from rl_qg.readers.encoders import load_tokenizer
 from rl_qg.readers.fine_tuning import FineTuning, keeping_best
 from rl_qg.readers.sentences import LabelledSentences, SentenceClassifier, SentenceCollator, SentenceItems
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import read_record, write_json
+from rl_qg.runtime.files import as_written, read_record, write_json
 from rl_qg.runtime.trainer_base import Resumable
 from rl_qg.settings import TrainSentencesSettings
 from rl_qg.stats.intervals import PassageDraws
@@ -88,13 +88,13 @@ def train_sentences(train: Sequence[QAExample], validation: Sequence[QAExample],
         }
 
     metrics = tuning.result(METRICS, "sentence classifier", lambda: _trainer(data(), settings, tuning), evaluate)
-    scores, baseline = metrics["scores"], metrics["baselines"]["every"]
-    log.info(
-        "%d validation sentences: precision %s, recall %s, F1 %s %%; every label for every sentence: F1 %s %%",
-        metrics["sentences"],
-        *(_percent(scores[name]) for name in ("precision", "recall", "f1")),
-        _percent(baseline["scores"]["f1"]),
-    )
+    with as_written(output_dir / METRICS):
+        scores, baseline = metrics["scores"], metrics["baselines"]["every"]
+        shown = [scores["precision"], scores["recall"], scores["f1"], baseline["scores"]["f1"]]
+        log.info(
+            "%d validation sentences: precision %s, recall %s, F1 %s %%; every label for every sentence: F1 %s %%",
+            *(metrics["sentences"], *map(_percent, shown)),
+        )
     return metrics
 
 

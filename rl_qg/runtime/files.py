@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TextIO
@@ -153,6 +153,19 @@ def read_record(path: Path) -> dict[str, Any]:
     return value
 
 
+@contextmanager
+def as_written(path: Path) -> Iterator[None]:
+    """`InputError` where what is read of a file (or of those of a folder) has not the form that a command gave it."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise (
+            error
+            if isinstance(error, InputError)
+            else InputError(f"{path}: is not as its command wrote it; delete it, and make it again")
+        )
+
+
 def parse_yaml(text: str, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:
     """The value of a YAML text; `YAMLError` also for a date that there is not, a list that contains itself, a NUL,
     and half a surrogate pair, which no path and no library takes.
@@ -289,6 +302,14 @@ def report_value(output: Path, *keys: str) -> Any:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
+
+
+def read_report(output: Path, shown: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+    """The report of an output, which can be `shown`; else `InputError`."""
+    report = read_record(report_path(output))
+    with as_written(report_path(output)):
+        shown(report)
+    return report
 
 
 def check_report(output: Path) -> None:

@@ -111,11 +111,8 @@ class ResumableLines:
                 f"output={self.output}: the file was not made by this command (there is {note}); name another file or "
                 "delete it"
             )
-        changed = [
-            f"{key}: {shown(earlier.get(key))} -> {shown(value)}"
-            for key, value in settings.items()
-            if earlier.get(key) != value
-        ]
+        differing = [key for key, value in settings.items() if earlier.get(key) != value]
+        changed = [f"{key}: {shown(earlier.get(key))} -> {shown(settings[key])}" for key in differing]
         retired = {key: RETIRED[name] for key in earlier if (name := f"{self.section}.{key}") in RETIRED}
         changed += [f"{key}: {shown(earlier[key])} -> None" for key in retired if earlier[key] != retired[key]]
         if changed:
@@ -123,7 +120,8 @@ class ResumableLines:
                 f"output={self.output}: holds {self.content} made with other settings ({'; '.join(changed)}); name "
                 "another file or delete it"
             )
-        return check_unchanged(earlier.get(sources_key, {}), sources, self.output, accept=accept)
+        noted = earlier.get(sources_key, {})
+        return check_unchanged(noted if isinstance(noted, dict) else {}, sources, self.output, accept=accept)
 
     def read_note(self) -> dict[str, Any]:
         """The note; empty where there is none. `InputError` where that of a complete output has been changed."""

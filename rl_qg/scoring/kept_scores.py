@@ -133,7 +133,7 @@ def kept_scores(
     Scores in `path` are used if its first line is `note`, unless they are not `trusted`.
     """
     lines = ResumableLines(path, content="scores")
-    scores = _stored_scores(lines) if trusted and lines.read_note() == note else None
+    scores = _stored_scores(lines, count) if trusted and lines.read_note() == note else None
     if scores is None:
         if lines.begun:
             log.info("%s: holds scores of another metric or of other texts; computed again", path)
@@ -148,18 +148,19 @@ def kept_scores(
     return scores
 
 
-def _stored_scores(lines: ResumableLines) -> list[Any] | None:
-    """The scores in a file, which is cut at its last whole line; None where a line is damaged."""
+def _stored_scores(lines: ResumableLines, count: int) -> list[Any] | None:
+    """The scores in a file, which is cut at its last whole line; None where a line is damaged, or above `count`."""
     scores: list[Any] = []
-    for line in lines.lines():
-        if not line.text.endswith(b"\n"):
-            lines.cut(line.start)
-            break
-        try:
+    try:
+        for line in lines.lines():
+            if not line.text.endswith(b"\n"):
+                lines.cut(line.start)
+                break
             scores += json.loads(line.text)["scores"]
-        except (ValueError, KeyError, TypeError):
-            return None
-    return scores
+        np.array(scores, dtype=np.float64)  # fails where they are no numbers, or not as many of each row
+    except (ValueError, KeyError, TypeError):
+        return None
+    return scores if len(scores) <= count else None
 
 
 def _finite(scores: Sequence[float | None]) -> list[float | None]:

@@ -154,7 +154,7 @@ def test_every_fault_of_a_part_is_named_and_nothing_is_written(tmp_path: Path) -
         ("command", "score", "command: count -> score"),
         ("part", "2/4", "parts: 3 -> 4"),
     ]:
-        write_json(note_path(two), {**note, key: value})
+        ResumableLines(two, note_path(two)).write_note({**note, key: value})
         assert refused([one, two, three], output) == (
             f"out.part-2-of-3.jsonl: was made otherwise than out.part-1-of-3.jsonl ({shown}); give parts of one output"
         )

@@ -103,7 +103,7 @@ def test_correlations_over_systems_are_those_of_scipy(tmp_path: Path) -> None:
         ({}, {"z": 0.2}, "has none of the generators a, b"),
         ({"scores": None, "signatures": None}, {"a": 0.1}, None),
         *(
-            (changes, {"a": value}, r"2\.json: is not as rl-qg evaluate wrote it")
+            (changes, {"a": value}, r"2\.json: is not as its command wrote it")
             for changes, value in (
                 ({"scores": [None]}, 0.1),
                 ({"scores": 7}, 0.1),

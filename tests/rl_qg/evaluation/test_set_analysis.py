@@ -133,7 +133,7 @@ def test_metrics_that_cannot_score_sets_are_named(tmp_path: Path) -> None:
     record = set_record(passage_sets({"one": ONE}, None), metrics, tmp_path, resamples=2, seed=0)
     whys = {label: why.partition(",")[0] for label, why in record["not_in_sets"].items()}
     assert whys == {
-        "words": "it is no rewards.Metric",
+        "words": "multi: tests.toy_metrics.WordCount is no rewards.Metric",
         "asking": "it needs an answer",
         "context": "multi: answerability does not use references",
     }
@@ -184,5 +184,8 @@ def test_the_command_writes_scores_of_sets(tmp_path: Path) -> None:
     record = json.loads((tmp_path / "out" / "evaluate.json").read_text())
     assert values(record, "bleu")["q", "precision"] == pytest.approx(0.75, abs=1e-6)
     text = (tmp_path / "out" / "evaluate.txt").read_text(encoding="utf-8")
-    assert "Sets of questions" in text and "words left out: it is no rewards.Metric" in text
+    assert (
+        "Sets of questions" in text
+        and "words left out: multi: tests.toy_metrics.WordCount is no rewards.Metric" in text
+    )
     assert (tmp_path / "out" / "tables" / "sets.csv").exists()
