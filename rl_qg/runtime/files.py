@@ -158,12 +158,10 @@ def as_written(path: Path) -> Iterator[None]:
     """`InputError` where what is read of a file (or of those of a folder) has not the form that a command gave it."""
     try:
         yield
+    except InputError:
+        raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise (
-            error
-            if isinstance(error, InputError)
-            else InputError(f"{path}: is not as its command wrote it; delete it, and make it again")
-        )
+        raise InputError(f"{path}: is not as its command wrote it; delete it, and make it again") from error
 
 
 def parse_yaml(text: str, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:

@@ -206,9 +206,7 @@ class Work(Generic[Row]):
         return position
 
     def position(self, rows: Iterable[Row]) -> Position:
-        """Find the end of the last whole batch, and check that every line is about the row it must be about. Of all
-        rows as many are read as the file has lines about.
-        """
+        """Find the end of the last whole batch, and check that every line is about the row it must be about."""
         assert self.is_about is not None
         remaining = iter(rows)
         row, index, rank = next(remaining, None), 0, 0
