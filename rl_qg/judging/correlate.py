@@ -177,7 +177,8 @@ def correlate(
     if second and (left_out := [name for name in criteria if name not in second.criteria]):
         facts.append(f"Not in {Path(settings.replication).name}, and so not compared with it: {', '.join(left_out)}.")
     shown = page_tables(tables, criteria, draw(tables) if draw else {})
-    page = Page("correlate", path.name, facts, shown, signatures, NOTES["footer"])
+    footer = NOTES["footer"].format(cases=NOTES["cases"] if cases else "")
+    page = Page("correlate", path.name, facts, shown, signatures, footer)
     write_results(folder, "correlate", record, page, tables)
     (folder / "disagreements.html").unlink(missing_ok=True)  # of an earlier run
     if cases:

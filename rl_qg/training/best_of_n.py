@@ -260,6 +260,7 @@ def _learn_from_picks(
     save_model_folder(trainer, folder / "scst")
     note: dict[str, Any] = {"model": "scst", "steps": first_step + trainer.state.global_step}
     if trainer.is_world_process_zero():
-        note |= stages.use_best_model(trainer, folder / "scst", after=0, first_step=first_step)
+        best, measure = folder / stages.BEST, trainer.args.stop_on
+        note |= stages.use_best_model(trainer, folder / "scst", best, measure, first_step=first_step)
     trainer.accelerator.wait_for_everyone()
     return note

@@ -93,7 +93,7 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
         note["averaged"] = trainer.load_mean(settings.ce.average)
     save_model_folder(trainer, final)
     if trainer.is_world_process_zero():
-        kept = use_best_model(trainer, final, after=trainer.boundary)
+        kept = use_best_model(trainer, final, final.with_name(BEST), trainer.args.stop_on, after=trainer.boundary)
         complete(settings, note, reward, held_out, splits=splits, **kept)
     trainer.accelerator.wait_for_everyone()
     return final
@@ -164,11 +164,12 @@ def complete(
     publish(folder, settings.training.hub_model)
 
 
-def use_best_model(trainer: SelfCriticalTrainer, final: Path, *, after: int, first_step: int = 0) -> dict[str, Any]:
+def use_best_model(
+    trainer: Any, final: Path, best: Path, measure: str | None, *, after: int = 0, first_step: int = 0
+) -> dict[str, Any]:
     """Replace the final model by the best one by `scst.stop_on`; return what the note of the run says of it. The stage
     begins after the trainer's step `after`; before its first step there were `first_step` updates.
     """
-    measure, best = trainer.args.stop_on, final.with_name(BEST)
     if measure is None or not best.exists():
         return {}
     chosen = best_of(measure, lines_with(measure, trainer.state.log_history, after))
@@ -193,7 +194,7 @@ def check_task_reward(settings: Settings, reward: Reward | None, held_out: Rewar
     if reward is None or settings.stages == "ce":
         return
     for name, metric in (("reward", reward), ("held_out", held_out)):
-        if metric is not None and settings.algorithm != "best_of_n":  # which takes the lowest of such a reward
+        if metric is not None and (name == "held_out" or settings.algorithm != "best_of_n"):  # takes the lowest
             check_direction(metric, name)
         if metric is not None and settings.task == "sets":
             check_set_reward(metric, name)

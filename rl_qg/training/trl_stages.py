@@ -34,7 +34,7 @@ from rl_qg.training import stages
 from rl_qg.training.callbacks import HackingReport, HeldOutStopping
 from rl_qg.training.config import check_settings, prompt_of, rate_factor
 from rl_qg.training.row_schedule import exact_share
-from rl_qg.training.run_files import replace_folder, save_model_folder
+from rl_qg.training.run_files import save_model_folder
 
 log = logging.getLogger(__name__)
 NUM_SAMPLES = 4
@@ -132,12 +132,13 @@ def train_causal(settings: Settings, splits: Splits, reward: Reward | None, held
         )
     stages.check_examples(settings, splits)
     check_algorithm(settings)
-    steps = 0
+    done = {"step": 0}
     with _no_library_warnings():
         for name in ("ce", "scst") if settings.stages == "both" else (settings.stages,):
-            steps = CausalStage(name, settings, splits, reward, held_out, first_step=steps).run()
+            done = CausalStage(name, settings, splits, reward, held_out, first_step=done["step"]).run()
     if PartialState(cpu=settings.training.use_cpu).is_main_process:
-        stages.complete(settings, {"model": final.name, "steps": steps}, reward, held_out, splits=splits)
+        note = {"model": final.name, "steps": done.pop("step"), **done}
+        stages.complete(settings, note, reward, held_out, splits=splits)
     return final
 
 
@@ -176,10 +177,12 @@ class CausalStage:
         self.done = self.checkpoints / "done.json"
         self.state = PartialState(cpu=settings.training.use_cpu)
 
-    def run(self) -> int:
-        """Train, unless the stage is complete; return the step of the run with which the stage ends."""
+    def run(self) -> dict[str, Any]:
+        """Train, unless the stage is complete; return the `step` of the run with which the stage ends, and which model
+        `scst.stop_on` has `kept`.
+        """
         if self.done.exists():
-            return read_record(self.done)["step"]
+            return read_record(self.done)
         trainer = self._trainer()
         both = self.settings.stages == "both"
         resume_training(trainer, f"train ({self.name}, {self.settings.algorithm})" if both else f"train ({self.name})")
@@ -187,13 +190,13 @@ class CausalStage:
         save_model_folder(trainer, self.folder / self.name)
         best = self.checkpoints / "best"
         if trainer.is_world_process_zero():
-            if best.exists():  # by `scst.stop_on`; deleted when the stage is complete, so a kill loses nothing
-                replace_folder(best, self.folder / self.name)
-            write_json(self.done, {"step": step})
-            shutil.rmtree(best, ignore_errors=True)
+            measure, final = self.settings.scst.stop_on, self.folder / self.name
+            kept = stages.use_best_model(trainer, final, best, measure, first_step=self.first_step)
+            write_json(self.done, {"step": step, **kept})
+            shutil.rmtree(best, ignore_errors=True)  # not before: a kill loses nothing
         trainer.accelerator.wait_for_everyone()
         trainer.accelerator.free_memory()
-        return step
+        return read_record(self.done)
 
     def _trainer(self) -> Any:
         from datasets import Dataset

@@ -308,9 +308,9 @@ def test_the_largest_disagreements_by_hand(tmp_path: Path) -> None:
 def test_disagreements_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
     page = tmp_path / "out" / "disagreements.html"
     run(tmp_path)
-    assert page.exists()
+    assert page.exists() and page.name in (tmp_path / "out" / "correlate.html").read_text()
     run(tmp_path, disagreements=0)
-    assert not page.exists() and (tmp_path / "out" / "correlate.html").exists()
+    assert not page.exists() and page.name not in (tmp_path / "out" / "correlate.html").read_text()
 
 
 @pytest.mark.filterwarnings("error")

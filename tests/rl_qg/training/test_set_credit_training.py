@@ -169,7 +169,9 @@ def test_a_reward_that_is_better_when_lower_is_refused_where_the_highest_is_want
     for rewards in ((Errors(), None), (WordReward(), Errors())):
         with pytest.raises(InputError, match=r"^(reward|held_out) word-reward: is better when lower"):
             check_task_reward(given, *rewards)
-        check_task_reward(replace(given, algorithm="best_of_n"), *rewards)  # takes the lowest
+    check_task_reward(replace(given, algorithm="best_of_n"), Errors())  # takes the lowest
+    with pytest.raises(InputError, match=r"^held_out word-reward: is better when lower"):
+        check_task_reward(replace(given, algorithm="best_of_n"), WordReward(), Errors())
 
 
 def test_other_algorithms_refuse_credit_of_questions(tmp_path: Path) -> None:

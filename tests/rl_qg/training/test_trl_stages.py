@@ -303,6 +303,8 @@ def test_the_best_model_by_a_held_out_measure_is_saved(tmp_path: Path, start: st
     losses = [line["eval_loss"] for line in measured]
     assert len(losses) < 50  # it ended early
     assert losses[-1] >= min(losses[:-1])
+    kept = json.loads((tmp_path / "run" / "trained.json").read_text())["kept"]
+    assert kept["value"] == min(losses) and measured[losses.index(min(losses))]["step"] == kept["step"]
     policy = CandidateGenerator(tmp_path / "run" / "scst", device=torch.device("cpu"))
     assert mean_loss(policy) == pytest.approx(min(losses), rel=1e-4)
 
