@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -200,11 +201,15 @@ def pair_record(
         for name, pairs in sets.predictions.items()
     }
     draws_of = {name: {key: draws.means(v) for key, v in of.items()} for name, of in columns.items()}
+    bounds = {EXACT: (0.0, 1.0), DISTINCT: (0.0, 1.0), REPEATED: (0.0, inf)}
+    ranges = {label: aligned.judge.metric.bounds for label, (aligned, _) in judged.items()}
+    bounds |= {label: ends for label, ends in ranges.items() if ends[0] >= 0}
     scores: Rows = []
     for name, of in draws_of.items():
         for (metric, part), values in of.items():
             known = int(np.isfinite(columns[name][metric, part]).sum())
-            cells = estimate(values, known, passages=known if known < 2 else draws.passages, why="no pairs").to_dict()
+            passages = known if known < 2 else draws.passages
+            cells = estimate(values, known, passages=passages, why="no pairs", bounds=bounds.get(metric)).to_dict()
             scores.append({"predictions": name, "metric": metric, "part": part, **cells})
     signatures = {label: aligned.signature for label, (aligned, _) in judged.items()}
     return {"scores": scores, "tests": _tests(columns, draws), "signatures": signatures, "left_out": left_out}

@@ -248,3 +248,20 @@ def test_references_are_needed(tmp_path: Path) -> None:
         HumanPairs(str(empty))
     with pytest.raises(InputError, match="pairs=true and sets=true are two commands; choose one"):
         run_command("evaluate", ["predictions=p.jsonl", "pairs=true", "sets=true", "output=o", "metrics=[rouge_l]"])
+
+
+def test_intervals_stay_within_the_bounds_of_their_measure(tmp_path: Path, gold: str) -> None:
+    """Of measures at a bound in every passage too: three passages do not prove that all others are alike."""
+    pairs = {
+        ADA: [("Who wrote notes?", "Ada"), ("When were they written?", "1843")],
+        MILL: [("Who built it?", "Ida")],
+        "Nobody asks.": [("Who asks?", "Nobody")],
+    }
+    record = run(tmp_path, gold, {"mine": str(write_lines(tmp_path / "mine.jsonl", flat(pairs)))})
+    rows = {(one["metric"], one["part"]): one for one in record["scores"]}
+    exact = rows[EXACT, "recall"]
+    assert exact["value"] == exact["high"] == 1
+    assert exact["low"] == pytest.approx(0.025 ** (1 / 3))  # Clopper and Pearson, 3 of 3
+    for (metric, _), one in rows.items():
+        if metric != MORE:
+            assert 0 <= one["low"] <= one["value"] <= one["high"] and (metric == REPEATED or one["high"] <= 1)
