@@ -27,6 +27,7 @@ from rewards.form import repeats
 from rewards.relevance.explanation import Explanation
 from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
 from rl_qg.augmentation.near_duplicates import shingles, similar_to_earlier
+from rl_qg.data.examples import by_key
 from rl_qg.text.english import AUXILIARIES, topic_words
 from rl_qg.text.spans import sentences
 from rl_qg.text.words import contains_words, normalised_words
@@ -173,9 +174,7 @@ def select_for_answers(
     """One pair for each given answer, in their order: of an answer given k times the k best questions that are no near
     duplicates of each other. `wanted` is the number of given answers, those that the text lacks included.
     """
-    by_span: dict[tuple[int, int], list[ProposedPair]] = {}
-    for pair in good_enough(pairs, min_score, dropped):
-        by_span.setdefault((pair.span.start, pair.span.end), []).append(pair)
+    by_span = by_key(((pair.span.start, pair.span.end), pair) for pair in good_enough(pairs, min_score, dropped))
     waiting = {
         place: [group[at] for at in _distinct([pair.question for pair in group], dropped)][::-1]
         for place, group in by_span.items()

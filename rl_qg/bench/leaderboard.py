@@ -12,6 +12,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from rl_qg.data.examples import by_key
 from rl_qg.evaluation.predictions import CORPUS, MEAN
 from rl_qg.pages.results import Page, Table, as_csv, as_text, estimate_text, p_text, write_results
 from rl_qg.runtime.errors import InputError
@@ -201,12 +202,9 @@ def compared(results: Sequence[ModelScore]) -> tuple[Rows, Rows]:
     A column has the results with the same data, metric, form and signature. The best is tested against every other one
     with paired draws; Holm's correction is over these tests, of which the number does not grow with other columns.
     """
-    columns: defaultdict[tuple[str, ...], list[ModelScore]] = defaultdict(list)
-    for result in results:
-        columns[result.column].append(result)
     rows: Rows = []
     tests: Rows = []
-    for column in columns.values():
+    for column in by_key((result.column, result) for result in results).values():
         sign = -1 if column[0].lower_is_better else 1
         best = max(column, key=lambda result: sign * result.value)
         of_column = _tests(best, column)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_qg.data.examples import by_key
 from rl_qg.judging.judgements import AUTHORS, Judgement
 from rl_qg.judging.redundancy import TRAINING, folds_of, forward_selection
 from rl_qg.pages.results import NONE, Page, Table, joined_rows
@@ -419,9 +420,7 @@ def disagreements(rated: RatedQuestions, criteria: Sequence[str]) -> tuple[Rows,
 
 def disagreement_page(title: str, cases: Rows, types: Rows, signatures: Mapping[str, str]) -> Page:
     """The first cases of each criterion and metric, those of the data's authors last; the types of all cases."""
-    parts: dict[tuple[str, str], Rows] = {}
-    for row in cases:
-        parts.setdefault((row["criterion"], row["metric"]), []).append(row)
+    parts = by_key(((row["criterion"], row["metric"]), row) for row in cases)
     shown = sorted(parts, key=lambda part: part[1].startswith(AUTHORS))[:MOST_TABLES]
     of_types = joined_rows(
         types,

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_qg.data.examples import by_key
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.evaluation.predictions import passage_groups
 from rl_qg.judging.alterations import (
@@ -170,10 +171,7 @@ def _own_pairs(
     scores: Floats, questions: Sequence[AlteredQuestion], bad: NDArray[np.bool_], draws: PassageDraws
 ) -> dict[str, Any]:
     """How often a question's paraphrase scores above its own wrong form, ties counted half."""
-    paraphrases: dict[int, list[int]] = {}
-    for index, question in enumerate(questions):
-        if question.kind == PARAPHRASE:
-            paraphrases.setdefault(question.number, []).append(index)
+    paraphrases = by_key((one.number, index) for index, one in enumerate(questions) if one.kind == PARAPHRASE)
     counts = np.zeros((len(questions), 3))  # pairs, paraphrases above (ties half), ties
     for index in map(int, np.flatnonzero(bad)):
         for paraphrase in paraphrases.get(questions[index].number, ()):

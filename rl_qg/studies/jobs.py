@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar, TypeVar
 
+from rl_qg.data.examples import by_key
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_record, write_json, write_text
@@ -268,10 +269,7 @@ def _time_left(jobs: Sequence[Job], left: Sequence[Job], seconds: Mapping[str, f
     """If each other job takes the mean time of its kind."""
     if not seconds:
         return ""
-    by_kind: dict[str, list[float]] = {}
-    for job in jobs:
-        if job.name in seconds:
-            by_kind.setdefault(job.kind, []).append(seconds[job.name])
+    by_kind = by_key((job.kind, seconds[job.name]) for job in jobs if job.name in seconds)
     minutes = sum(fmean(by_kind.get(job.kind, seconds.values())) for job in left) / devices / 60
     return f"; about {minutes:.0f} min left"
 
@@ -295,9 +293,7 @@ def run_on_cluster(
     GPU). `kind` is `slurm`, or `local` for processes of this machine; `parameters` are those of
     `submitit.AutoExecutor.update_parameters`, such as `timeout_min`, and `folder` is for submitit's files.
     """
-    groups: dict[str, list[Job]] = {}
-    for job in jobs:
-        groups.setdefault(job.exclusive or job.name, []).append(job)
+    groups = by_key((job.exclusive or job.name, job) for job in jobs)
     work = partial(run_jobs, devices=[device], on_done=on_done, program=program, threads=threads)
     waiting = {}
     with cluster_executor(kind, parameters, folder) as executor:

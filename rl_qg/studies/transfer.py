@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from rl_qg.data.examples import by_key
 from rl_qg.data.formats import existing_file
 from rl_qg.data.passages import Passages, passage_keys
 from rl_qg.pages.results import NONE, as_csv, as_markdown
@@ -271,9 +272,7 @@ def _row(cell: TransferCell, outcomes: JobOutcomes, result: Mapping[str, Any] | 
 
 def _markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     metrics = list(dict.fromkeys(metric for row in rows for metric in row["measures"]))
-    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["target"], row["cell"], row["source"]), []).append(row)
+    groups = by_key(((row["target"], row["cell"], row["source"]), row) for row in rows)
     lines = []
     for (target, cell, source), group in groups.items():
         done = [row for row in group if row["state"] == "done"]

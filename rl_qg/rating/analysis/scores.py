@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_qg.data.examples import by_key
 from rl_qg.judging import raters
 from rl_qg.judging.raters import OVERALL, noisy_ratings
 from rl_qg.rating.analysis.ratings import NO_ORIGINAL, RatedItems
@@ -155,10 +156,7 @@ def _ratings_by_system(rated: RatedItems, scores: QuestionScores) -> Ints:
 def without_noisy(rated: RatedItems, *, sides: str, threshold: float, most: int) -> RatedItems:
     """Without ratings far from the others of a question (`noisy_ratings`, KPQA); `left_out` has their number."""
     values = rated.values.copy()
-    groups: dict[int, list[int]] = {}
-    for row, question in enumerate(rated.question.tolist()):
-        groups.setdefault(question, []).append(row)
-    for rows in groups.values():
+    for rows in by_key((question, row) for row, question in enumerate(rated.question.tolist())).values():
         for column in range(values.shape[1]):
             given = [None if np.isnan(value) else float(value) for value in values[rows, column]]
             for noisy in noisy_ratings(given, sides=sides, threshold=threshold, most=most):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rl_qg.data.examples import by_key
 from rl_qg.judging.raters import OVERALL
 from rl_qg.rating.analysis import quality
 from rl_qg.rating.analysis.ratings import COUNTED, RatedItems, Scale, read_ratings
@@ -254,9 +255,7 @@ def agreement_rows(rated: RatedItems, *, resamples: int, seed: int) -> Rows:
     Empty where no question has two raters.
     """
     scores = question_scores(rated, rated.values)
-    units: dict[int, list[int]] = {}
-    for number, row in enumerate(scores.rows):
-        units.setdefault(int(rated.question[row]), []).append(number)
+    units = by_key((int(rated.question[row]), number) for number, row in enumerate(scores.rows))
     if max(map(len, units.values()), default=0) < 2:
         return []
     draws = PassageDraws([int(scores.passage[rows[0]]) for rows in units.values()], resamples=resamples, seed=seed)
