@@ -16,15 +16,7 @@ from typing import Any
 
 import yaml
 
-from rl_qg.commands.catalogue import (
-    COMMANDS,
-    GROUPS,
-    groups_of,
-    metrics_without_file,
-    offered,
-    section_of,
-    with_key,
-)
+from rl_qg.commands.catalogue import COMMANDS, GROUPS, groups_of, metrics_without_file, offered, section_of, with_key
 from rl_qg.runtime.errors import InputError, suggestion
 from rl_qg.settings import Settings, all_keys
 from rl_qg.settings.keys import MISSING

@@ -194,11 +194,7 @@ UnitPool = Kept[PooledQuestion]
 
 @torch.inference_mode()
 def question_pool(
-    generator: CandidateGenerator,
-    units: Sequence[Unit],
-    *,
-    candidates: int | None = None,
-    seed: int = 0,
+    generator: CandidateGenerator, units: Sequence[Unit], *, candidates: int | None = None, seed: int = 0
 ) -> list[UnitPool]:
     """The questions about each unit, by rank, then by their places in the text; of `one2many` the texts are split at
     `<question>`. Left out, and counted, is what is `incomplete` (no word, or cut at the longest text that the model
