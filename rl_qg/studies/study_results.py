@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_qg.data.examples import QAExample, passage_hash
+from rl_qg.data.examples import QAExample, by_key, passage_hash
 from rl_qg.data.reading import read_examples
 from rl_qg.generation.answer_rules import rule_spans
 from rl_qg.pages.results import as_csv
@@ -93,11 +93,9 @@ class StudyResults:
         self.study, self.examples = study, examples
         self.ids = [example.id for example in examples.validation]
         self.passages = np.array([passage_hash(example.context) for example in examples.validation])
-        cells: dict[tuple[str, str, str, float], list[Cell]] = {}
-        for cell in grid.cells:
-            finished = cells.setdefault((cell.resource, cell.generator, cell.filter, cell.amount), [])
-            finished += [cell] if is_done(cell.reader) else []
-        self.groups = tuple(CellGroup(*name, tuple(finished)) for name, finished in cells.items() if finished)
+        cells = by_key(((one.resource, one.generator, one.filter, one.amount), one) for one in grid.cells)
+        done = {name: tuple(one for one in some if is_done(one.reader)) for name, some in cells.items()}
+        self.groups = tuple(CellGroup(*name, finished) for name, finished in done.items() if finished)
         self.augmented = [group for group in self.groups if group.generator != NO_GENERATOR]
         self._scores: dict[str, dict[str, np.ndarray]] = {}
         self._draws: dict[tuple[str, int], PassageDraws] = {}
