@@ -373,7 +373,8 @@ class QMetric(Answerability):
     def compute(self, inputs: Inputs) -> MetricResult:
         answerability = super().compute(inputs)
         questions = inputs.questions
-        gold = inputs.references if self.against == "references" else [(text,) for text in inputs.contexts]
+        gold: list[tuple[str, ...]] = [(text,) for text in inputs.contexts]
+        gold = inputs.references if self.against == "references" else gold
         if self.matching == "set":  # that code compares whole questions in lower case
             questions = [text.lower() for text in questions]
             gold = [tuple(text.lower() for text in group) for group in gold]
