@@ -53,6 +53,9 @@ LONG: dict[str, tuple[str, ...]] = {
         *("rl_qg/data", "rl_qg/runtime", "rl_qg/commands", "rl_qg/generation"),
     ),
     "rl_qg/commands/test_same_bytes.py::test_a_pipeline": SOURCE,
+    "rl_qg/commands/test_same_bytes.py::test_miniatures_of_every_kind": (
+        *("rl_qg/miniatures", "rl_qg/generation", "rl_qg/data", "rl_qg/runtime"),
+    ),
     "rl_qg/commands/test_study_stage.py::test_every_job_was_run": SOURCE,
     "rl_qg/commands/test_study_stage.py::test_study_json_has_the_scores": SOURCE,
     "rl_qg/commands/test_study_stage.py::test_the_command_of_a_job": SOURCE,

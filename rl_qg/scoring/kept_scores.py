@@ -127,13 +127,14 @@ def kept_scores(
     batch_size: int,
     unit: str,
     trusted: bool = True,
+    form: type[np.generic] = np.float64,
 ) -> list[Any]:
     """The scores of `count` rows, computed in batches by `batch(start, end)` and each written before the next.
 
-    Scores in `path` are used if its first line is `note`, unless they are not `trusted`.
+    Scores in `path` are used if its first line is `note` and all are of one `form`, unless they are not `trusted`.
     """
     lines = ResumableLines(path, content="scores")
-    scores = _stored_scores(lines, count) if trusted and lines.read_note() == note else None
+    scores = _stored_scores(lines, count, form) if trusted and lines.read_note() == note else None
     if scores is None:
         if lines.begun:
             log.info("%s: holds scores of another metric or of other texts; computed again", path)
@@ -148,7 +149,7 @@ def kept_scores(
     return scores
 
 
-def _stored_scores(lines: ResumableLines, count: int) -> list[Any] | None:
+def _stored_scores(lines: ResumableLines, count: int, form: type[np.generic]) -> list[Any] | None:
     """The scores in a file, which is cut at its last whole line; None where a line is damaged, or above `count`."""
     scores: list[Any] = []
     try:
@@ -157,7 +158,7 @@ def _stored_scores(lines: ResumableLines, count: int) -> list[Any] | None:
                 lines.cut(line.start)
                 break
             scores += json.loads(line.text)["scores"]
-        np.array(scores, dtype=np.float64)  # fails where they are no numbers, or not as many of each row
+        np.array(scores, dtype=form)  # fails where they are of another, or not as many of each row
     except (ValueError, KeyError, TypeError):
         return None
     return scores if len(scores) <= count else None

@@ -147,8 +147,10 @@ def test_a_command_that_was_killed_is_continued_to_the_same_bytes(
         ask(generator, output, document, number=2)
 
 
-@pytest.mark.parametrize("name", ["p.jsonl", "p.csv"])
-@pytest.mark.parametrize("place", ["before the output", "before the report", "after the report"])
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [("p.jsonl", "before the output"), ("p.csv", "before the report"), ("p.jsonl", "after the report")],
+)
 def test_a_command_that_was_killed_at_its_report_is_continued(
     generator: QuestionGenerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, place: str
 ) -> None:
