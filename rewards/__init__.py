@@ -18,44 +18,39 @@ from rewards.loading import EXPORTS, METRICS, known_name, load
 from rewards.signature import VERSION as __version__
 
 if TYPE_CHECKING:
-    from rewards.base import Metric as Metric
-    from rewards.base import MetricResult as MetricResult
-    from rewards.combine import Product as Product
-    from rewards.combine import Weighted as Weighted
+    from rewards.base import Metric as Metric, MetricResult as MetricResult
+    from rewards.combine import Product as Product, Weighted as Weighted
     from rewards.embedding.bertscore import BERTScore as BERTScore
     from rewards.embedding.kpqa import KPQA as KPQA
     from rewards.embedding.moverscore import MoverScore as MoverScore
     from rewards.faithfulness import EntityFaithfulness as EntityFaithfulness
     from rewards.form import QuestionForm as QuestionForm
     from rewards.judge import Judge as Judge
-    from rewards.learned import BLEURT as BLEURT
-    from rewards.learned import COMET as COMET
-    from rewards.learned import CTC as CTC
-    from rewards.learned import RQUGE as RQUGE
-    from rewards.learned import Usability as Usability
-    from rewards.overlap.answerability import Answerability as Answerability
-    from rewards.overlap.answerability import QMetric as QMetric
-    from rewards.overlap.bleu import Bleu as Bleu
-    from rewards.overlap.bleu import Gleu as Gleu
+    from rewards.learned import BLEURT as BLEURT, COMET as COMET, CTC as CTC, RQUGE as RQUGE, Usability as Usability
+    from rewards.overlap.answerability import Answerability as Answerability, QMetric as QMetric
+    from rewards.overlap.bleu import Bleu as Bleu, Gleu as Gleu
     from rewards.overlap.chrf import Chrf as Chrf
     from rewards.overlap.cider import Cider as Cider
-    from rewards.overlap.meteor import Meteor as Meteor
-    from rewards.overlap.meteor import Meteor15 as Meteor15
+    from rewards.overlap.meteor import Meteor as Meteor, Meteor15 as Meteor15
     from rewards.overlap.rouge import RougeL as RougeL
     from rewards.relevance.bartscore import BARTScore as BARTScore
     from rewards.relevance.qascore import QAScore as QAScore
     from rewards.relevance.qrelscore import QRelScore as QRelScore
     from rewards.relevance.reader import ReaderScore as ReaderScore
     from rewards.retrievability import Retrievability as Retrievability
-    from rewards.set_rewards import CoverageSetReward as CoverageSetReward
-    from rewards.set_rewards import MultiSetReward as MultiSetReward
-    from rewards.set_rewards import SetReward as SetReward
-    from rewards.sets import Multi as Multi
-    from rewards.sets import QAAligned as QAAligned
-    from rewards.sets import cardinality_difference as cardinality_difference
-    from rewards.sets import match_sets as match_sets
-    from rewards.sets import published_base as published_base
-    from rewards.sets import self_bleu as self_bleu
+    from rewards.set_rewards import (
+        CoverageSetReward as CoverageSetReward,
+        MultiSetReward as MultiSetReward,
+        SetReward as SetReward,
+    )
+    from rewards.sets import (
+        Multi as Multi,
+        QAAligned as QAAligned,
+        cardinality_difference as cardinality_difference,
+        match_sets as match_sets,
+        published_base as published_base,
+        self_bleu as self_bleu,
+    )
     from rewards.standalone import Standalone as Standalone
 
 _BY_NAME_ONLY = {"LmqgBleu", "LmqgMeteor", "LmqgRougeL", "TruecasedQBleu"}  # known to `load`, not public classes

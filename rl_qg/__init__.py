@@ -4,12 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rl_qg.asking.pairs import AnswerSpan as AnswerSpan
-    from rl_qg.asking.pairs import QAPair as QAPair
-    from rl_qg.asking.pairs import QAPairs as QAPairs
+    from rl_qg.asking.pairs import AnswerSpan as AnswerSpan, QAPair as QAPair, QAPairs as QAPairs
     from rl_qg.asking.question_generator import QuestionGenerator as QuestionGenerator
-    from rl_qg.training.trainer import SelfCriticalConfig as SelfCriticalConfig
-    from rl_qg.training.trainer import SelfCriticalTrainer as SelfCriticalTrainer
+    from rl_qg.training.trainer import (
+        SelfCriticalConfig as SelfCriticalConfig,
+        SelfCriticalTrainer as SelfCriticalTrainer,
+    )
 
 __version__ = "0.1.0"
 _FOUND_IN = {

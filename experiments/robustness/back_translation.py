@@ -15,8 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rewards.signature import folder_hash
 from rl_qg.judging.paraphrases import seq2seq
 from rl_qg.runtime.errors import InputError
@@ -104,4 +102,4 @@ def _through(pivot: Pivot, texts: Sequence[str], folder: Path, use_cpu: bool) ->
     weights = [folder_hash(Path(model)) for model in (pivot.to, pivot.back) if Path(model).is_dir()]
     note = {**asdict(pivot), "weights": weights, "texts": texts_hash(texts)}
     path = folder / f"{pivot.name}.jsonl"
-    return kept_scores(path, note, len(texts), batch, batch_size=_BATCH, unit="question", form=np.str_)
+    return kept_scores(path, note, len(texts), batch, batch_size=_BATCH, unit="question")

@@ -23,8 +23,7 @@ import torch
 from safetensors.torch import save_file
 from texts import all_texts, lines
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits as bce
-from torch.nn.functional import cross_entropy, softplus
+from torch.nn.functional import binary_cross_entropy_with_logits as bce, cross_entropy, softplus
 from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClassification, AutoTokenizer
 
 from rl_qg.asking.models import reader_path

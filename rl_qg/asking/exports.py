@@ -42,8 +42,7 @@ def format_of(name: str, chosen: str = AUTO) -> str:
 
 def row_of(pair: QAPair, *, identity: str, title: str, context: str, passage_start: int = 0) -> Row:
     """A pair as a row; `context` is the text asked about, which begins at `passage_start` of its document."""
-    about = {"id": identity, "title": title, "context": context}
-    return {**about, **pair.to_dict(), "passage_start": passage_start}
+    return {"id": identity, "title": title, "context": context, **pair.to_dict(), "passage_start": passage_start}
 
 
 def pair_of(row: Row) -> QAPair:

@@ -195,8 +195,7 @@ def _with_input(command: str, overrides: Sequence[str]) -> list[str]:
 
 def _composed(chosen: Mapping[str, str]) -> Any:
     """The dataclasses, then the files of all groups: chosen ones, those that a preset chooses, or default ones."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
+    from hydra import compose as hydra_compose, initialize_config_dir
 
     for group, name in chosen.items():
         if name not in (known := offered(group)):

@@ -70,8 +70,7 @@ def evaluate(settings: Settings) -> None:
         from rl_qg.evaluation.pairs import evaluate_pairs
 
         return evaluate_pairs(_metrics(settings, entries), options, folder)
-    from rl_qg.evaluation.evaluate import evaluate as run_evaluation
-    from rl_qg.evaluation.evaluate import language_of_files
+    from rl_qg.evaluation.evaluate import evaluate as run_evaluation, language_of_files
 
     page = Path(options.page)
     if options.page:

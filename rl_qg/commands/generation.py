@@ -17,8 +17,7 @@ from rl_qg.commands.compose import split_outputs
 from rl_qg.commands.outputs import check_writable, flat_rows, part_of, required
 from rl_qg.data.examples import report_limit
 from rl_qg.data.parts import Parts, read_parts
-from rl_qg.data.reading import report_line as data_line
-from rl_qg.data.reading import source_names
+from rl_qg.data.reading import report_line as data_line, source_names
 from rl_qg.data.splits import take, training_stream
 from rl_qg.data.streaming import Examples, stream_examples
 from rl_qg.miniatures.in_settings import answers_with_miniature, in_folders, reward_with_miniatures
@@ -101,8 +100,7 @@ def generate(settings: Settings) -> None:
 
 def trim(settings: Settings) -> None:
     from rl_qg.asking.models import generator_path
-    from rl_qg.generation.trim import report_line
-    from rl_qg.generation.trim import trim as run_trimming
+    from rl_qg.generation.trim import report_line, trim as run_trimming
 
     folder = Path(settings.output_dir)
     check_writable(folder / "trim.json")
@@ -111,8 +109,7 @@ def trim(settings: Settings) -> None:
 
 
 def augment(settings: Settings) -> None:
-    from rl_qg.augmentation.augment import augment as run_augmentation
-    from rl_qg.augmentation.augment import check_inputs
+    from rl_qg.augmentation.augment import augment as run_augmentation, check_inputs
     from rl_qg.augmentation.in_parts import augment_part
 
     options = settings.augment

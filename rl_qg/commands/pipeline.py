@@ -38,7 +38,7 @@ from rl_qg.reports.report import write_report
 from rl_qg.reports.run_files import read_run
 from rl_qg.reports.views import outcome_text
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import as_written, read_record, report_path
+from rl_qg.runtime.files import read_record, report_path
 from rl_qg.runtime.processes import processes
 from rl_qg.runtime.ranks import from_main
 from rl_qg.scoring.metrics import load_pair_reward, load_reranker, load_reward
@@ -168,8 +168,7 @@ def train_readers(run: OpenRun, arms: Sequence[Arm], candidates: int) -> dict[st
         log.info("reader %s: %d questions", name, len(examples))
     _train(run, {folders[name]: examples for name, examples in data.items()}, _with_updates(run, data, candidates))
     if run.state.is_main_process and len(folders) > 1:
-        with as_written(run.folder / "qa"):
-            compare_readers(folders, run.folder / "qa" / "comparison.json")
+        compare_readers(folders, run.folder / "qa" / "comparison.json")
     return folders
 
 

@@ -63,8 +63,7 @@ def check_precision(settings: Settings) -> None:
 def train_generator(run: OpenRun) -> Path:
     """Train with the algorithm that the settings name; return the folder of the last stage's model."""
     from rl_qg.scoring.task_scorers import SetScorer
-    from rl_qg.training.stages import check_task_reward
-    from rl_qg.training.stages import train as train_seq2seq
+    from rl_qg.training.stages import check_task_reward, train as train_seq2seq
     from rl_qg.training.trl_stages import train_causal
 
     trainers = {"scst": train_seq2seq, "best_of_n": best_of_n}
@@ -164,8 +163,7 @@ def train_kpqa(settings: Settings) -> None:
 
 
 def train_sentences(settings: Settings) -> None:
-    from rl_qg.readers.train_sentences import METRICS
-    from rl_qg.readers.train_sentences import train_sentences as train_classifier
+    from rl_qg.readers.train_sentences import METRICS, train_sentences as train_classifier
 
     if settings.data.labelled_fraction < 1 and settings.data.labelled_unit == "questions":
         raise InputError(

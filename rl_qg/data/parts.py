@@ -164,8 +164,8 @@ class StageRows(Generic[Row]):
 
 def is_complete(lines: ResumableLines) -> bool:
     """Whether an output is as its note says; `InputError` where it has been changed, but not cut off."""
-    whole = lines.read_note().get("whole")
-    if not whole or not lines.output.exists() or lines.output.stat().st_size < whole["bytes"]:
+    whole = lines.read_note().get("whole") if lines.output.exists() else None
+    if not whole or lines.output.stat().st_size < whole["bytes"]:
         return False
     if file_hash(lines.output) != whole["sha256"]:
         raise InputError(f"output={lines.output}: is not as it was made; delete it")

@@ -20,7 +20,7 @@ import numpy as np
 
 from rewards.base import Metric
 from rewards.errors import MetricInputError
-from rewards.sets import Pair, PairScores, QAAligned, distinct
+from rewards.sets import EPSILON, Pair, PairScores, QAAligned, distinct
 from rl_qg.data.examples import passage_hash
 from rl_qg.data.formats import IMPOSSIBLE, MALFORMED_RECORD
 from rl_qg.data.layouts import FIELD, MALFORMED, split_pairs
@@ -28,13 +28,13 @@ from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.evaluation.evaluate import sources_of
 from rl_qg.evaluation.predictions import NOTES, Rows, file_table, test_of, test_table, with_better
 from rl_qg.evaluation.references import HumanSources
-from rl_qg.evaluation.sets import PassageJudge, judged_passages
+from rl_qg.evaluation.sets import Judged, PassageJudge, judged_passages
 from rl_qg.pages.results import Page, Table, as_text, template_lines, write_results
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import EvaluateSettings
-from rl_qg.stats.intervals import Floats, PassageDraws, estimate, few_passages
+from rl_qg.stats.intervals import SHARE as SHARES, Bounds, Floats, PassageDraws, estimate, few_passages
 
 log = logging.getLogger(__name__)
 NO_TEXT = "no question or no answer"
@@ -201,18 +201,27 @@ def pair_record(
         for name, pairs in sets.predictions.items()
     }
     draws_of = {name: {key: draws.means(v) for key, v in of.items()} for name, of in columns.items()}
-    bounds = {EXACT: (0.0, 1.0), DISTINCT: (0.0, 1.0), REPEATED: (0.0, inf)}
-    ranges = {label: aligned.judge.metric.bounds for label, (aligned, _) in judged.items()}
-    bounds |= {label: ends for label, ends in ranges.items() if ends[0] >= 0}
     scores: Rows = []
     for name, of in draws_of.items():
         for (metric, part), values in of.items():
-            known = int(np.isfinite(columns[name][metric, part]).sum())
-            passages = known if known < 2 else draws.passages
-            cells = estimate(values, known, passages=passages, why="no pairs", bounds=bounds.get(metric)).to_dict()
+            known = np.isfinite(columns[name][metric, part])
+            options: Any = {"passages": draws.units_of(known), "bounds": _bounds(metric, part, judged)}
+            cells = estimate(values, int(known.sum()), why="no pairs", **options).to_dict()
             scores.append({"predictions": name, "metric": metric, "part": part, **cells})
     signatures = {label: aligned.signature for label, (aligned, _) in judged.items()}
     return {"scores": scores, "tests": _tests(columns, draws), "signatures": signatures, "left_out": left_out}
+
+
+def _bounds(metric: str, part: str, judged: Judged) -> Bounds | None:
+    """Of a mean over passages, which are 0 where they have no pairs."""
+    if metric in (EXACT, DISTINCT):
+        return SHARES
+    if metric not in judged:
+        return (0.0, inf) if metric == REPEATED else None
+    low, high = judged[metric][0].judge.metric.bounds
+    if part == "f1":
+        return (0.0, 2 * high / (2 + EPSILON / high)) if low >= 0 else None
+    return 0.0 if part.startswith("one_to_one") else min(low, 0.0), high  # one to one, scores below 0 count as 0
 
 
 def exact_answers(pairs: Sequence[Sequence[Pair]], human: Sequence[Sequence[HumanPair]]) -> Columns:

@@ -31,8 +31,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from rl_qg.data.examples import QAExample
 from rl_qg.data.formats import existing_file, is_hub_name
 from rl_qg.data.passages import Passages, has_answers
-from rl_qg.data.reading import report_line as data_line
-from rl_qg.data.reading import source_names
+from rl_qg.data.reading import report_line as data_line, source_names
 from rl_qg.data.streaming import ExampleStream, stream_examples
 from rl_qg.generation.loading import load_generator, token_ids
 from rl_qg.generation.prompts import INPUTS, Prompt, add_highlight, as_input, highlight

@@ -358,8 +358,7 @@ def train_readers(
         if job.processes.is_main_process:
             for seed in settings.seeds:
                 delete_checkpoints(job.folder(seed))  # of a reader that was killed when it was done
-            with as_written(job.output_dir):
-                _summarise(job)
+            _summarise(job)
         if job.processes.is_local_main_process:
             shutil.rmtree(job.output_dir / WINDOWS, ignore_errors=True)
         job.processes.wait_for_everyone()
@@ -418,7 +417,7 @@ def _refuse_other_run(folder: Path, inputs: Mapping[str, Any], accept_changed_da
         differing = [key for key in differing if key != "processes"]  # it is complete: the number no longer matters
     if differing == ["data"]:
         before, now = earlier["data"], inputs["data"]
-        role = next((role for role in now if before.get(role) != now[role]), "train")
+        role, *_ = [role for role in now if before.get(role) != now[role]]
         changed = (
             f"data.{role}: has changed since {folder} was begun (SHA-256 of its examples {before.get(role, '')[:8]}, "
             f"now {now[role][:8]})"
@@ -505,11 +504,26 @@ def _run_seed(job: _Job, seed: int, features: _Features, row: int = 0) -> None:
     trainer.accelerator.wait_for_everyone()
 
 
+def _results(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, float]]]:
+    """What `qa_metrics.json` of a finished seed holds, and its `question_scores.json`."""
+    with as_written(folder / "qa_metrics.json"):
+        metrics = read_record(folder / "qa_metrics.json")
+        _ = metrics["missing"], metrics["features"], [0.0 + metrics[name] for name in SCORES]
+    with as_written(folder / "question_scores.json"):
+        table = read_record(folder / "question_scores.json")
+        return metrics, {key: {name: 0.0 + row[name] for name in SCORES} for key, row in table.items()}
+
+
 def _summarise(job: _Job) -> None:
     seeds = job.settings.seeds
-    metrics = {seed: read_record(job.folder(seed) / "qa_metrics.json") for seed in seeds}
-    tables = [read_record(job.folder(seed) / "question_scores.json") for seed in seeds]
+    results = {seed: _results(job.folder(seed)) for seed in seeds}
+    metrics, tables = {seed: of for seed, (of, _) in results.items()}, [table for _, table in results.values()]
     passages = {example.id: passage_hash(example.context) for example in job.validation}
+    if any(table.keys() != tables[0].keys() for table in tables) or tables[0].keys() - passages.keys():
+        raise InputError(
+            f"{job.output_dir}: its finished readers were scored on other questions than data.validation has; put the "
+            "old file back, or choose another output_dir"
+        )
     questions: dict[str, dict[str, Any]] = {
         key: {name: float(np.mean([table[key][name] for table in tables])) for name in SCORES} for key in tables[0]
     }

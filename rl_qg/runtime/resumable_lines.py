@@ -127,7 +127,7 @@ class ResumableLines:
         """The note; empty where there is none. `InputError` where that of a complete output has been changed."""
         if self.note is not None:
             note = read_record(self.note) if self.note.exists() else {}
-            if "whole" in note and note != _with_hash(note):
+            if "whole" in note and not _is_as_made(note):
                 raise InputError(
                     f"{self.note}: is not as it was made; delete it and {self.output.name}, and make it again"
                 )
@@ -284,12 +284,18 @@ class Work(Generic[Row]):
 
 def _with_hash(note: Mapping[str, Any]) -> dict[str, Any]:
     """A note with the key `whole`, and under it `note`, the SHA-256 of all the rest."""
-    if not isinstance(note["whole"], Mapping):
-        return {}  # no note of ours
     whole = {key: value for key, value in note["whole"].items() if key != "note"}
     rest = json.loads(json.dumps({**note, "whole": whole}))  # as it will be read
-    whole["note"] = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    text = json.dumps(rest, sort_keys=True, ensure_ascii=False)
+    whole["note"] = hashlib.sha256(text.encode(errors="replace")).hexdigest()
     return {**note, "whole": whole}
+
+
+def _is_as_made(note: dict[str, Any]) -> bool:
+    """Notes of earlier versions have no hash."""
+    whole = note["whole"]
+    known = isinstance(whole, dict) and {"lines", "bytes", "sha256"} <= whole.keys()
+    return known and ("note" not in whole or note == _with_hash(note))
 
 
 def note_path(output: Path) -> Path:

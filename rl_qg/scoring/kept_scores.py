@@ -127,41 +127,53 @@ def kept_scores(
     batch_size: int,
     unit: str,
     trusted: bool = True,
-    form: type[np.generic] = np.float64,
 ) -> list[Any]:
     """The scores of `count` rows, computed in batches by `batch(start, end)` and each written before the next.
 
-    Scores in `path` are used if its first line is `note` and all are of one `form`, unless they are not `trusted`.
+    Scores in `path` are used if its first line is `note` and no line was changed, unless they are not `trusted`.
     """
     lines = ResumableLines(path, content="scores")
-    scores = _stored_scores(lines, count, form) if trusted and lines.read_note() == note else None
-    if scores is None:
+    stored = _stored_scores(lines, count) if trusted and lines.read_note() == note else None
+    if stored is None:
         if lines.begun:
-            log.info("%s: holds scores of another metric or of other texts; computed again", path)
+            log.info("%s: holds scores of another metric or of other texts, or was changed; computed again", path)
         lines.write_note(note)
-        scores = []
+    scores, digest = stored or ([], "")
     with ProgressBar(total=count, initial=len(scores), desc=path.stem, unit=unit, leave=False) as bar:
         for start in range(len(scores), count, batch_size):
             computed = batch(start, min(start + batch_size, count))
-            lines.append({"scores": computed})
+            digest = _digest(digest, computed)
+            lines.append({"scores": computed, "digest": digest})
             scores += computed
             bar.update(len(computed))
     return scores
 
 
-def _stored_scores(lines: ResumableLines, count: int, form: type[np.generic]) -> list[Any] | None:
-    """The scores in a file, which is cut at its last whole line; None where a line is damaged, or above `count`."""
+def _stored_scores(lines: ResumableLines, count: int) -> tuple[list[Any], str] | None:
+    """The scores in a file, which is cut at its last whole line, and the digest of the last one; None where a line was
+    changed or left out. Lines of earlier versions have no digest.
+    """
     scores: list[Any] = []
-    try:
-        for line in lines.lines():
-            if not line.text.endswith(b"\n"):
-                lines.cut(line.start)
-                break
-            scores += json.loads(line.text)["scores"]
-        np.array(scores, dtype=form)  # fails where they are of another, or not as many of each row
-    except (ValueError, KeyError, TypeError):
-        return None
-    return scores if len(scores) <= count else None
+    digest = ""
+    for line in lines.lines():
+        if not line.text.endswith(b"\n"):
+            lines.cut(line.start)
+            break
+        try:
+            record = json.loads(line.text)
+            digest = _digest(digest, record["scores"])
+            scores += record["scores"]
+        except (ValueError, KeyError, TypeError):
+            return None
+        if record.get("digest", digest) != digest:
+            return None
+    return (scores, digest) if len(scores) <= count else None
+
+
+def _digest(before: str, scores: Sequence[Any]) -> str:
+    """SHA-256 (16 digits) of the scores of a line and of the digest before it."""
+    text = before + json.dumps(scores, ensure_ascii=False)
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 
 def _finite(scores: Sequence[float | None]) -> list[float | None]:

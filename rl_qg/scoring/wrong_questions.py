@@ -6,15 +6,13 @@ that ask for something else; the others are about other passages, or badly forme
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rewards.overlap.answerability import looks_english
 from rewards.words import split_question_mark
-from rl_qg.data.corpus import KINDS as SUBJECT_KINDS
-from rl_qg.data.corpus import answered_fact, read_facts
+from rl_qg.data.corpus import KINDS as SUBJECT_KINDS, answered_fact, read_facts
 from rl_qg.data.examples import QAExample, by_key, sentence_of
 from rl_qg.generation.answer_rules import rule_spans
 from rl_qg.readers.train_reader import with_other_word

@@ -195,8 +195,7 @@ def coefficient_p(coefficient: str, value: float, x: Floats, y: Floats) -> float
     r and ρ: t = r √((n - 2) / (1 - r²)) with n - 2 degrees of freedom (KPQA, NAACL 2021, appendix C.2). τ-b: scipy's
     test, exact for up to 33 values without ties, else normal. All take the n pairs as independent.
     """
-    from scipy.stats import kendalltau
-    from scipy.stats import t as student
+    from scipy.stats import kendalltau, t as student
 
     if len(x) < 3 or not math.isfinite(value):
         return None

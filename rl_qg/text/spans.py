@@ -7,9 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from rewards.words import UNSPACED_LETTERS, combining_marks
-from rewards.words import sentence_texts as sentence_texts
-from rewards.words import sentences as sentences
+from rewards.words import UNSPACED_LETTERS, combining_marks, sentence_texts as sentence_texts, sentences as sentences
 
 MAX_WORDS = 10  # 97 % of the answers of SQuAD are not longer
 MAX_CHARACTERS, MAX_UNSPACED = 120, 20  # the second of a script without spaces

@@ -93,5 +93,4 @@ def occurrences(text: str, part: str) -> list[tuple[int, int]]:
     def inside_a_word(at: int) -> bool:
         return 0 < at < len(text) and text[at - 1].isalnum() and text[at].isalnum()
 
-    words_alone = [ends for ends in places if not any(map(inside_a_word, ends))]
-    return words_alone or places
+    return [ends for ends in places if not any(map(inside_a_word, ends))] or places

@@ -14,10 +14,11 @@ from typing import Any
 Fields = Mapping[str, Sequence[str]]
 """The values of each field of a file, in order: `scores[].value` of JSON, a column, or `line` of other texts."""
 
-# Fields of JSON and columns that say when, where or by which version something was made.
+# Fields of JSON and columns that say when, where or by which version something was made, and digests of numbers to the
+# last bit.
 LEFT_OUT = re.compile(
     r"started|finished|created|(.*_)?seconds(_.*)?|.*_per_second|.*_runtime|first_ms|last_ms|trainer_state\.json"
-    r"|commit|dirty|code|versions|hardware|arithmetic"
+    r"|commit|dirty|code|versions|hardware|arithmetic|digest"
 )
 # Estimates of the mixed model of ratings, which a search finds up to its tolerance.
 _BY_SEARCH, DIGITS_BY_SEARCH = "mixed", 4

@@ -14,8 +14,7 @@ from rewards import RougeL
 from rewards.relevance.explanation_page import page as explanation_page
 from rewards.relevance.qrelscore import QRelScore
 from rl_qg.evaluation import evaluate as evaluate_module
-from rl_qg.judging import correlate as correlate_module
-from rl_qg.judging import robustness as robustness_module
+from rl_qg.judging import correlate as correlate_module, robustness as robustness_module
 from rl_qg.judging.tables import judgement_plots
 from rl_qg.miniatures.cache import SHIPPED
 from rl_qg.pages.results import Page, Plot, as_html

@@ -7,8 +7,7 @@ from functools import cache
 from math import inf
 from typing import Any, get_args
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 
 from rl_qg.commands.catalogue import COMMANDS, groups_of, offered, section_of
 from rl_qg.settings import Settings

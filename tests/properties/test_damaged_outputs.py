@@ -1,8 +1,10 @@
 """A command that runs again beside a changed file of its own ends in one line, or makes it anew."""
 
+import json
 import random
 from pathlib import Path
 from shutil import copytree, rmtree
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,10 @@ DRAWS = 4  # of each command
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build(folder := tmp_path_factory.mktemp("files"))
     return folder
+
+
+def kept_scores(content: bytes) -> list[Any]:
+    return [json.loads(line)["scores"] for line in content.splitlines()[1:]]
 
 
 @pytest.mark.slow
@@ -40,6 +46,8 @@ def test_a_command_meets_a_changed_file_of_its_own(
         mutate(path, kind, share)
         try:
             run_command(name, VALID[name].split())
+            if path.parent.parent.name == "scores" or path.parent.name == "scores":
+                assert kept_scores(path.read_bytes()) == kept_scores(made[path])
         except InputError as error:
             assert "\n" not in str(error)
         except Exception as error:

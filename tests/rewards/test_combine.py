@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import rewards
 from rewards import Metric, MetricInputError, MetricResult, Product, QAScore, QRelScore, Weighted, load

@@ -7,8 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rewards import EntityFaithfulness, MetricInputError, Product, load
 from rl_qg.data.corpus import synthetic_examples

@@ -1,8 +1,7 @@
 """The gate: each of its checks on questions that pass and that do not, and its use in a product."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rewards import MetricInputError, Product, QuestionForm, load
 from rewards.form import CHECKS

@@ -6,8 +6,7 @@ from itertools import permutations
 from statistics import mean
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rewards import MetricInputError, QAAligned, load, published_base
 from rewards.base import Metric, MetricResult

@@ -5,8 +5,7 @@ import json
 from importlib.metadata import version
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rewards import MetricInputError, __version__, load
 from rewards.base import Metric, MetricResult

@@ -5,8 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rewards import CoverageSetReward, MetricInputError, MultiSetReward, load, match_sets
 from rewards.set_rewards import content_words, shares

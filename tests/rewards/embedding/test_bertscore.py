@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from tokenizers import processors
 from transformers import AlbertForMaskedLM, AutoModel, AutoTokenizer
 

@@ -6,8 +6,7 @@ import string
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.optimize import linprog
 from transformers import AutoModel, AutoTokenizer
 

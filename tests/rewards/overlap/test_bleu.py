@@ -6,8 +6,7 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rewards import Bleu, Chrf, Gleu, MetricInputError, QMetric, RougeL, load
 from rewards.overlap import base as counts

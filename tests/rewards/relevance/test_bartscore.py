@@ -7,8 +7,7 @@ import pickle
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rewards import BARTScore, MetricInputError, load
 from tests.rewards.conftest import roberta_tokenizer

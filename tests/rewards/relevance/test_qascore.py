@@ -4,8 +4,7 @@ import math
 import pickle
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rewards import MetricInputError, QAScore
 from tests.rewards.reference import answer_logprobs

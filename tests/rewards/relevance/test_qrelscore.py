@@ -5,8 +5,7 @@ import math
 import pickle
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import rewards.relevance.global_relevance
 from rewards import MetricInputError, QRelScore

@@ -15,8 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from transformers import GPT2LMHeadModel
 
 from rl_qg.asking.exports import FORMATS, export, export_file, format_of, row_of

@@ -4,13 +4,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from experiments.sets.selections import dpp, dpp_exact, dpp_greedy, dpp_of_pool, harmonic, harmonic_of_pool
 from rl_qg.asking.sets import choose
-from tests.rl_qg.asking.test_question_sets import FIRE, MILL, taken, texts
-from tests.rl_qg.asking.test_question_sets import pool as question_pool
+from tests.rl_qg.asking.test_question_sets import FIRE, MILL, pool as question_pool, taken, texts
 from tests.rl_qg.asking.test_set_selection import QUALITY, SIMILARITY
 
 

@@ -3,8 +3,7 @@
 from itertools import combinations
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rl_qg.asking.set_pool import cover, mmr, random_choice, ranked
 

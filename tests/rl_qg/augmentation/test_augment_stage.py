@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from rl_qg.augmentation.augment import augment, check_inputs, check_questions, funnel_table
 from rl_qg.commands.cli import run_command

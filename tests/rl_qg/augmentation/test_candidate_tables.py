@@ -3,8 +3,7 @@
 import random
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rl_qg.augmentation.candidates import KeySet, grouped
 

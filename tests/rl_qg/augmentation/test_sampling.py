@@ -4,8 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rl_qg.augmentation.augment import SAMPLERS, BestSampler, DiverseSampler
 from rl_qg.text.words import normalised_words

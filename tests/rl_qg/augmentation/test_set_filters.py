@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from accelerate import PartialState
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rl_qg.augmentation.augment import augment, build_filters
 from rl_qg.augmentation.candidates import Candidates

@@ -313,7 +313,10 @@ def test_no_changed_note_of_a_part_is_taken(tmp_path: Path, ending: str) -> None
         for share in range(40):
             note.write_bytes(valid)
             mutate(note, kind, share / 40)
-            if read_json(note) == json.loads(valid):
+            changed, unchanged = read_json(note), json.loads(valid)
+            if isinstance(changed.get("whole"), dict):
+                changed["whole"].setdefault("note", unchanged["whole"]["note"])  # earlier versions had none
+            if changed == unchanged:
                 continue
             with pytest.raises(InputError, match=r"a\.part-1-of-2"):
                 read_parts(parts, tmp_path / f"a.{ending}")

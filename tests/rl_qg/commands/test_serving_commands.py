@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rl_qg.commands import outputs
-from rl_qg.commands import serving as serving_commands
+from rl_qg.commands import outputs, serving as serving_commands
 from rl_qg.commands.compose import compose
 from rl_qg.runtime.errors import InputError
 from rl_qg.serving import server

@@ -1,8 +1,7 @@
 """The sentence of an answer, against parts of passages that were marked by hand."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rl_qg.data.examples import sentence_of
 

@@ -4,8 +4,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rl_qg.data.corpus import KINDS, CorpusFacts, read_facts, synthetic_examples
 from rl_qg.data.examples import QAExample

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from rl_qg.data.examples import Answer, QAExample, examples_hash, passage_hash, write_squad
 from rl_qg.data.reading import read_examples

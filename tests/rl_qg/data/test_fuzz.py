@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow
 import pyarrow.parquet
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rl_qg.data.passages import Passages
 from rl_qg.data.question_tables import QuestionTable

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rl_qg.data.layouts import MALFORMED, LmqgPairs, split_pairs
 from rl_qg.data.reading import read_examples

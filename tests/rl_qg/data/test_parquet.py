@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 from accelerate import PartialState
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rl_qg.data import parquet
 from rl_qg.data.formats import parquet_rows

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from accelerate import PartialState
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rl_qg.data.parts import DataPart, Parts, StageRows, cell_of, read_parts
 from rl_qg.runtime.errors import InputError

@@ -13,8 +13,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from accelerate import PartialState
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.runtime.errors import InputError

@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rl_qg.data.examples import COLUMNS, HIGHLIGHT, Answer, QAExample, marked, unified_row
 from rl_qg.data.reading import read_examples

@@ -156,7 +156,7 @@ def test_two_files_are_compared_on_the_same_passages(tmp_path: Path) -> None:
     assert tests[REPEATED, "number"]["p"] == 1 and tests[REPEATED, "number"]["better"] is None
     assert (MORE, "number") not in tests
     scores = {(row["predictions"], row["metric"], row["part"]): row for row in record["scores"]}
-    assert scores["b", "rouge", "f1"]["low"] == pytest.approx(scores["b", "rouge", "f1"]["high"])
+    assert scores["b", "rouge", "f1"]["low"] == pytest.approx(0.025 ** (1 / 30), rel=1e-5)  # perfect in 30 of 30
 
 
 def test_files_are_compared_where_both_have_pairs(tmp_path: Path, gold: str) -> None:
@@ -253,15 +253,31 @@ def test_references_are_needed(tmp_path: Path) -> None:
 def test_intervals_stay_within_the_bounds_of_their_measure(tmp_path: Path, gold: str) -> None:
     """Of measures at a bound in every passage too: three passages do not prove that all others are alike."""
     pairs = {
-        ADA: [("Who wrote notes?", "Ada"), ("When were they written?", "1843")],
+        ADA: [("Who wrote notes?", "Ada"), ("When were they written?", "in 1843")],
         MILL: [("Who built it?", "Ida")],
         "Nobody asks.": [("Who asks?", "Nobody")],
     }
     record = run(tmp_path, gold, {"mine": str(write_lines(tmp_path / "mine.jsonl", flat(pairs)))})
     rows = {(one["metric"], one["part"]): one for one in record["scores"]}
-    exact = rows[EXACT, "recall"]
-    assert exact["value"] == exact["high"] == 1
-    assert exact["low"] == pytest.approx(0.025 ** (1 / 3))  # Clopper and Pearson, 3 of 3
-    for (metric, _), one in rows.items():
-        if metric != MORE:
-            assert 0 <= one["low"] <= one["value"] <= one["high"] and (metric == REPEATED or one["high"] <= 1)
+    least = 0.025 ** (1 / 3)  # Clopper and Pearson, 3 of 3
+    for key, best in {(EXACT, "recall"): 1, ("rouge", "precision"): 1, ("rouge", "f1"): 2 / (2 + 1e-6)}.items():
+        assert rows[key]["value"] == pytest.approx(best, abs=1e-12) == rows[key]["high"]
+        assert rows[key]["low"] == pytest.approx(least * best)
+
+
+def test_a_passage_without_pairs_counts_as_0_whatever_the_bounds_of_the_metric(tmp_path: Path) -> None:
+    contexts = [f"Text {k}." for k in range(20)]
+    gold = [row(context, "Who?", "Text") for context in contexts]
+    few = flat({context: [("Who?", "Text")] for context in contexts[:3]})
+    files = {"few": str(write_lines(tmp_path / "few.jsonl", few))}
+    settings = EvaluateSettings(
+        predictions=files, references=str(write_lines(tmp_path / "gold.jsonl", gold)), pairs=True, resamples=200
+    )
+    metric = rewards.load("rouge_l")
+    metric.bounds = (1 / 3, 1.0)  # as of MoverScore
+    evaluate_pairs({"rouge": metric}, settings, tmp_path / "out")
+    record = json.loads((tmp_path / "out" / "evaluate.json").read_text())
+    for one in record["scores"]:
+        assert one["low"] <= one["value"] <= one["high"]
+    shares = next(one for one in record["scores"] if one["metric"] == DISTINCT)
+    assert shares["n"] == 3 and shares["low"] == pytest.approx(0.025 ** (1 / 3))  # 3 passages have questions

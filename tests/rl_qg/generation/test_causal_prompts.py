@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rl_qg.generation.prompts import HIGHLIGHT, SEPARATOR, CausalPromptEncoder, Prompt, add_highlight, positions_of
 from tests.questions import example

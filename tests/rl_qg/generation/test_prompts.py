@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from transformers import GPT2LMHeadModel
 
 from rl_qg.data.examples import Answer, QAExample

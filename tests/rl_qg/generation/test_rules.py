@@ -4,8 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rl_qg.generation.answer_rules import rule_spans
 from rl_qg.text.spans import Span, select_spans, sentences, tokens, trimmed

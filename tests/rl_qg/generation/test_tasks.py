@@ -1,8 +1,7 @@
 """The texts of pairs and answers survive any content, and rows hold what people asked."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.generation.prompts import HIGHLIGHT, Prompt, PromptEncoder, add_highlight, highlight

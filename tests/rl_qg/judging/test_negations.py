@@ -4,8 +4,7 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rl_qg.judging.paraphrases import negate, replace_by_antonym, wordnet_antonyms
 from rl_qg.runtime.errors import InputError

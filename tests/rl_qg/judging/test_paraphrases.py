@@ -4,8 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rl_qg.judging.paraphrases import by_model, by_rules, read_pairs
 from rl_qg.runtime.errors import InputError

@@ -3,8 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rl_qg.judging.alterations import GROUPS, swap_in_group, swap_pronoun_in_group
 from rl_qg.scoring.wrong_questions import rule_finder

@@ -7,8 +7,7 @@ from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rl_qg.data.examples import passage_hash
 from rl_qg.rating.plan_files import Hit, Item, TaskPassage

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import nct
-from scipy.stats import t as students_t
+from scipy.stats import nct, t as students_t
 
 from rl_qg.rating.plan_files import Hit, Item, TaskPassage
 from rl_qg.rating.planning.plan import LEVEL, POWER, Noise, detectable_difference, effort_of

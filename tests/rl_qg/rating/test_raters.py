@@ -11,8 +11,7 @@ from uuid import uuid4
 import pytest
 
 from rl_qg.commands.cli import run_command
-from rl_qg.rating.study import database
-from rl_qg.rating.study import raters as module
+from rl_qg.rating.study import database, raters as module
 from rl_qg.rating.study.records import NotAllowed
 from rl_qg.rating.study.store import Store, open_store
 from rl_qg.runtime.errors import InputError

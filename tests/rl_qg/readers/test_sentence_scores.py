@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rl_qg.readers.sentences import best_threshold, compared_scores, decisions, label_scores
 from rl_qg.stats.intervals import PassageDraws, widening

@@ -5,8 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rewards.words import normalise_answer
 from rl_qg.data.examples import Answer, QAExample

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from accelerate import PartialState
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, begins_with, json_line

@@ -11,8 +11,7 @@ from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.scoring.kept_scores import MetricRow, check_rows, scores_of
 from rl_qg.scoring.reward_scorer import RewardScorer
 from tests.toy_metrics import WordCount
-from tests.toy_scores import rows
-from tests.toy_scores import score as score_table
+from tests.toy_scores import rows, score as score_table
 
 ROWS = [MetricRow(f"f: line {k}", "w " * k, f"c{k}", None, (f"r{k}",)) for k in range(1, 8)]
 

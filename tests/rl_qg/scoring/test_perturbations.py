@@ -3,8 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rl_qg.scoring.wrong_questions import entities_by_kind, rule_finder, swap_entity, swap_pronoun
 

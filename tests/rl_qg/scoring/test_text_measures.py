@@ -5,8 +5,7 @@ from itertools import combinations
 
 import pytest
 import sacrebleu
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from rewards import load
 from rl_qg.scoring.held_out import DIRECTION, held_out_measures, improves, measure_signatures

@@ -8,8 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from starlette.applications import Starlette
 from starlette.routing import Mount
 

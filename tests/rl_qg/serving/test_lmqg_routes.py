@@ -5,8 +5,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rl_qg.asking.pairs import AnswerSpan
 from rl_qg.serving.lmqg_routes import novelty

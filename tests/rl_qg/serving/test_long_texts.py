@@ -1,7 +1,6 @@
 """Long texts: their passages, the division of the number, and pairs put together again."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rl_qg.asking.drafts import NOT_IN_TEXT
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs

@@ -10,11 +10,9 @@ from importlib import resources
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from rl_qg.asking.exports import ENDINGS as FORMATS
-from rl_qg.asking.exports import format_of
+from rl_qg.asking.exports import ENDINGS as FORMATS, format_of
 from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
 from rl_qg.serving import page as module
 from rl_qg.serving.page import marked_parts

@@ -4,8 +4,7 @@ import re
 import unicodedata
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from rl_qg.text.casing import restore_case
 from rl_qg.text.english import is_english

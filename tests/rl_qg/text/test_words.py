@@ -5,8 +5,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rewards.words import normalise_answer
 from rl_qg.data.examples import Answer, QAExample
@@ -126,8 +125,7 @@ def test_sentences_of_the_files_of_du() -> None:
 
 
 def test_answers_are_normalised_for_the_metric_and_for_the_reader_alike() -> None:
-    from rewards import learned as rquge
-    from rewards import words
+    from rewards import learned as rquge, words
     from rewards.relevance import reader
     from rl_qg.readers import reader as squad_scores
 

@@ -26,8 +26,7 @@ from transformers import BartForConditionalGeneration, M2M100ForConditionalGener
 
 from rl_qg.data.examples import QAExample
 from rl_qg.training.run_files import save_model_folder
-from tests.processes import accelerate_environment
-from tests.processes import together as run_together
+from tests.processes import accelerate_environment, together as run_together
 from tests.questions import example
 from tests.rl_qg.training.word_task import WORDS, lines, trainer
 from tests.tiny_models import tiny, tiny_bart, word_tokenizer

@@ -9,8 +9,7 @@ import pytest
 from safetensors.torch import save_file
 
 from rl_qg.training.run_files import save_model_folder
-from tests.processes import accelerate_environment
-from tests.processes import together as run_together
+from tests.processes import accelerate_environment, together as run_together
 from tests.rl_qg.training.test_equivalence import EndsAtOnce, RecordedReward, assert_equal, data, rollouts
 from tests.rl_qg.training.test_mixture import without_questions
 from tests.rl_qg.training.word_task import WORDS, lines, trainer

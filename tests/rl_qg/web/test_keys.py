@@ -4,8 +4,7 @@ import hmac
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.web import requests as module
