@@ -139,6 +139,9 @@ def test_other_settings_data_or_seed_order_are_refused(distilbert, tmp_path) -> 
     (tmp_path / "qa" / "seed-1" / "qa_metrics.json").unlink()  # as if killed before
     accepted = run(tmp_path / "qa", settings, train=toy_examples(47, 1), accept_changed_data=True)
     assert [row["seed"] for row in accepted["seeds"]] == [0, 1]
+    others = [replace(one, id=f"other-{one.id}") for one in toy_examples(24, 2)]
+    with pytest.raises(InputError, match=r"qa: its finished readers were scored on other questions"):
+        run(tmp_path / "qa", settings, validation=others, accept_changed_data=True)
 
 
 def test_batches_by_length_go_on_after_an_interruption_and_pad_less(distilbert, tmp_path, monkeypatch) -> None:
