@@ -62,7 +62,7 @@ def value(settings: Settings, key: str) -> Any:
     ("preset", "command"),
     [
         *((preset, "train") for preset in PRESETS),
-        *(("quickstart", command) for command in READERS if command != "train"),
+        *((p, c) for p in ("smoke", "quickstart") for c in READERS if c != "train"),
     ],
 )
 def test_every_row_of_a_users_files_is_used(
