@@ -107,10 +107,7 @@ LONG: dict[str, tuple[str, ...]] = {
 
 SHORT = (
     "bad_input/test_transcripts.py::test_bad_input_ends_in_its_line[commands.txt",
-    *(
-        f"distributed/test_faults.py::test_a_resumed_run_equals_an_uninterrupted_one[{case}]"
-        for case in ("SIGKILL-augment-python-0", "SIGKILL-score-python-0")
-    ),
+    "distributed/test_faults.py::test_a_resumed_run_equals_an_uninterrupted_one[SIGKILL-augment-python-0]",
 )
 """Rows of a long table that `make test` runs too, by the begin of their ids."""
 

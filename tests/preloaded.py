@@ -4,5 +4,6 @@ import gc
 
 from rl_qg.commands.compose import compose
 
-compose("train", [])  # Hydra is imported, and its parser and the schema of all settings are made
+for arguments in ([], ["preset=smoke"]):  # the most frequent ones
+    compose("train", arguments)  # Hydra is imported, and its parser and the schema of all settings are made
 gc.freeze()  # forked processes need not look through what was made here

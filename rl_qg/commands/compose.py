@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict
 from functools import cache
 from itertools import takewhile
@@ -195,15 +196,21 @@ def _with_input(command: str, overrides: Sequence[str]) -> list[str]:
 
 def _composed(chosen: Mapping[str, str]) -> Any:
     """The dataclasses, then the files of all groups: chosen ones, those that a preset chooses, or default ones."""
-    from hydra import compose as hydra_compose, initialize_config_dir
-
     for group, name in chosen.items():
         if name not in (known := offered(group)):
             fault = f"is not a valid choice{suggestion(name, known)}; choose one of {', '.join(known)}"
             raise InputError(f"settings: {group}={name} {fault}")
+    return deepcopy(_of_files(tuple(f"{group}={name}" for group, name in chosen.items())))
+
+
+@cache
+def _of_files(choices: tuple[str, ...]) -> Any:
+    """Kept, since Hydra takes a third of a second, and a study composes the settings of many jobs."""
+    from hydra import compose as hydra_compose, initialize_config_dir
+
     _store_schema()
     with initialize_config_dir(version_base=None, config_dir=str(CONFIGS)):
-        return hydra_compose("command", overrides=[f"{group}={name}" for group, name in chosen.items()])
+        return hydra_compose("command", overrides=[*choices])
 
 
 @cache

@@ -16,6 +16,7 @@ The package is the first on the import path, this version or an older one: nothi
 import atexit
 import gc
 import importlib
+import io
 import os
 import pkgutil
 import re
@@ -27,7 +28,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -163,20 +164,28 @@ def _command(arguments: list[str], work: Path, *files: Path) -> None:
         os._exit(code)
 
 
-def _import_everything() -> None:
-    """All modules of the package, and so the libraries: forked processes need not. Some need what is not installed."""
+def _prepare() -> None:
+    """What every command does first, so that forked processes need not.
+
+    All modules of the package are imported, and so the libraries; some need what is not installed. The settings of
+    most cases are composed, which the package keeps.
+    """
     for name in ("rewards", "rl_qg"):
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
             if not module.name.endswith("__main__"):
                 with suppress(Exception):
                     importlib.import_module(module.name)
+    for choices in ([], ["preset=smoke"]):
+        sys.argv = ["rl-qg", "train", *choices, "--cfg", "job"]
+        with redirect_stdout(io.StringIO()):
+            runpy.run_module("rl_qg", run_name="__main__", alter_sys=True)
     gc.freeze()  # forked processes share these pages
 
 
 if __name__ == "__main__":
     sys.path.pop(0)  # this folder
-    _import_everything()
+    _prepare()
     folder = Path(sys.argv[1])
     cases = [case for path in sys.argv[2:] for case in read_cases(Path(path))]
     for number, case in enumerate(cases, 1):

@@ -325,6 +325,7 @@ def test_runs_of_the_same_name_are_shown_by_their_paths(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.drawn
 def test_the_same_files_give_the_same_page(tmp_path):
     folder = write(tmp_path / "run")
     pages = [page_of(folder, output=tmp_path / f"{name}.html").source for name in "ab"]
@@ -344,6 +345,7 @@ def test_series_leave_out_what_is_missing_or_not_finite(tmp_path):
     assert series == ([1, 4], [1.0, 4])
 
 
+@pytest.mark.drawn
 def test_plots_keep_text_as_text_and_take_the_colours_of_the_page():
     svg = interval_plot([("F1 & EM", "ce", ReportedMean(3.0, 1.0, 5.0, 9), [2.0, 4.0])], "salt", zero=True)
     assert "F1 &amp; EM" in svg and "percentage points" in svg
@@ -351,6 +353,7 @@ def test_plots_keep_text_as_text_and_take_the_colours_of_the_page():
     assert len(svg) < 20_000
 
 
+@pytest.mark.drawn
 def test_a_name_in_a_plot_is_short_and_no_formula():
     groups = {"F1": [("gold + $\\frac$ " + "n" * 300, "ce", ReportedMean(3.0, 1.0, 5.0, 9))]}
     svg = reader_plot(groups, "salt")

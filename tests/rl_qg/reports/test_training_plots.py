@@ -25,6 +25,7 @@ def plots_of(folder, config, **fields):
     return {plot.title: plot for plot in training_plots(run, "salt")}
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(
     ("config", "coefficient", "loss", "advantage", "stage"),
     [
