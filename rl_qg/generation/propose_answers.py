@@ -52,7 +52,7 @@ class GeneratedAnswers:
     training (answer extraction of Ushio et al. 2023, with any number of answers a sentence); the best text of a search
     with `beams` counts, and of a passage at most `limit` spans (None: all). `rows` sentences are decoded together.
 
-    `left_out` counts the answers so far that do not stand in their sentence.
+    `left_out` counts the answers so far that do not stand in their sentence, or that the longest text has cut.
     """
 
     def __init__(
@@ -78,7 +78,9 @@ class GeneratedAnswers:
             )
             for row, (best, *_) in zip(part, groups, strict=True):
                 sentence, passage = row.answers[0], int(row.id.partition(":")[0])
-                for answer in parse_answers(best.question):
+                is_cut = best.tokens >= MAX_NEW_TOKENS  # so is its last answer
+                self.left_out += is_cut
+                for answer in parse_answers(best.question)[: -1 if is_cut else None]:
                     places = occurrences(sentence.text, answer)
                     self.left_out += not places
                     for start, end in places[:1]:

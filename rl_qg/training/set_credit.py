@@ -34,7 +34,6 @@ import torch
 from torch import Tensor
 
 from rl_qg.generation.decoding import Decoded
-from rl_qg.generation.tasks import QUESTION
 from rl_qg.scoring.reward_scorer import ScoredBatch
 from rl_qg.training.objectives import advantages, baseline_levels
 
@@ -88,11 +87,11 @@ def of_questions(advantage: Tensor, samples: Decoded, separator: int) -> Tensor:
     return token_advantages(advantage, question_of_token(samples.tokens, samples.mask, separator))
 
 
-def without_cut_question(texts: Sequence[str], decoded: Decoded, end: int) -> list[str]:
-    """Texts of sets, in which the last question of one that did not end within the longest length is left empty."""
+def without_cut_part(texts: Sequence[str], decoded: Decoded, end: int, separator: str) -> list[str]:
+    """Texts of parts, in which the last part of one that did not end within the longest length is left empty."""
     ended = (decoded.tokens.eq(end) & decoded.mask).any(-1).tolist()
     rows = zip(texts, ended, strict=True)
-    return [text if whole else "".join(text.rpartition(QUESTION)[:2]) for text, whole in rows]
+    return [text if whole else "".join(text.rpartition(separator)[:2]) for text, whole in rows]
 
 
 def question_advantages(

@@ -31,7 +31,7 @@ from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatena
 from rl_qg.generation.logprobs import about_labels, shift_right, token_logprobs
 from rl_qg.generation.prompts import PromptEncoder, add_highlight
 from rl_qg.generation.sharing import share_encoder_pass, unread_mask
-from rl_qg.generation.tasks import QUESTION
+from rl_qg.generation.tasks import QUESTION, separators_of
 from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.runtime.ranks import OutOfMemoryRetry
 from rl_qg.runtime.trainer_base import Resumable
@@ -42,7 +42,7 @@ from rl_qg.training.config import SelfCriticalConfig
 from rl_qg.training.reference_policy import ReferencePolicy
 from rl_qg.training.row_schedule import RowSchedule, ScheduleSampler, exact_share
 from rl_qg.training.run_files import RunFiles, save_model_folder
-from rl_qg.training.set_credit import ScoredRollout, advantages_of, of_questions, without_cut_question
+from rl_qg.training.set_credit import ScoredRollout, advantages_of, of_questions, without_cut_part
 from rl_qg.training.step_metrics import HeldOutQuestions, StepMetrics, sample_rows
 
 __all__ = ["SelfCriticalConfig", "SelfCriticalTrainer"]
@@ -280,6 +280,8 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         learned = self.kept_rollout(step) or self.new_rollout(inputs, step)
         samples = learned.samples
         with self.step_metrics.timed("update"):
+            # Where probabilities are compared, dropout would be taken for a difference between the policies.
+            model.train(self.kl_coefficient.value == 0 and self.args.updates_per_rollout == 1)
             # 2. One forward pass with gradient, gold rows first: `gold` are the contexts that have a question. The end
             #    token of a sample counts, what follows it is masked.
             gold = torch.tensor([row for row, one in enumerate(inputs["examples"]) if one.question], dtype=torch.long)
@@ -378,9 +380,10 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         return ScoredRollout.of(batch, sampled, greedy, copies=copies)
 
     def texts(self, decoded: Decoded, examples: Sequence[QAExample]) -> list[str]:
-        """What the tokens say; of a set of questions without the one that the longest length has cut."""
+        """What the tokens say; of sets and pairs without the last part of a text that the longest length has cut."""
         texts = self.encoder.decoded(decoded.tokens, examples)
-        return without_cut_question(texts, decoded, self.special_tokens.end) if self.args.task == "sets" else texts
+        separator = next(iter(separators_of(self.args.task)), "")
+        return without_cut_part(texts, decoded, self.special_tokens.end, separator) if separator else texts
 
     # --- the terms of the loss
 

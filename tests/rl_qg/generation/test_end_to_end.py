@@ -140,12 +140,12 @@ class Writes:
 
     task = "multitask"
 
-    def __init__(self, texts: dict[str, tuple[str, float]]) -> None:
-        self.texts = texts
+    def __init__(self, texts: dict[str, tuple[str, float]], tokens: int = 0) -> None:
+        self.texts, self.tokens = texts, tokens
 
     def candidates(self, rows: Any, count: int, **options: Any) -> list[list[Candidate]]:
         found = [self.texts[row.answers[0].text] for row in rows]
-        return [[Candidate(text, logprob), Candidate("Ben", -9.0)] for text, logprob in found]
+        return [[Candidate(text, logprob, self.tokens), Candidate("Ben", -9.0)] for text, logprob in found]
 
 
 def test_answers_stand_in_the_sentence_that_was_marked() -> None:
@@ -163,3 +163,14 @@ def test_answers_stand_in_the_sentence_that_was_marked() -> None:
     assert [span.score for span in spans] == pytest.approx([math.exp(-0.5)] * 2 + [math.exp(-1)])
     assert propose.left_out == 1
     assert [len(found) for found in GeneratedAnswers(Writes(writes), 1)([CONTEXT, CONTEXT])] == [1, 1]  # type: ignore[arg-type]
+
+
+def test_an_answer_that_the_longest_text_has_cut_is_left_out_and_counted() -> None:
+    text = join_answers(["Ben", "Rom"])  # of "Rome", in which it stands
+    for tokens, expected, left_out in ((63, ["Ben", "Rom"], 0), (64, ["Ben"], 1)):
+        propose = GeneratedAnswers(Writes({"Ben died in Rome.": (text, -1.0)}, tokens), None)  # type: ignore[arg-type]
+        (spans,) = propose(["Ben died in Rome."])
+        assert (["Ben died in Rome."[span.start : span.end] for span in spans], propose.left_out) == (
+            expected,
+            left_out,
+        )

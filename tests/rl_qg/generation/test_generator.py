@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import scipy.stats
@@ -65,6 +66,40 @@ def test_greedy_questions_do_not_depend_on_the_batch(generator: CandidateGenerat
     ]
     assert generator.greedy(data(), max_new_tokens=6) == [text.strip() for text in expected]
     assert any(expected)
+
+
+RULES: list[dict[str, Any]] = [
+    {"min_new_tokens": 30},
+    {"bad_words_ids": [[token] for token in range(5, 12)]},
+    {"suppress_tokens": [*range(5, 12)]},
+    {"begin_suppress_tokens": [*range(5, 24)]},
+    {"sequence_bias": [[[token], -9.0] for token in range(5, 12)]},
+    {"exponential_decay_length_penalty": (1, 9.0)},
+    {"encoder_no_repeat_ngram_size": 1},
+    {"encoder_repetition_penalty": 9.0},
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: next(iter(rule)))
+def test_no_rule_of_a_checkpoint_has_an_effect(
+    generator: CandidateGenerator, rule: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked() -> list[Any]:
+        options = {"max_new_tokens": 6, "temperature": 1.0}
+        return [
+            generator.greedy(data(), max_new_tokens=6),
+            *(generator.candidates(data(), 3, top_p=top_p, **options) for top_p in (None, 1.0)),  # type: ignore[arg-type]
+        ]
+
+    def plain() -> Any:
+        batch = {name: generator.batch(data())[name] for name in ("input_ids", "attention_mask")}
+        return generator.model.generate(**batch, max_new_tokens=30, no_repeat_ngram_size=0)
+
+    before, by_the_library = asked(), plain()
+    for name, value in rule.items():
+        monkeypatch.setattr(generator.model.generation_config, name, value)
+    assert not torch.equal(plain(), by_the_library)  # where nothing switches it off
+    assert asked() == before
 
 
 @pytest.mark.parametrize("top_p", [None, 1.0])

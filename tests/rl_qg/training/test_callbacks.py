@@ -243,6 +243,18 @@ def test_the_kl_coefficient_is_adapted_and_resumed(tmp_path: Path, target: float
     assert all(first[name].equal(second[name]) for name in first)
 
 
+def test_dropout_is_no_divergence(tmp_path: Path) -> None:
+    """Of weights that do not move it is 0, and no token of a second update is beyond the limit of its ratio."""
+    options = {"ce_epochs": 0, "scst_epochs": 4, "num_samples": 2, "updates_per_rollout": 2, "eval_strategy": "no"}
+    options |= {"scst_learning_rate": 1e-12, "kl_coefficient": 0.05, "kl_target": 0.1}
+    subject = trainer(tmp_path, model=tiny_bart(25, seed=1, dropout=0.1), **options)
+    subject.train()
+    logged = lines(tmp_path / "metrics.jsonl")[:-1]
+    assert [line["kl"] for line in logged] == pytest.approx([0.0] * len(logged), abs=1e-6)
+    assert {line["clip_fraction"] for line in logged} == {0.0}
+    assert subject.kl_coefficient.value < 0.05
+
+
 def test_limits_of_rewards_go_on_after_a_kill(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Rewards differ before the kill and are equal after it: they are not equal."""
 

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from rl_qg.generation.sets import question_parts, set_rows
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.trainer_base import last_checkpoint
 from rl_qg.settings import AskSettings, CESettings, ModelSettings, SCSTSettings, Settings, TrainingSettings
-from rl_qg.training.set_credit import without_cut_question
+from rl_qg.training.set_credit import without_cut_part
 from rl_qg.training.stages import check_task_reward, train
 from rl_qg.training.trainer import SelfCriticalTrainer
 from rl_qg.training.trl_stages import check_algorithm
@@ -86,12 +87,23 @@ def test_the_trainer_uses_the_credit_of_questions(tmp_path: Path) -> None:
     assert (whole - marginal).abs().max() > 1e-4 and (clipped - marginal).abs().max() > 1e-4
 
 
-def test_a_text_that_does_not_end_loses_its_last_question() -> None:
+def test_a_text_that_does_not_end_loses_its_last_part() -> None:
     tokens = torch.tensor([[5, 2, 1], [5, 6, 7], [5, 6, 7]])
     mask = torch.tensor([[True, True, False], [True] * 3, [True] * 3])
-    texts = ["a", "a <question> b", "b"]
-    assert without_cut_question(texts, Decoded(tokens, mask), 2) == ["a", "a <question>", ""]
+    for separator in ("<question>", "<pair>"):
+        texts = ["a", f"a {separator} b", "b"]
+        assert without_cut_part(texts, Decoded(tokens, mask), 2, separator) == ["a", f"a {separator}", ""]
     assert question_parts("a <question>") == ["a", ""]
+
+
+@pytest.mark.parametrize(("task", "kept"), [("pairs", "Who? <answer> Ida <pair>"), ("questions", None)])
+def test_a_pair_that_is_cut_is_not_rewarded(tmp_path: Path, task: str, kept: str | None) -> None:
+    """Generation leaves it out, too: an answer "Hen" stands in a text about Henri."""
+    text, tokens = "Who? <answer> Ida <pair> Who else? <answer> Hen", torch.tensor([[5, 6, 7]])
+    encoder = SimpleNamespace(decoded=lambda tokens, examples: [text])
+    subject = SimpleNamespace(encoder=encoder, args=SimpleNamespace(task=task), special_tokens=SimpleNamespace(end=2))
+    found = SelfCriticalTrainer.texts(subject, Decoded(tokens, tokens > 0), [])  # type: ignore[arg-type]
+    assert found == [kept or text]
 
 
 @pytest.mark.slow
