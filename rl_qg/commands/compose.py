@@ -195,7 +195,7 @@ def _with_input(command: str, overrides: Sequence[str]) -> list[str]:
 
 
 def _composed(chosen: Mapping[str, str]) -> Any:
-    """The dataclasses, then the files of all groups: chosen ones, those that a preset chooses, or default ones."""
+    """The dataclasses with the files of all groups: chosen ones, those that a preset chooses, or default ones."""
     for group, name in chosen.items():
         if name not in (known := offered(group)):
             fault = f"is not a valid choice{suggestion(name, known)}; choose one of {', '.join(known)}"
@@ -205,24 +205,23 @@ def _composed(chosen: Mapping[str, str]) -> Any:
 
 @cache
 def _of_files(choices: tuple[str, ...]) -> Any:
-    """Kept, since Hydra takes a third of a second, and a study composes the settings of many jobs."""
+    """Kept, since Hydra takes a fifth of a second, and a study composes the settings of many jobs.
+
+    The dataclasses come last: Hydra would copy them for each file.
+    """
     from hydra import compose as hydra_compose, initialize_config_dir
-
-    _store_schema()
-    with initialize_config_dir(version_base=None, config_dir=str(CONFIGS)):
-        return hydra_compose("command", overrides=[*choices])
-
-
-@cache
-def _store_schema() -> None:
-    """Give Hydra the dataclasses and the metrics that have no file; once, since it keeps them."""
     from hydra.core.config_store import ConfigStore
+    from omegaconf import OmegaConf
 
     store = ConfigStore.instance()
-    store.store("settings", Settings)
-    store.store("command", {"defaults": ["settings", *({group: choice} for group, choice in GROUPS.items())]})
+    store.store("command", {"defaults": [{group: choice} for group, choice in GROUPS.items()]})
     for name in metrics_without_file():
         store.store(name, {"_target_": name}, group="reward")
+    with initialize_config_dir(version_base=None, config_dir=str(CONFIGS)):
+        of_files = hydra_compose("command", overrides=[*choices])
+    config = OmegaConf.merge(OmegaConf.structured(Settings), of_files)
+    OmegaConf.set_struct(config, True)
+    return config
 
 
 def _set(config: Any, name: str, value: Any, command: str) -> None:
