@@ -43,10 +43,8 @@ class DrainingServer(OrderlyServer):
         if self._service.failure is not None:
             self.should_exit = True
         if self._signalled is not None:
-            seconds = time.monotonic() - self._signalled
-            if not self.server_state.tasks and seconds >= self._settings.drain_seconds:
-                self.should_exit = True
-            if seconds >= max(self._settings.shutdown_seconds, self._settings.drain_seconds):
+            seconds, is_idle = time.monotonic() - self._signalled, not self.server_state.tasks
+            if seconds >= self._settings.drain_seconds and (is_idle or seconds >= self._settings.shutdown_seconds):
                 self.should_exit = True
         return await super().on_tick(counter)
 
