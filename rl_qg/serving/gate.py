@@ -24,9 +24,8 @@ FORMS = frozenset({"/", "/page/export"})  # a browser without JavaScript sends i
 FORM_TYPES = frozenset({"multipart/form-data", "application/x-www-form-urlencoded"})
 KEY_FIELD = "key"
 MOST_FIELDS = 1020  # of a form: 1,000 pairs of an export, and what else it has
-UNLIMITED = frozenset({"/healthz", "/readyz", "/metrics"})
+PROBES = frozenset({"/healthz", "/readyz", "/metrics"})  # asked by machines: no limit, and only failures are logged
 log = logging.getLogger(__name__)
-PROBES = ("/healthz", "/readyz", "/metrics")  # asked every few seconds by machines: only their failures are logged
 ID = re.compile(r"[\w.-]{1,64}")
 
 
@@ -106,7 +105,7 @@ class Gate:
 
     def _check_rate(self, scope: Scope, client: str) -> None:
         path = web.path_of(scope)
-        if path in UNLIMITED or (path.startswith(OPEN_FOLDER) and scope["method"] == "GET"):
+        if path in PROBES or (path.startswith(OPEN_FOLDER) and scope["method"] == "GET"):
             return  # a page takes ten files to show
         if wait := self._buckets.wait(client):
             raise _too_often(f"more than {self._settings.rate:g} requests a second", wait)
