@@ -8,6 +8,7 @@ tasks of a rater, and the published p stands beside it.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -82,12 +83,7 @@ def _flags(one: Mapping[str, Any], sliders: bool) -> Iterator[str]:
 
 def _longest_run(values: Floats) -> int:
     """Of equal values in the order of items and criteria."""
-    flat = values.reshape(-1)
-    flat = flat[~np.isnan(flat)]
-    if not len(flat):
-        return 0
-    ends = np.flatnonzero(np.concatenate([np.diff(flat) != 0, [True]]))
-    return int(np.diff(np.concatenate([[-1], ends])).max())
+    return max((len([*run]) for _, run in groupby(values[~np.isnan(values)].tolist())), default=0)
 
 
 def _repeats(rated: RatedItems, own: NDArray[np.bool_], rng: np.random.Generator) -> dict[str, Any]:
