@@ -113,10 +113,6 @@ class SystemScores:
         """How much higher the first of two systems is, by their numbers; `criterion`: the number of a column."""
         return self.values.map(lambda part: part[:, first, criterion] - part[:, second, criterion])
 
-    @cached_property
-    def data(self) -> Floats:
-        return self.values.data
-
 
 def system_scores(rated: RatedItems, scores: QuestionScores, *, resamples: int, seed: int) -> SystemScores:
     """Means over questions by system and criterion, and their mean over criteria, in draws of raters and passages."""

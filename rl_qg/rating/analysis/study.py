@@ -173,7 +173,7 @@ def replication_of_scores(first: SystemScores, second: SystemScores) -> Rows:
 def pair_rows(scores: QuestionScores, systems: SystemScores, *, of: str = OVERALL) -> Rows:
     """One row for every two systems, the one with the higher score first; `of` is a criterion or `overall`."""
     column = (*systems.criteria, OVERALL).index(of)
-    of_systems = systems.data[:, column]
+    of_systems = systems.values.data[:, column]
     order = [int(at) for at in np.argsort(-of_systems, kind="stable") if np.isfinite(of_systems[at])]
     values = scores.with_overall()[:, column]
     of_pairs = _paired_means(scores, values)

@@ -59,14 +59,14 @@ def test_scores_by_hand() -> None:
     middle, spread = mean(KEPT), stdev(KEPT)
     a, b = [(70 - middle) / spread, (50 - middle) / spread], [(20 - middle) / spread, (40 - middle) / spread]
     assert scores.systems == ("a", "b") and scores.criteria == ("c", "d")
-    assert scores.data == pytest.approx(np.array([[*a, mean(a)], [*b, mean(b)]]))
+    assert scores.values.data == pytest.approx(np.array([[*a, mean(a)], [*b, mean(b)]]))
     assert (scores.questions.tolist(), scores.shown.tolist(), scores.ratings.tolist()) == ([1, 1], [2, 1], [4, 2])
 
 
 def test_a_repeat_whose_original_has_no_rating_is_a_question_of_its_own() -> None:
     rows = [rating("r", 1, 80), rating("r", 2, 20, "repeat", "b", original=9), rating("r", 3, 50, system="c")]
     scores = scored(columns(rows))
-    assert scores.data[:, 0].tolist() == [1.0, -1.0, 0.0]
+    assert scores.values.data[:, 0].tolist() == [1.0, -1.0, 0.0]
     assert scores.questions.tolist() == scores.shown.tolist() == [1, 1, 1]
 
 
@@ -74,7 +74,7 @@ def test_a_shared_question_counts_for_both() -> None:
     rows = [rating("r", 1, 80, system="a|b"), rating("r", 2, 20, system="b"), rating("r", 3, 50, system="a")]
     scores = scored(columns(rows))
     z = {80: 1.0, 20: -1.0, 50: 0.0}
-    assert scores.data[:, 0] == pytest.approx([(z[80] + z[50]) / 2, (z[80] + z[20]) / 2])
+    assert scores.values.data[:, 0] == pytest.approx([(z[80] + z[50]) / 2, (z[80] + z[20]) / 2])
 
 
 def test_raters_without_spread_have_no_z_and_are_counted() -> None:
@@ -91,7 +91,7 @@ def test_a_raters_scale_says_nothing() -> None:
     values = rng.integers(0, 100, 12).tolist()
     plain = columns([rating("r", at, value, system="ab"[at % 2]) for at, value in enumerate(values)])
     other = columns([rating("r", at, value / 2 + 30, system="ab"[at % 2]) for at, value in enumerate(values)])
-    assert scored(plain).data == pytest.approx(scored(other).data, abs=1e-12)
+    assert scored(plain).values.data == pytest.approx(scored(other).values.data, abs=1e-12)
 
 
 def test_noisy_ratings_are_left_out_and_counted() -> None:
