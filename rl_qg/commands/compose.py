@@ -293,18 +293,18 @@ def _parsed(text: str) -> Any:
     if override.is_sweep_override():
         return _UNREADABLE
     value = override.value()
-    if any(isinstance(one, int) and abs(one) > sys.float_info.max for one in _leaves(value)):
+    if any(isinstance(one, int) and abs(one) > sys.float_info.max for one in leaves(value)):
         raise InputError(f"settings: {text:.20}… has {len(text)} characters: the number is too large")
     return value
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    if inner is None:
-        yield value
+def leaves(value: Any) -> Iterator[Any]:
+    """The values of nested mappings and lists."""
+    if isinstance(value, Mapping | list):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from leaves(one)
     else:
-        for one in inner:
-            yield from _leaves(one)
+        yield value
 
 
 def _one_line(error: Exception) -> str:

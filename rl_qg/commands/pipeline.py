@@ -19,6 +19,7 @@ from accelerate import PartialState
 
 from rl_qg.augmentation.augment import augment, build_filters, check_questions
 from rl_qg.augmentation.funnel import FilterResources, measures_of
+from rl_qg.commands.compose import leaves
 from rl_qg.commands.generation import check_filters, check_numbers, with_metrics
 from rl_qg.commands.runs import OUTPUTS, OpenRun, check_unlabelled, open_run
 from rl_qg.commands.training import check_generator, train_generator
@@ -180,13 +181,8 @@ def train_reader_of_filters(run: OpenRun, candidates: int) -> None:
 def use_reader(filters: Any, folder: Path) -> bool:
     """Whether filters, or the options of one, name the reader that the run in `folder` trains on gold questions."""
     reader = (folder / "qa" / GOLD).resolve()
-    return any(Path(text).expanduser().resolve() == reader for text in _texts(filters) if text)
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, Mapping | list):
-        return [text for part in (value.values() if isinstance(value, Mapping) else value) for text in _texts(part)]
-    return [value] if isinstance(value, str) else []
+    texts = (one for one in leaves(filters) if one and isinstance(one, str))
+    return any(Path(text).expanduser().resolve() == reader for text in texts)
 
 
 def _with_updates(run: OpenRun, data: Mapping[str, Sequence[QAExample]], candidates: int) -> QASettings:
