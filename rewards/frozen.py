@@ -350,20 +350,26 @@ def _load_model(name: str, kind: str, **options: Any) -> Any:
     if kind == "tagger":
         with _named(name):
             auto = token_classifier(options["config"])
-    # Silence the loading bar and the report of unused heads; missing weights are checked here.
-    level, bar = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
+    with quiet():  # missing weights are checked here
         model, report = _load("weights", name, auto, use_safetensors=True, output_loading_info=True, **options)
-    finally:
-        transformers_logging.set_verbosity(level)
-        if bar:
-            transformers_logging.enable_progress_bar()
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
     if missing:
         raise MetricInputError(f"{name!r} lacks the weights {missing[0]!r} (of {len(missing)}); {what} is needed")
     return model.eval().requires_grad_(False)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the library from its loading bar, and from reporting heads that are new or unused."""
+    level, bar = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
+        if bar:
+            transformers_logging.enable_progress_bar()
 
 
 def load_tokenizer(name: str | Path) -> Any:

@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
 
+from rewards.frozen import quiet
 from rewards.pretrained import check_weights
 from rewards.relevance.reading import span_scores
 from rewards.words import answer_exact_match, answer_f1
@@ -405,7 +406,7 @@ def load_model(
 ) -> PreTrainedModel:
     """Load an encoder with a span head; a head that the checkpoint lacks starts from torch's global random state."""
     load_unsharded()
-    with loading(path, key, "reader") as name, _quiet():
+    with loading(path, key, "reader") as name, quiet():
         model, info = AutoModelForQuestionAnswering.from_pretrained(
             name, num_labels=2, output_loading_info=True, trust_remote_code=False, **FLOAT32
         )
@@ -413,17 +414,6 @@ def load_model(
     if missing := sorted(key for key in info["missing_keys"] if not key.startswith("qa_outputs.")):
         log.warning("%s: %d weights besides the span head start at random, such as %s", path, len(missing), missing[0])
     return model
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the library from reporting the new span head, which is expected, and the unused language-model head."""
-    level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        transformers.logging.set_verbosity(level)
 
 
 LONGEST_WINDOW = 384  # tokens, as in the settings of `rl-qg qa`
