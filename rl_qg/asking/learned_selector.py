@@ -20,9 +20,10 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from rewards import RougeL
-from rl_qg.asking.set_pool import Floats, PassagePool
+from rl_qg.asking.set_pool import PassagePool
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, write_json
+from rl_qg.stats.intervals import Floats
 from rl_qg.text.question_types import NINE_TYPES, nine_type
 from rl_qg.text.words import normalised_words, word_count
 

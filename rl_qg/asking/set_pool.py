@@ -21,16 +21,15 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from rewards.embedding.token_embeddings import SentenceEncoder
 from rewards.frozen import FrozenModel
 from rl_qg.generation.generator import Kept
 from rl_qg.generation.sets import PooledQuestion
+from rl_qg.stats.intervals import Floats
 from rl_qg.text.spans import sentence_spans
 from rl_qg.text.words import normalised_words
 
-Floats = NDArray[np.float64]
 Similarity = Callable[[Sequence[str]], Floats]
 """From n questions to (n, n), symmetric, in [0, 1], with ones on the diagonal."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.ticker import MaxNLocator
 
 from rl_qg.pages.plots import COLOURS, RUN_COLOURS, figure_of_rows, page_svg, shortened
-from rl_qg.pages.results import MINUS, NONE, Plot, Table, estimate_text, joined_rows, p_text
+from rl_qg.pages.results import MINUS, NONE, Plot, Row, Rows, Table, estimate_text, joined_rows, p_text
 from rl_qg.runtime.files import packaged_yaml
 from rl_qg.stats.correlation import SYMBOLS
 
@@ -20,8 +20,6 @@ MOST_METRICS = 6  # drawings of one criterion
 MOST_SYSTEMS = 24  # bars of one drawing
 NOTES: dict[str, str] = packaged_yaml(__file__, "notes.yaml")
 
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
 Plots = Mapping[tuple[str, str], Sequence[Plot]]
 
 

@@ -10,14 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rl_qg.pages.plots import COLOURS, RUN_COLOURS, STYLE, page_svg, shortened
-from rl_qg.pages.results import MINUS, Plot, as_markdown, columns_of, estimate_text, joined_rows, text_template
+from rl_qg.pages.results import MINUS, Plot, Row, as_markdown, columns_of, estimate_text, joined_rows, text_template
 from rl_qg.reports.run_files import SCORES, TABLES
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 
 FILE = "study.json"
 NO_GENERATOR = "none"  # in place of a generator's name: the reader that learns from gold questions alone
-StudyRow = Mapping[str, Any]
 # Columns of the tables of why that hold fractions, shown in percent; after a colon comes a name, such as a filter's.
 FRACTIONS = ("dropped", "kept", "distinct", "question_types", "answer_types", "measures: round_trip")
 F1_GAIN = "F1 over "  # how a column begins that holds a gain, in percent points
@@ -73,7 +72,7 @@ def study_view(folder: Path, anchor: str) -> dict[str, Any]:
 # of the bootstrap; a line for each generator, a row for each resource and filter.
 
 
-def curves(cells: Sequence[StudyRow], salt: str) -> list[Plot]:
+def curves(cells: Sequence[Row], salt: str) -> list[Plot]:
     """One drawing for each resource and filter. `cells` are those of `study.json`; about `salt` see `page_svg`."""
     plots = []
     for (resource, filter_name), lines in _panels(cells).items():
@@ -90,7 +89,7 @@ def curves(cells: Sequence[StudyRow], salt: str) -> list[Plot]:
     return plots
 
 
-def write_curves(cells: Sequence[StudyRow], folder: Path) -> None:
+def write_curves(cells: Sequence[Row], folder: Path) -> None:
     """All drawings in one picture, `curves.png` and `curves.svg`; nothing without an amount above 0."""
     panels = _panels(cells)
     if not panels:
@@ -112,11 +111,11 @@ def write_curves(cells: Sequence[StudyRow], folder: Path) -> None:
             partial.replace(folder / f"curves.{ending}")
 
 
-def _panels(cells: Sequence[StudyRow]) -> dict[tuple[str, str], dict[str, tuple[str, list[StudyRow]]]]:
+def _panels(cells: Sequence[Row]) -> dict[tuple[str, str], dict[str, tuple[str, list[Row]]]]:
     """For each resource and filter the generators with their colour and their cells by amount, gold alone first."""
     augmented = [row for row in cells if row["generator"] != NO_GENERATOR]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(row["generator"] for row in augmented))}
-    panels: dict[tuple[str, str], dict[str, tuple[str, list[StudyRow]]]] = {}
+    panels: dict[tuple[str, str], dict[str, tuple[str, list[Row]]]] = {}
     for resource, filter_name in dict.fromkeys((row["resource"], row["filter"]) for row in augmented):
         gold = [row for row in cells if (row["resource"], row["generator"]) == (resource, NO_GENERATOR)]
         panel = [row for row in augmented if (row["resource"], row["filter"]) == (resource, filter_name)]
@@ -128,9 +127,7 @@ def _panels(cells: Sequence[StudyRow]) -> dict[tuple[str, str], dict[str, tuple[
     return panels
 
 
-def _draw(
-    axes: Axes, cells: Sequence[StudyRow], lines: Mapping[str, tuple[str, Sequence[StudyRow]]], score: str
-) -> None:
+def _draw(axes: Axes, cells: Sequence[Row], lines: Mapping[str, tuple[str, Sequence[Row]]], score: str) -> None:
     all_seeds = max(len(row["seeds"]) for row in cells)
     for name, (colour, rows) in lines.items():
         amounts = np.array([row["amount"] for row in rows])
@@ -173,7 +170,7 @@ def tables(record: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return {"cells": cells, "tests": tests, **why}
 
 
-def _flat(row: StudyRow) -> dict[str, Any]:
+def _flat(row: Row) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, Mapping):
@@ -221,7 +218,7 @@ def test_table(record: Mapping[str, Any], question: str, name: str = "all") -> l
     against = {"against": "gold alone"} if question == "augmentation" else {}
     rows = [{**row, "amount": f"{row['amount']:g} ×", **against} for row in asked]
 
-    def texts(row: StudyRow) -> dict[str, str]:
+    def texts(row: Row) -> dict[str, str]:
         label = SCORES[row["score"]]
         return {
             f"{label} difference (points)": _mean_text(row, signed=True),
@@ -233,11 +230,11 @@ def test_table(record: Mapping[str, Any], question: str, name: str = "all") -> l
     return joined_rows(rows, ("resource", "filter", "amount", "generator", "against"), texts)
 
 
-def _mean_text(scores: StudyRow, *, signed: bool = False) -> str:
+def _mean_text(scores: Row, *, signed: bool = False) -> str:
     return estimate_text({**scores, "value": scores["mean"]}, 1, signed=signed)
 
 
-def _with_units(row: StudyRow, digits: int) -> dict[str, str]:
+def _with_units(row: Row, digits: int) -> dict[str, str]:
     texts = {}
     for key, value in row.items():
         head = key.partition(":")[0]

@@ -5,13 +5,12 @@ from functools import partial
 from typing import Any
 
 from rl_qg.judging.raters import OVERALL
-from rl_qg.pages.results import MINUS, NONE, Plot, Table, estimate_text, joined_rows, p_text
+from rl_qg.pages.results import MINUS, NONE, Plot, Rows, Table, estimate_text, joined_rows, p_text
 from rl_qg.rating.analysis.study import DEGRADED_ROW
 from rl_qg.rating.protocol import RATINGS, SIGNED_RANK, Control
 from rl_qg.runtime.files import packaged_yaml
 from rl_qg.stats.correlation import SYMBOLS
 
-Rows = Sequence[Mapping[str, Any]]
 MOST_RATERS = 400  # rows of the table of raters; all are in tables/raters.csv
 _TABLES: Mapping[str, Any] = packaged_yaml(__file__, "tables.yaml")
 
