@@ -45,9 +45,7 @@ class SentenceTrainer(Resumable):
         self._patience = patience
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        if epochs_without_gain(self.state) >= self._patience:
-            self.control.should_training_stop = True
-            return
+        self.control.should_training_stop |= epochs_without_gain(self.state) >= self._patience
         super()._run_epoch(*args, **kwargs)
 
 
