@@ -44,24 +44,22 @@ def data_card(report: Mapping[str, Any]) -> str:
     )
 
 
-def publish(card: Path, table: Path, repository: str, *, api: Any = None) -> bool:
+def publish(card: Path, table: Path, repository: str, *, api: Any = None) -> None:
     """Upload card and Parquet table to a Hub data set in one commit; `datasets.load_dataset(repository)` reads it.
 
-    A failed upload is one warning, since the local files are complete. Returns whether the upload succeeded. The
-    `repository`, such as `me/squad-augmented`, is created if it does not exist. `api` is a `huggingface_hub.HfApi`;
-    None: the default one, with the login of `hf auth login` or `HF_TOKEN`.
+    A failed upload is one warning, since the local files are complete. The `repository`, such as
+    `me/squad-augmented`, is created if it does not exist. `api` is a `huggingface_hub.HfApi`; None: the default one,
+    with the login of `hf auth login` or `HF_TOKEN`.
     """
     try:
         api = api or HfApi()
         api.create_repo(repository, repo_type="dataset", exist_ok=True)
         files = [CommitOperationAdd("README.md", card.read_bytes()), CommitOperationAdd(TABLE, str(table))]
         api.create_commit(repository, files, commit_message="rl-qg: augmented data and card", repo_type="dataset")
+        log.info("augment: the data set is at https://huggingface.co/datasets/%s", repository)
     except Exception as error:  # of any kind: the local files are complete
         log.warning(
             "augment.hub_dataset=%s: not uploaded (%s); the local files are complete, the same command tries again",
             repository,
             first_line(error),
         )
-        return False
-    log.info("augment: the data set is at https://huggingface.co/datasets/%s", repository)
-    return True
