@@ -137,8 +137,7 @@ def divide(examples: Sequence[QAExample], sizes: Mapping[str, int], seed: int) -
     return parts
 
 
-def write_bench_data(settings: BenchSettings, folder: Path) -> dict[str, Any]:
-    """Write all files to a folder and return what `statistics.json` holds."""
+def write_bench_data(settings: BenchSettings, folder: Path) -> None:
     sources = _sources(settings)
     noted = _check_folder(folder, sources, asdict(settings))
     parts, record = bench_splits(settings)
@@ -154,7 +153,6 @@ def write_bench_data(settings: BenchSettings, folder: Path) -> dict[str, Any]:
         write_text(folder / "statistics.md", f"{table}\n")
         write_json(folder / STATISTICS, {OWN: True, **record})
     log.info("%s\ndone: see %s", table, folder)
-    return record
 
 
 def bench_splits(settings: BenchSettings) -> tuple[dict[str, list[QAExample]], dict[str, Any]]:
