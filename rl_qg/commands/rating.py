@@ -1,6 +1,8 @@
 """The commands of human evaluation: `rl-qg rate plan`, then `serve`, `export`, `analyse`."""
 
 from rl_qg.commands.outputs import check_packages
+from rl_qg.rating.protocol import load_protocol
+from rl_qg.rating.study.export import forget_rater, print_status, write_export
 from rl_qg.settings import Settings
 from rl_qg.settings.yaml_files import CONFIGS
 
@@ -10,7 +12,6 @@ PACKAGES = ("starlette", "uvicorn", "python_multipart")
 
 def rate_plan(settings: Settings) -> None:
     from rl_qg.rating.planning.plan import write_plan
-    from rl_qg.rating.protocol import load_protocol
 
     write_plan(settings.rate_plan, load_protocol(settings.rate_plan.protocol, PROTOCOLS))
 
@@ -24,20 +25,14 @@ def rate_serve(settings: Settings) -> None:
 
 
 def rate_status(settings: Settings) -> None:
-    from rl_qg.rating.study.export import print_status
-
     print_status(settings.rate_status)
 
 
 def rate_export(settings: Settings) -> None:
-    from rl_qg.rating.study.export import write_export
-
     write_export(settings.rate_export)
 
 
 def rate_forget(settings: Settings) -> None:
-    from rl_qg.rating.study.export import forget_rater
-
     forget_rater(settings.rate_forget)
 
 
@@ -50,6 +45,5 @@ def rate_analyse(settings: Settings) -> None:
 def rate_demo(settings: Settings) -> None:
     check_packages("rate demo", PACKAGES, "rate")
     from rl_qg.rating.demo import run_demo
-    from rl_qg.rating.protocol import load_protocol
 
     run_demo(settings.rate_demo, load_protocol("demo", PROTOCOLS))
