@@ -16,6 +16,8 @@ from operator import attrgetter
 from typing import Any
 
 import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from rl_qg.commands.catalogue import COMMANDS, GROUPS, groups_of, metrics_without_file, offered, section_of, with_key
 from rl_qg.runtime.errors import InputError, suggestion
@@ -52,9 +54,6 @@ _OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|)(?P<key>[^=]+)=(?P<value>.*)", re.DOT
 
 
 def compose(command: str, overrides: Sequence[str]) -> Settings:
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
     given = full_overrides(command, overrides)
     config = _composed({name: value for name, value in given if _chooses(name, value)})
     try:
@@ -226,9 +225,6 @@ def _of_files(choices: tuple[str, ...]) -> Any:
 
 def _set(config: Any, name: str, value: Any, command: str) -> None:
     """Change a key that there is; `+key` adds one, `++key` does either."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import ConfigAttributeError, ConfigKeyError
-
     key = name.lstrip("+")
     if name == f"+{key}" and not isinstance(value, dict | list) and OmegaConf.select(config, key) is not None:
         raise InputError(f"settings: +{key}: there is such a key; leave out the +")

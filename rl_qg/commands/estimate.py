@@ -30,6 +30,7 @@ from rl_qg.commands.catalogue import COMMANDS, section_of
 from rl_qg.commands.compose import compose
 from rl_qg.commands.outputs import question_table
 from rl_qg.data.examples import passage_hash, seeded_rank
+from rl_qg.data.splits import load_splits, read_role, training_stream
 from rl_qg.miniatures.in_settings import NAMES, with_miniatures
 from rl_qg.runtime.errors import InputError, suggestion
 from rl_qg.runtime.files import read_json_lines, read_record, write_json_lines
@@ -237,8 +238,6 @@ def _training(settings: Settings, run: Path) -> Run:
 
 
 def work_of(name: str, settings: Settings, folder: Path) -> ShareOfWork:
-    from rl_qg.data.splits import load_splits, read_role, training_stream
-
     data, qa, ce, scst = settings.data, settings.qa, settings.ce, settings.scst
 
     def shorter(share: float) -> Settings:

@@ -15,7 +15,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import load_unsharded, processes
 from rl_qg.runtime.ranks import from_main
 from rl_qg.runtime.run_folder import TRAINED
-from rl_qg.scoring.metrics import check_reward_options
+from rl_qg.scoring.metrics import check_reward_options, reranker_of
 from rl_qg.scoring.reward_scorer import Reward, RewardScorer, try_reward
 from rl_qg.settings import DataSettings, GenerateSettings, Settings
 
@@ -120,7 +120,6 @@ def _best_of_samples(
 ) -> None:
     """Write the best by the reward of the questions that a generator samples for each answer."""
     from rl_qg.generation.generate import generate
-    from rl_qg.scoring.metrics import reranker_of
     from rl_qg.training.trl_stages import samples_of
 
     load_unsharded()
