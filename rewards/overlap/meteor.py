@@ -232,8 +232,5 @@ def _jar(given: str | Path | None) -> Path:
 
 def _end(program: "subprocess.Popen[str]") -> None:
     program.kill()
-    program.wait()
-    for stream in (program.stdin, program.stdout):
-        if stream is not None:
-            with suppress(OSError):  # a line that the program has not read
-                stream.close()
+    with suppress(OSError), program:  # closes its streams, also with a line that it has not read, and waits for it
+        pass
