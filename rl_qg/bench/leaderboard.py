@@ -7,7 +7,7 @@ significantly.
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -136,6 +136,8 @@ def _scores(name: str | None, path: Path, record: Mapping[str, Any]) -> Iterator
         of_row = draws.get((row["predictions"], metric, form))
         if of_row is not None and of_row.values[0] != row["value"]:
             of_row = None  # of an earlier or a later result
+        elif of_row is not None and row.get("seeds", 1) > 1:
+            of_row = replace(of_row, degrees=row["seeds"] - 1.0)  # earlier versions kept those of the single score
         yield ModelScore(
             *(data, row["predictions"], metric, form, row["value"], row.get("low"), row.get("high"), row.get("n")),
             lower_is_better=metric in record.get("lower_is_better", ()),

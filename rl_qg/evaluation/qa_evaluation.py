@@ -13,7 +13,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -63,7 +63,8 @@ def qa_record(
 
     Intervals are bootstraps over the passages of `gold` crossed with seeds: those of the generator where it has
     several files, else those of the reader. A test is paired by question and by seed, as far as both have as many
-    seeds; Holm's correction is over all pairs of both scores.
+    seeds; its degrees of freedom are then those of the differences. Holm's correction is over all
+    pairs of both scores.
     """
     groups = [passage_hash(example.context) for example in gold]
     items, passages = examples_hash(gold)[:16], len(set(groups))
@@ -77,18 +78,17 @@ def qa_record(
             table = system.table(score)
             values, degrees = of_passages.means_over_seeds(table), of_passages.degrees_over_seeds(table)
             about = items, passages, seed, True
-            draws[system.name, score] = ScoreDraws(system.name, score, FORM, *about, values, units, degrees)
+            fewest = seeds - 1.0 if seeds > 1 else None
+            draws[system.name, score] = ScoreDraws(system.name, score, FORM, *about, values, units, fewest)
             cells = estimate(values, len(gold), passages=units, degrees=degrees, bounds=PERCENT).to_dict()
             row = {"predictions": system.name, "by": "all", "kind": "", "metric": score, "form": FORM}
             scores.append({**row, **cells, "seeds": seeds})
-    tests: Rows = [
-        {
-            **{"metric": score, "form": FORM, "predictions": first.name, "against": second.name},
-            **paired_difference(draws[first.name, score], draws[second.name, score]),
-        }
-        for first, second in combinations(systems, 2)
-        for score in NAMES
-    ]
+    tests: Rows = []
+    for (first, second), score in product(combinations(systems, 2), NAMES):
+        a, b = first.table(score), second.table(score)
+        of_gap = of_passages.degrees_over_seeds(a - b) if a.shape == b.shape else None
+        about = {"metric": score, "form": FORM, "predictions": first.name, "against": second.name}
+        tests.append({**about, **paired_difference(draws[first.name, score], draws[second.name, score], of_gap)})
     return {
         "gold": {"questions": len(gold), "passages": passages, "items": items},
         "systems": {system.name: _system(system) for system in systems},

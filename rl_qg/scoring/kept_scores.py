@@ -196,8 +196,9 @@ class ScoreDraws:
     """One score of one model, in the data and in every draw: `values` (1 + resamples,), NaN where it is undefined.
 
     `items` tells what the rows are about, in their order, and `seed` which draws they are. `complete`: every row has a
-    score, so that two models are compared on the same rows. `units` and `degrees` are those of its interval
-    (`rl_qg.stats.intervals.interval_ends`); a file of an earlier version has none, and `passages` stand for them.
+    score, so that two models are compared on the same rows. `units` are those of its interval
+    (`rl_qg.stats.intervals.interval_ends`); a file of an earlier version has none, and `passages` stand for them. Of
+    several seeds `degrees` are the fewest degrees of freedom that a difference can have, in which passages cancel.
     """
 
     predictions: str
@@ -212,20 +213,23 @@ class ScoreDraws:
     degrees: float | None = None
 
     def sample(self, *others: "ScoreDraws") -> tuple[float, float]:
-        """The units and degrees of freedom of what is computed from these scores, those of the one with fewest."""
+        """The units of what is computed from these scores, those of the one with fewest, and the fewest degrees."""
         every = (self, *others)
         units = min(one.passages if one.units is None else one.units for one in every)
-        return units, min(units - 1 if one.degrees is None else one.degrees for one in every)
+        return units, min([units - 1, *(one.degrees for one in every if one.degrees is not None)])
 
     def is_paired_with(self, other: "ScoreDraws") -> bool:
         mine, others = ((one.items, one.seed, len(one.values), one.complete) for one in (self, other))
         return mine == others and self.complete
 
 
-def paired_difference(first: ScoreDraws, second: ScoreDraws) -> dict[str, Any]:
-    """`first - second` with its interval and the p-value of "the difference is 0", of paired draws."""
+def paired_difference(first: ScoreDraws, second: ScoreDraws, degrees: float | None = None) -> dict[str, Any]:
+    """`first - second` with its interval and the p-value of "the difference is 0", of paired draws; with the `degrees`
+    of freedom of the difference, or where they are not known the fewest that it can have.
+    """
     gap = difference(first.values, second.values)
-    units, degrees = first.sample(second)
+    units, fewest = first.sample(second)
+    degrees = fewest if degrees is None else degrees
     statistic = estimate(gap, first.passages, passages=units, degrees=degrees).to_dict()
     return {**statistic, "p": difference_p(gap, units, degrees)}
 

@@ -15,7 +15,7 @@ from rl_qg.commands.studies import bench
 from rl_qg.evaluation.evaluate import evaluate
 from rl_qg.evaluation.predictions import CORPUS, MEAN
 from rl_qg.runtime.errors import InputError
-from rl_qg.scoring.kept_scores import ScoreDraws
+from rl_qg.scoring.kept_scores import FILE, ScoreDraws, write_draws
 from rl_qg.settings import EvaluateSettings
 from rl_qg.stats.intervals import PassageDraws, difference_p, holm
 from tests.rl_qg.evaluation import test_evaluate_pairs as of_pairs
@@ -101,6 +101,21 @@ def test_only_models_that_do_not_differ_from_the_best_are_marked() -> None:
     # lower is better: the order turns round
     lower = [replace(one, lower_is_better=True) for one in (best, near, far)]
     assert marks(lower) == {"a": "worse", "b": "worse", "c": "best"}
+
+
+def test_results_of_several_seeds_are_tested_with_the_degrees_of_the_seeds(tmp_path: Path) -> None:
+    """Also those whose draws an earlier version wrote, with the degrees of freedom of a single score."""
+    rng, expected = np.random.default_rng(1), []
+    for at, name in enumerate("ab"):
+        values = rng.normal(50 + at, 0.5, 200)
+        row = {"predictions": name, "metric": "qa_f1", "form": "readers", "value": values[0], "seeds": 4 - at}
+        record = {"scores": [row], "signatures": {"qa_f1": "s"}, "systems": {}, "data": {"dev.json": "h"}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(record))
+        kept = ScoreDraws(name, "qa_f1", "readers", "items", 900, 0, True, values, 900.0, 870.0)
+        write_draws(tmp_path / name / FILE, [kept])
+        expected.append(values)
+    _, (test,) = compared(read_results([(None, tmp_path / f"{name}.json") for name in "ab"]))
+    assert test["p"] == difference_p(expected[1] - expected[0], 900, 2)
 
 
 def test_other_signatures_and_data_are_other_columns() -> None:

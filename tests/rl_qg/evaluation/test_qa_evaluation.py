@@ -42,22 +42,53 @@ def test_intervals_and_tests_are_those_of_draws_one_by_one() -> None:
     """Of a generator with several files the seeds are the files, each the mean over its readers."""
     ce, scst = system("ce", 40, files=3, seeds=2), system("scst", 50, files=3)
     record, draws = qa_record([ce, scst], GOLD, resamples=100, seed=5)
-    slow, degrees = {}, {}
+    slow, tables = {}, {}
     for one in (ce, scst):
         table = np.stack([reader.scores["f1"].mean(axis=0) for reader in one.readers.values()])
         of_passages = PassageDraws([example.context for example in GOLD], seeds=3, resamples=100, seed=5)
         slow[one.name] = of_passages.means_over_seeds(table)
         (row,) = [row for row in record["scores"] if row["predictions"] == one.name and row["metric"] == F1]
         assert row["value"] == pytest.approx(table.mean()) and row["seeds"] == 3
-        degrees[one.name] = of_passages.degrees_over_seeds(table)
-        ends = interval_ends(slow[one.name], 12, degrees=degrees[one.name], bounds=(0.0, 100.0))
+        tables[one.name] = table
+        ends = interval_ends(slow[one.name], 12, degrees=of_passages.degrees_over_seeds(table), bounds=(0.0, 100.0))
         assert (row["low"], row["high"]) == pytest.approx(ends)
         assert record["systems"][one.name]["f1"] == pytest.approx(table.mean())
     (test,) = [row for row in record["tests"] if row["metric"] == F1]
-    assert (
-        test["p"] == difference_p(slow["ce"] - slow["scst"], 12, min(degrees.values())) and test["p_holm"] >= test["p"]
-    )
+    degrees = of_passages.degrees_over_seeds(tables["ce"] - tables["scst"])
+    assert test["p"] == difference_p(slow["ce"] - slow["scst"], 12, degrees) and test["p_holm"] >= test["p"]
     assert {(one.predictions, one.metric) for one in draws} == {(a, b) for a in ("ce", "scst") for b in ("qa_em", F1)}
+
+
+def test_passages_that_cancel_leave_the_degrees_of_the_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of a difference of systems that answer the same questions is the variance of k seeds, with k - 1
+    degrees of freedom; where the numbers of seeds differ, those of the fewest.
+    """
+    rng, given = np.random.default_rng(0), list[float | None]()
+    of_passages = np.repeat(rng.normal(50, 15, len(GOLD) // 2), 2)
+
+    def of_seeds(name: str, shifts: list[float]) -> System:
+        f1 = of_passages + np.array(shifts)[:, None]
+        return System(name, {"one": TrainedReader({"f1": f1, "exact_match": f1}, 9, {}, [])})
+
+    def spied(values: Any, passages: float, degrees: float | None = None) -> float | None:
+        given.append(degrees)
+        return difference_p(values, passages, degrees)
+
+    monkeypatch.setattr("rl_qg.scoring.kept_scores.difference_p", spied)
+    systems = [of_seeds("a", [0, 1, 2]), of_seeds("b", [2, 0, -1]), of_seeds("c", [1, 0]), of_seeds("d", [1])]
+    record, draws = qa_record(systems, GOLD, resamples=60, seed=0)
+    expected = {"ab": 2, "ac": 1, "ad": 2, "bc": 1, "bd": 2, "cd": 1}
+    tested = [row["predictions"] + row["against"] for row in record["tests"]]
+    assert dict(zip(tested, given, strict=True)) == pytest.approx(expected)
+    assert {one.predictions: one.degrees for one in draws} == {"a": 2, "b": 2, "c": 1, "d": None}
+    ends = interval_ends(draws[1].values - draws[3].values, 12, degrees=2)  # F1 of a and of b
+    (row,) = [row for row in record["tests"] if (row["predictions"], row["against"], row["metric"]) == ("a", "b", F1)]
+    assert (row["low"], row["high"]) == pytest.approx(ends)
+    values = {("m", "f"): {"a": 1.0, "b": 2.0, "c": 4.0, "d": 3.0}}
+    y = np.stack([one.values for one in draws if one.metric == F1])
+    slow = np.array([pearsonr([1, 2, 4, 3], column).statistic for column in y.T])
+    (row,) = [r for r in correlations_with_metrics(values, draws) if (r["with"], r["coefficient"]) == (F1, "pearson")]
+    assert (row["low"], row["high"]) == pytest.approx(interval_ends(slow, 12, degrees=1, bounds=(-1.0, 1.0)))
 
 
 def evaluation(path: Path, values: dict[str, float], **changes: Any) -> Path:
