@@ -87,8 +87,8 @@ def qa_record(
     for (first, second), score in product(combinations(systems, 2), NAMES):
         a, b = first.table(score), second.table(score)
         of_gap = of_passages.degrees_over_seeds(a - b) if a.shape == b.shape else None
-        about = {"metric": score, "form": FORM, "predictions": first.name, "against": second.name}
-        tests.append({**about, **paired_difference(draws[first.name, score], draws[second.name, score], of_gap)})
+        names = {"metric": score, "form": FORM, "predictions": first.name, "against": second.name}
+        tests.append({**names, **paired_difference(draws[first.name, score], draws[second.name, score], of_gap)})
     return {
         "gold": {"questions": len(gold), "passages": passages, "items": items},
         "systems": {system.name: _system(system) for system in systems},
