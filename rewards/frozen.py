@@ -1,7 +1,7 @@
 """Frozen models: loaded once, never trained, run in batches of similar length."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
@@ -96,8 +96,15 @@ class CountsCuts:
             logger.warning(warning, *values)
         self.truncated += count
 
+    def note_long(self, name: str, lengths: Iterable[int], limit: int) -> bool:
+        """Note the texts of these lengths that are cut at so many tokens; return whether there are any."""
+        cut = sum(length > limit for length in lengths)
+        warning = "%s: a text is longer than %d tokens and is cut (logged once; the count is in `truncated`)"
+        self.note_cut(cut, warning, name, limit)
+        return cut > 0
 
-class FrozenModel:
+
+class FrozenModel(CountsCuts):
     """A tokenizer and a model in eval mode without gradients, from a local folder or a Hub name.
 
     Args:

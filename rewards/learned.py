@@ -1,5 +1,6 @@
 """Metrics learned from judgements: Usability, and BLEURT, COMET, CTC and RQUGE of other projects."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
@@ -12,7 +13,7 @@ from transformers import PretrainedConfig
 from rewards.base import Inputs, Metric, MetricResult, Pair
 from rewards.embedding.token_embeddings import needs_of
 from rewards.errors import MetricInputError, batch_of, first_line, installed_version, library, number, one_of
-from rewards.frozen import FrozenModel, batches_by_length, best_of_rows
+from rewards.frozen import CountsCuts, FrozenModel, batches_by_length, best_of_rows
 from rewards.relevance.reading import TokenizedPassage, tokenized_passages
 from rewards.signature import file_hash, model_identity
 from rewards.words import normalise_answer
@@ -52,6 +53,15 @@ def classified(model: FrozenModel, encoded: Any, batch_size: int) -> Tensor:
     return values
 
 
+def _cut(metric: str, model: FrozenModel, limit: int, *texts: Sequence[str]) -> Any:
+    """Tokenise texts, or pairs of them, of which the longest are cut at so many tokens and counted."""
+    with _TOKENISING:
+        encoded = model.tokenizer(*texts, verbose=False)
+        if model.note_long(metric, map(len, encoded["input_ids"]), limit):
+            encoded = model.tokenizer(*texts, truncation=True, max_length=limit)
+        return encoded
+
+
 class Usability(Metric):
     """The probability that a reader of the passage calls the question usable for its answer: it can be understood,
     the answer is right, and it needs no mending. Learned from readings of generated questions, from 0 to 1.
@@ -59,7 +69,8 @@ class Usability(Metric):
     Source: a linear layer on the vector of ``[CLS]``, as in BLEURT (Sellam et al., ACL 2020, section 3), that reads
     question, answer and passage, as the span scorer of RQUGE (Mohammadshahi et al., Findings of ACL 2023, section 3).
     The model reads ``[CLS] question [SEP] answer [SEP] passage [SEP]``; of a passage that is too long for it the part
-    around the answer's first place. The probability is the softmax of the last of its two labels.
+    around the answer's first place, and where a question leaves no room for its answer, the question's beginning. The
+    probability is the softmax of the last of its two labels.
 
     Cost: one pass of the encoder for each question.
 
@@ -91,15 +102,26 @@ class Usability(Metric):
         return {"model": self.model.identity, "max_length": self.max_length, "dtype": self.dtype}
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        tokenizer, pairs = self.model.tokenizer, zip(inputs.questions, inputs.answers, strict=True)
-        asked = [f"{question} {tokenizer.sep_token} {answer}" for question, answer in pairs]
+        tokenizer, asked, parts = self.model.tokenizer, list[str](), list[str]()
+        ends = [f" {tokenizer.sep_token} {answer}" for answer in inputs.answers]
         room = self.max_length - tokenizer.num_special_tokens_to_add(pair=True)
         with _TOKENISING:
-            rooms = [room - len(ids) for ids in self.model.ids(asked)]
-            parts = [*map(_around, tokenized_passages(self.model, inputs.contexts), inputs.answers, rooms)]
+            both = self.model.ids([*map(str.__add__, inputs.questions, ends)])
+            questions, passages = (tokenized_passages(self.model, one) for one in (inputs.questions, inputs.contexts))
+            rows = [*zip(questions, ends, both, passages, inputs.answers, strict=True)]
+            self.model.note_long(self.name, [len(ids) + len(passage.ids) for *_, ids, passage, _ in rows], room)
+            for question, end, ids, passage, answer in rows:
+                asked.append(_without_end(question, len(ids) + min(1, len(passage.ids)) - room) + end)
+                parts.append(_around(passage, answer, room - len(ids)))
             encoded = tokenizer(asked, parts, truncation=True, max_length=self.max_length, verbose=False)
         logits = classified(self.model, encoded, self.batch_size).double()
         return MetricResult(logits.softmax(1)[:, 1].tolist(), {})
+
+
+def _without_end(question: TokenizedPassage, count: int) -> str:
+    """A question without so many of its last tokens, the whole one where it is none."""
+    left = len(question.ids) - count
+    return question.text if count <= 0 else question.span(0, left - 1) if left > 0 else ""
 
 
 def _around(passage: TokenizedPassage, answer: str, room: int) -> str:
@@ -163,8 +185,7 @@ class BLEURT(Metric):
             assert self._model
             return _best(self._model(pairs, self.batch_size), owners, inputs)
         questions, references = map(list, zip(*pairs, strict=True))
-        limit = self.regressor.max_tokens
-        encoded = self.regressor.tokenizer(references, questions, truncation=True, max_length=limit)
+        encoded = _cut(self.name, self.regressor, self.regressor.max_tokens, references, questions)
         return _best(classified(self.regressor, encoded, self.batch_size)[:, 0].tolist(), owners, inputs)
 
     def to(self, device: str | torch.device) -> Self:
@@ -173,7 +194,7 @@ class BLEURT(Metric):
         return super().to(device)
 
 
-class _PackagedBleurt:
+class _PackagedBleurt(CountsCuts):
     def __init__(self, model: str, device: str | torch.device | None) -> None:
         package = library("bleurt_pytorch", "bleurt", "git+https://github.com/lucadiliello/bleurt-pytorch.git")
         self.tokenizer = load_or_explain("bleurt", model, package.BleurtTokenizer.from_pretrained, model)
@@ -185,9 +206,11 @@ class _PackagedBleurt:
         values = [0.0] * len(pairs)
         lengths = [len(question) + len(reference) for question, reference in pairs]
         for batch in batches_by_length(lengths, batch_size, 1 << 40):
-            questions, references = zip(*(pairs[at] for at in batch), strict=True)
+            questions, references = (list(side) for side in zip(*(pairs[at] for at in batch), strict=True))
+            whole = self.tokenizer(references, questions, verbose=False)["input_ids"]
+            self.note_long("bleurt", map(len, whole), 512)
             options = {"padding": "longest", "truncation": True, "max_length": 512, "return_tensors": "pt"}
-            encoded = self.tokenizer(list(references), list(questions), **options)
+            encoded = self.tokenizer(references, questions, **options)
             device = next(self.model.parameters()).device
             logits = self.model(**{name: value.to(device) for name, value in encoded.items()}).logits
             for at, value in zip(batch, logits.flatten().tolist(), strict=True):
@@ -339,7 +362,10 @@ class RQUGE(Metric):
 
     def compute(self, inputs: Inputs) -> MetricResult:
         tokenizer, asked = self.reader.tokenizer, zip(inputs.questions, inputs.contexts, strict=True)
-        rows = tokenizer([f"{question} \\n {context}" for question, context in asked], verbose=False)["input_ids"]
+        absolute = getattr(self.reader.model.config, "max_position_embeddings", None)  # of BART; T5 reads any length
+        limit = self.reader.max_tokens if absolute else sys.maxsize
+        texts = [f"{question} \\n {context}" for question, context in asked]
+        rows = _cut(self.name, self.reader, limit, texts)["input_ids"]
         answers = [""] * len(rows)
         for batch in batches_by_length([len(row) for row in rows], self.batch_size, self.reader.tokens_at_once):
             written = self.reader.model.generate(**self.reader.batch([rows[at] for at in batch]), max_new_tokens=30)
@@ -347,6 +373,5 @@ class RQUGE(Metric):
                 answers[at] = text
         columns = (inputs.questions, inputs.answers, answers, inputs.contexts)
         texts = ["{} <q> {} <r> {} <c> {}".format(*map(normalise_answer, row)) for row in zip(*columns, strict=True)]
-        limit = min(512, self.regressor.max_tokens)
-        encoded = self.regressor.tokenizer(texts, truncation=True, max_length=limit)
+        encoded = _cut(self.name, self.regressor, min(512, self.regressor.max_tokens), texts)
         return MetricResult(classified(self.regressor, encoded, self.batch_size)[:, 0].tolist(), {})

@@ -59,7 +59,7 @@ class TextEncoder(CountsCuts):
             raise MetricInputError(
                 f"{name}: {encoder.name!r} has no special tokens around a text; use BERT or RoBERTa"
             )
-        self.encoder = encoder
+        self.encoder, self.name = encoder, name
         self.layers = tuple(layers)
         self.batch_size = batch_size
         backend = getattr(encoder.tokenizer, "backend_tokenizer", None)
@@ -76,10 +76,9 @@ class TextEncoder(CountsCuts):
             return_attention_mask=False,
             verbose=False,
         )
-        tokens = []
+        tokens, room = [], self.encoder.max_tokens - 2
+        self.note_long(self.name, map(len, encoded["input_ids"]), room)
         for row, ids in enumerate(encoded["input_ids"]):
-            room = self.encoder.max_tokens - 2
-            self.truncated += len(ids) > room
             cut = self.marked(ids[:room])
             tokens.append(replace(cut, words=encoded.word_ids(row)[:room]) if tokenizer.is_fast else cut)
         return tokens

@@ -6,6 +6,7 @@ its released code (neulab/BARTScore).
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -93,31 +94,33 @@ class BARTScore(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        parts = {part: self._mean_over_sources(part, inputs) for part in self.part_names}
+        texts = dict.fromkeys([*inputs.questions, *inputs.contexts, *chain.from_iterable(inputs.references)])
+        ids = dict(zip(texts, self._delimited([*texts]), strict=True))
+        parts = {part: self._mean_over_sources(part, inputs, ids) for part in self.part_names}
         scores = [sum(values) / len(values) for values in zip(*parts.values(), strict=True)]
         if self.max_min is not None:
             scores = [self.max_min.rescale(score) for score in scores]
         return MetricResult(scores, parts)
 
-    def _mean_over_sources(self, part: str, inputs: Inputs) -> list[float]:
+    def _mean_over_sources(self, part: str, inputs: Inputs, ids: Mapping[str, list[int]]) -> list[float]:
         if part == "faithfulness":
-            return self._pair_scores(inputs.contexts, inputs.questions)
+            return self._pair_scores(inputs.contexts, inputs.questions, ids)
         pairs, _ = inputs.pairs("references")
         questions, references = ([pair[side] for pair in pairs] for side in (0, 1))
         ends = (references, questions) if part == "precision" else (questions, references)
-        values = iter(self._pair_scores(*ends))
+        values = iter(self._pair_scores(*ends, ids))
         return [sum(next(values) for _ in group) / len(group) for group in inputs.references]
 
-    def _pair_scores(self, sources: list[str], targets: list[str]) -> list[float]:
+    def _pair_scores(self, sources: list[str], targets: list[str], ids: Mapping[str, list[int]]) -> list[float]:
         """Return BARTScore(source -> target) of each pair; every distinct source is encoded once."""
         rows_of: dict[str, list[int]] = {}
         for row, source in enumerate(sources):
             rows_of.setdefault(source, []).append(row)
         distinct = list(rows_of)
-        source_ids, target_ids = self._delimited(distinct), self._delimited(targets)
+        source_ids, target_ids = [ids[text] for text in distinct], [ids[text] for text in targets]
         scores = [0.0] * len(sources)
         tokens = self.model.tokens_at_once
-        for group in batches_by_length([len(ids) for ids in source_ids], self.batch_size, tokens):
+        for group in batches_by_length([*map(len, source_ids)], self.batch_size, tokens):
             encoded = self._encode([source_ids[at] for at in group])
             pairs = [(index, row) for index, at in enumerate(group) for row in rows_of[distinct[at]]]
             # A row takes memory for its target and for its source's keys and values.
@@ -187,7 +190,9 @@ class BARTScore(Metric):
 
     def _delimited(self, texts: list[str]) -> list[list[int]]:
         room = self.model.max_tokens - len(self._before) - len(self._after)
-        return [[*self._before, *ids[:room], *self._after] for ids in self.model.ids(texts)]
+        every = self.model.ids(texts)
+        self.model.note_long(self.name, map(len, every), room)
+        return [[*self._before, *ids[:room], *self._after] for ids in every]
 
 
 def _special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:

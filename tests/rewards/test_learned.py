@@ -19,7 +19,7 @@ from transformers import (
 
 from rewards import BLEURT, COMET, CTC, RQUGE, MetricInputError, Usability, load
 from tests.rewards.conftest import ROBERTA, TEXT, byte_level, roberta_tokenizer
-from tests.tiny_models import piece_tokenizer, save, tiny, tiny_t5
+from tests.tiny_models import piece_tokenizer, save, tiny, tiny_bart, tiny_t5
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,7 @@ def checkpoints(tmp_path_factory) -> dict[str, str]:
             tiny(RobertaForSequenceClassification, len(bytes_), positions=300, num_labels=1, **ROBERTA, **sizes),
         ),
         "t5": (ends, tiny_t5(len(ends), layers=2, spread=2.0, **special)),
+        "bart": (ends, tiny_bart(len(ends), positions=40, **special)),
     }
     return {name: save(root / name, *model) for name, model in models.items()}
 
@@ -97,6 +98,58 @@ def test_usability_of_what_does_not_fit_or_is_empty(checkpoints, question, conte
     metric = Usability(checkpoints["two"], max_length=24)
     (score,) = metric.score([question], contexts=[context], answers=[answer]).scores
     assert 0 < score < 1
+
+
+def test_usability_keeps_the_answer_of_a_long_question(checkpoints):
+    """The model reads as much of the question as four special tokens, its answer and a token of the passage leave."""
+    tokenizer = AutoTokenizer.from_pretrained(checkpoints["two"])
+    model = AutoModelForSequenceClassification.from_pretrained(checkpoints["two"]).eval()
+    answers, context = ["c", "c d"], "b b c d b b"
+    metric = Usability(checkpoints["two"], max_length=24)
+    got = metric.score(["a " * 99] * 2, contexts=[context] * 2, answers=answers).scores
+    for answer, score in zip(answers, got, strict=True):
+        question = " ".join(["a"] * (24 - 5 - len(answer.split())))
+        encoded = tokenizer(f"{question} [SEP] {answer}", answer[-1], return_tensors="pt")
+        with torch.no_grad():
+            expected = float(model(**encoded).logits.softmax(1)[0, 1])
+        assert encoded["input_ids"].shape[1] == 24 and score == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("build", "texts", "cut"),
+    [
+        (lambda paths: BLEURT(paths["bert"]), {"references": [["one"], ["two " * 99, "three " * 99]]}, 2),
+        (lambda paths: Usability(paths["two"]), {"contexts": ["one", "two " * 99], "answers": ["two", "one"]}, 1),
+        (
+            lambda paths: RQUGE(paths["bart"], paths["roberta"]),
+            {"contexts": ["one", "two " * 3000], "answers": ["two", "one"]},
+            2,  # by the reader, whose positions end at 40, and by the regression
+        ),
+        (
+            lambda paths: RQUGE(paths["t5"], paths["roberta"]),
+            {"contexts": ["one", "the mill " * 25], "answers": ["two", "one"]},
+            0,  # T5 reads any length
+        ),
+    ],
+    ids=["bleurt", "usability", "rquge", "rquge-t5"],
+)
+def test_what_is_cut_is_counted_and_logged_once(checkpoints, caplog, build, texts, cut):
+    metric = build(checkpoints)
+    metric.score(["Who?"] * 2, **texts)
+    assert (metric.truncated, len(caplog.messages)) == (cut, cut and 1 + (metric.name == "rquge"))
+    metric.score(["Why?"] * 2, **texts)
+    assert (metric.truncated, len(caplog.messages)) == (2 * cut, cut and 1 + (metric.name == "rquge"))
+    assert all(text.startswith(f"{metric.name}: a text is longer than ") for text in caplog.messages)
+
+
+def test_rquge_reads_as_much_as_the_positions_of_its_reader(checkpoints):
+    """BART's are absolute: of a longer input it reads the beginning and the end token, as a shorter one."""
+    metric = RQUGE(checkpoints["bart"], checkpoints["roberta"])
+    read = []
+    metric.reader.batch, batch = lambda rows: read.extend(rows) or batch(rows), metric.reader.batch
+    metric.score(["Who?"] * 2, ["the mill " * 90, "a mill"], answers=["a mill"] * 2)
+    ids = metric.reader.tokenizer("Who? \\n " + "the mill " * 90)["input_ids"]
+    assert read[0] == [*ids[:39], ids[-1]] and len(read[1]) < 40
 
 
 @pytest.mark.slow

@@ -183,7 +183,7 @@ def test_matching_computed_by_hand_next_to_a_longer_pair():
     assert zero.tolist() == [[0.0, 0.0, 0.0]]
 
 
-def test_against_the_context(folders, rows):
+def test_against_the_context(folders, rows, caplog):
     metric = BERTScore(folders["bert"], layer=1, against="context", part="precision")
     assert metric.needs == {"contexts"} and "|part:precision|against:context|" in metric.signature
     got = metric.score(rows["questions"], rows["contexts"])
@@ -192,6 +192,7 @@ def test_against_the_context(folders, rows):
     )
     assert got.scores == pytest.approx(want.parts["precision"], abs=1e-6)
     assert metric.truncated == 2  # the two contexts that are longer than the encoder
+    assert [text.partition(" than ")[0] for text in caplog.messages] == ["bertscore: a text is longer"] * 2  # of each
 
 
 def test_blocks_bound_memory_and_change_nothing(folders, rows, monkeypatch):

@@ -82,6 +82,15 @@ def test_a_context_is_encoded_once_for_all_its_questions(folders):
     assert encoded == [2]
 
 
+@pytest.mark.parametrize(("direction", "cut"), [("faithfulness", 2), ("precision", 3), ("f", 3)])
+def test_cut_texts_are_counted_once_and_logged_once(folders, caplog, direction, cut):
+    long = [f"{word} " * 2000 for word in ("mill", "river", "town")]
+    metric = BARTScore(folders["bart"], direction)
+    metric.score(["Who?", long[0], "Where?"], ["a", "b", long[1]], references=[["a"], ["b"], [long[1], long[2]]])
+    assert metric.truncated == cut
+    assert [text.partition(" than ")[0] for text in caplog.messages] == ["bartscore: a text is longer"]
+
+
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=80), st.text(max_size=40)), min_size=1, max_size=3))
 def test_any_text_gives_a_finite_score_of_at_most_zero(metric, triples):
