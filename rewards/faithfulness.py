@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from html import escape
-from itertools import pairwise, product
+from itertools import groupby, pairwise, product
 from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple
@@ -90,8 +90,8 @@ class EntityFaithfulness(Metric):
             those that say nothing of their subject ("What is the famous for?").
         titles: whether the passage's title counts as a part of it (``needs`` has ``"titles"``). Articles often name
             their subject there alone; an underscore is a space.
-        whole: a name must be all of a run of the passage's capitalised words, letter by letter but for case and
-            accents. Where human questions always give the whole name, this forbids another word in the place of the
+        whole: a name must be all of a run of the passage's capitalised words, or of its part between function words
+            ("World War I"), letter by letter but for case and accents. Where human questions always give the whole name, this forbids another word in the place of the
             rest ("Lukas film" for Lukas Vessini).
     """
 
@@ -137,10 +137,10 @@ class EntityFaithfulness(Metric):
             )
         wrong = [sum(not entity.supported for entity in row) for row in rows]
         share = [1 - bad / len(row) if row else self.unnamed for row, bad in zip(rows, wrong, strict=True)]
-        return MetricResult(
-            [float(score == 1.0) for score in share] if self.measure == "all" else share,
-            {"entities": [float(len(row)) for row in rows], "unsupported": [float(bad) for bad in wrong]},
-        )
+        if self.measure == "all":
+            share = [float(score == 1.0) if row else score for row, score in zip(rows, share, strict=True)]
+        parts = {"entities": [float(len(row)) for row in rows], "unsupported": [float(bad) for bad in wrong]}
+        return MetricResult(share, parts)
 
     def explain(self, question: str, context: str, title: str = "") -> FaithfulnessExplanation:
         [score] = self.score([question], [context], titles=[title]).scores
@@ -257,11 +257,12 @@ class _Passage:
         self.pairs: set[tuple[str, str]] = set()  # words that follow each other
         # For each word the runs of capitalised words that it is in, and its first and last place there.
         self.spans: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
-        # Runs of capitalised words, also without a function word that they begin with (The Ulmburg Mills).
+        # Runs of capitalised words, also without a function word that they begin with (The Ulmburg Mills), and their
+        # parts between function words (World War I, Rotterdam The Hague Airport), where names of questions end too.
         self.wholes: set[tuple[str, ...]] = set()
         self._forms: dict[str, list[str]] = {}
         initials, every = [], []
-        before, run, name = "", 0, list[str]()
+        before, run, name = "", 0, Run()
         for at, word in enumerate(_words(text, language)):
             self.known.add(word.folded)
             if word.is_capital and not word.first:
@@ -278,7 +279,7 @@ class _Passage:
                 self._add_whole(name)
                 name = []
             if word.is_capital:
-                name.append(word.folded)
+                name.append(word)
             first, _ = self.spans[word.folded].get(run, (at, at))
             self.spans[word.folded][run] = first, at
             if word.is_capital or word.folded not in FUNCTION_WORDS:
@@ -296,10 +297,14 @@ class _Passage:
                 for stem in _stems(known):
                     self.stems[stem].append(known)
 
-    def _add_whole(self, name: list[str]) -> None:
-        self.wholes.add(tuple(name))
-        if name and name[0] in FUNCTION_WORDS:
-            self.wholes.add(tuple(name[1:]))
+    def _add_whole(self, name: Run) -> None:
+        parts = [name, *(list(part) for ends, part in groupby(name, self._ends_name) if not ends)]
+        if name and name[0].folded in FUNCTION_WORDS:
+            parts.append(name[1:])
+        self.wholes |= {tuple(word.folded for word in part) for part in parts}
+
+    def _ends_name(self, word: _Word) -> bool:
+        return self.language == "en" and word.folded in _NO_NAMES and not word.is_acronym
 
     def has_whole(self, run: Run) -> bool:
         """Return whether a name is a whole one of the passage; words in lower case are no name."""
@@ -307,7 +312,7 @@ class _Passage:
 
     def is_name(self, word: _Word) -> bool:
         """Return whether a word of a question is one of a name: a capital, or the passage has it only with one."""
-        if word.is_number or (self.language == "en" and word.folded in _NO_NAMES and not word.is_acronym):
+        if word.is_number or self._ends_name(word):
             return False
         if word.is_capital and not word.first:
             return True

@@ -21,6 +21,7 @@ from rl_qg.stats.intervals import Floats, Ints, PassageDraws
 NONE, BOTH_SIDES, ABOVE = "none", "both_sides", "above"
 RATER, WITH_CONTROLS, OVERALL = "rater", "rater_with_controls", "overall"
 _ROUNDING = 1e-9
+_DECIMALS = 12  # of means of z: equal ones of other ratings would differ by rounding, and be no ties
 
 
 def noisy_ratings(
@@ -143,7 +144,7 @@ def standardised(
         if not without[index[name]]:
             of_questions[number].setdefault(criterion, {}).setdefault(name, []).append(value)
     changed = [
-        replace(one, human={criterion: fmean(map(fmean, by.values())) for criterion, by in of_question.items()})
+        replace(one, human={name: round(fmean(map(fmean, z.values())), _DECIMALS) for name, z in of_question.items()})
         for one, of_question in zip(judgements, of_questions, strict=False)
     ]
     counts = {"raters_without_spread": int(without.sum()), "ratings_left_out": int(without[rater].sum())}
@@ -160,7 +161,7 @@ def with_overall(judgements: Sequence[Judgement], criteria: Sequence[str]) -> li
         why = "the file has a criterion of that name" if OVERALL in criteria else "it needs two criteria"
         raise InputError(f"overall: {why}; leave it out, or choose others with criteria=[…]")
     return [
-        replace(one, human={**one.human, OVERALL: mean_rating(one.human[name] for name in criteria)})
+        replace(one, human={**one.human, OVERALL: round(mean_rating(one.human[name] for name in criteria), _DECIMALS)})
         if all(name in one.human for name in criteria)
         else one
         for one in judgements

@@ -218,7 +218,7 @@ def test_the_score_of_a_question_that_names_nothing() -> None:
     questions, passages = ["What is it famous for?", "Who is Ida?", "Who is Ada?"], ["Ida is famous for tea."] * 3
     for unnamed in (0.0, 0.25, 1.0):
         assert EntityFaithfulness(unnamed=unnamed).score(questions, passages).scores == [unnamed, 1.0, 0.0]
-    assert EntityFaithfulness("all", unnamed=0.25).score(questions, passages).scores == [0.0, 1.0, 0.0]
+        assert EntityFaithfulness("all", unnamed=unnamed).score(questions, passages).scores == [unnamed, 1.0, 0.0]
     with pytest.raises(MetricInputError, match="unnamed 2 is out of range"):
         EntityFaithfulness(unnamed=2)
 
@@ -246,6 +246,23 @@ WHOLE_PASSAGE = (
 def test_whole_names(question: str, whole: bool) -> None:
     assert EntityFaithfulness("all", whole=True).score([question], [WHOLE_PASSAGE]).scores == [float(whole)]
     assert EntityFaithfulness("all").score([question], [WHOLE_PASSAGE]).scores == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("question", "passage", "whole"),
+    [
+        ("When did World War I begin?", "World War I began in 1914.", True),
+        ("Who owned Elizabeth I's ring?", "The ring of Elizabeth I was found.", True),
+        ("Where is Rotterdam The Hague Airport?", "Rotterdam The Hague Airport lies north.", True),
+        ("Who wrote To Kill A Mockingbird?", "Lee wrote To Kill A Mockingbird in 1960.", True),
+        ("Whom did the US Army hire?", "The US Army hired Ada.", True),
+        ("Whom did the Army hire?", "The US Army hired Ada.", False),  # US is no function word
+        ("When did World begin?", "World War I began in 1914.", False),
+        ("Where is the Airport?", "Rotterdam The Hague Airport lies north.", False),
+    ],
+)
+def test_whole_names_with_function_words(question: str, passage: str, whole: bool) -> None:
+    assert EntityFaithfulness("all", whole=True).score([question], [passage]).scores == [float(whole)]
 
 
 def test_human_questions_of_the_corpus_give_whole_names() -> None:
