@@ -91,8 +91,8 @@ class EntityFaithfulness(Metric):
         titles: whether the passage's title counts as a part of it (``needs`` has ``"titles"``). Articles often name
             their subject there alone; an underscore is a space.
         whole: a name must be all of a run of the passage's capitalised words, or of its part between function words
-            ("World War I"), letter by letter but for case and accents. Where human questions always give the whole name, this forbids another word in the place of the
-            rest ("Lukas film" for Lukas Vessini).
+            ("World War I"), letter by letter but for case and accents. Where human questions always give the whole
+            name, this forbids another word in the place of the rest ("Lukas film" for Lukas Vessini).
     """
 
     name = "faithfulness"

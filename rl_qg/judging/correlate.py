@@ -52,7 +52,7 @@ class BestReference:
     """See `best_of_references`. The parts of a result are those of the chosen reference."""
 
     def __init__(self, metric: Any) -> None:
-        self.metric = metric
+        self.metric, self.metrics = metric, [metric]
         if hasattr(metric, "needs"):
             self.needs = metric.needs
         self.higher_is_better = direction_of(metric) > 0

@@ -2,7 +2,7 @@
 
 The first line of `scores/<label>.jsonl` is a note of what the scores are of (the metric's signature and a hash of
 the texts it reads); each further line holds the scores of one batch of rows. Scores with another note are computed
-again, and so are those of a metric without a signature.
+again, and so are those of a metric without a signature, or of which a part has none.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.runtime.files import write_json_lines
 from rl_qg.runtime.ranks import OutOfMemoryRetry, is_out_of_memory
 from rl_qg.runtime.resumable_lines import ResumableLines
-from rl_qg.scoring.reward_scorer import Reward, score_or_refuse, signature_of
+from rl_qg.scoring.reward_scorer import Reward, is_signed, score_or_refuse, signature_of
 from rl_qg.stats.intervals import Floats, difference, difference_p, estimate
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ def scores_of(
 
     if whole:
         batch_size = max(len(rows), 1)
-    path, trusted = folder / f"{label}.jsonl", hasattr(metric, "signature")
+    path, trusted = folder / f"{label}.jsonl", is_signed(metric)
     values = kept_scores(path, note, len(rows), batch, batch_size=batch_size, unit="row", trusted=trusted)
     if rows and all(value is None for value in values):
         raise InputError(

@@ -45,6 +45,13 @@ def signature_of(reward: Reward) -> str:
     return str(getattr(reward, "signature", own_signature(kind.__name__, {}, kind)))
 
 
+def is_signed(reward: Any) -> bool:
+    """Whether its signature is its own, and so is that of every metric that it is computed of."""
+    parts = getattr(reward, "metrics", ())
+    of_metrics = [one for one in parts if hasattr(one, "score")] if isinstance(parts, Sequence) else []
+    return hasattr(reward, "signature") and all(map(is_signed, of_metrics))
+
+
 def code_files(options: Any) -> dict[str, str]:
     """SHA-256 of the files of the classes that options name and that are not of this package."""
     found = {}

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rewards import MetricInputError, load
+from rewards import MetricInputError, Product, Weighted, load
+from rl_qg.judging.correlate import BestReference
 from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.scoring.kept_scores import MetricRow, check_rows, scores_of
 from rl_qg.scoring.reward_scorer import RewardScorer
@@ -51,12 +52,17 @@ def test_scores_of_another_metric_or_other_texts_are_computed_again(tmp_path: Pa
 def test_scores_of_a_metric_without_signature_are_computed_again(tmp_path: Path) -> None:
     class Unsigned(WordCount):
         def __init__(self, sign: int) -> None:
-            super().__init__(sign)
+            super().__init__(sign, ["references"])
             del self.signature
 
-    score(Unsigned(1), tmp_path)
-    other = Unsigned(-1)
-    assert score(other, tmp_path) == [-1, -2, -3, -4, -5, -6, -7] and other.seen == 7
+    wraps = [lambda one: one, lambda one: Weighted({"part": one}), lambda one: Product({"sum": Weighted({"a": one})})]
+    for at, wrap in enumerate([*wraps, BestReference]):
+        score(wrap(Unsigned(1)), tmp_path / str(at))
+        other = Unsigned(-1)
+        assert score(wrap(other), tmp_path / str(at)) == [-1, -2, -3, -4, -5, -6, -7] and other.seen == 7
+    kept = Weighted({"part": WordCount()})
+    for _ in range(2):
+        assert score(kept, tmp_path / "kept") == [1, 2, 3, 4, 5, 6, 7] and kept.parts["part"].metric.seen == 7
 
 
 def test_scores_that_are_none_or_not_finite_become_none(tmp_path: Path) -> None:
