@@ -215,7 +215,7 @@ class Metric(BaseReward):
         result = self.score(**kept)
         if log_metric is not None and result.scores:
             for name, values in result.parts.items():
-                if isinstance(values[0], float):
+                if all(isinstance(value, float) for value in values):  # None: a part of another package
                     log_metric(f"{self.name}/{name}", sum(values) / len(values))
         scores = iter(result.scores)
         return [None if row in skipped else next(scores) for row in range(len(questions))]

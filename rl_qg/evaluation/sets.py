@@ -133,17 +133,19 @@ def measure_rows(
         texts = zip(questions, references, contexts, strict=True)
         types = _type_shares(questions, draws)
         sums = draws.sums_of_passages(np.column_stack([written - different, written]))
+        covered = np.array([coverage(*one) for one in texts])
+        passages = {"coverage": int(np.isfinite(covered).sum())}  # of the others all passages
         values = {
             (NUMBER, "mean"): draws.means(numbers),
             (NUMBER, "absolute difference"): draws.means(np.abs(human - numbers)),
             (NUMBER, "correlation"): _correlation(numbers, human, draws),
             **{(TYPES, kind): types[:, column] for column, kind in enumerate(NINE_TYPES)},
             (TYPES, "distance"): np.abs(types - human_types).sum(axis=1) / 2,
-            (SENTENCES, "coverage"): draws.means(np.array([coverage(*one) for one in texts])),
+            (SENTENCES, "coverage"): draws.means(covered),
             (REPEATED, "share"): quotient(sums[:, 0], sums[:, 1]),
         }
         rows += [
-            _row(name, metric, part, of_draws, draws, BOUNDS.get(part, SHARE))
+            _row(name, metric, part, of_draws, passages.get(part, draws.passages), BOUNDS.get(part, SHARE))
             for (metric, part), of_draws in values.items()
             if questions is not references or part in ("mean", "share", *NINE_TYPES)
         ]
@@ -155,9 +157,9 @@ def _lengths(sets: Sequence[Sequence[Any]]) -> Floats:
 
 
 def _row(
-    name: str, metric: str, part: str, values: Floats, draws: PassageDraws, bounds: Bounds | None = None
+    name: str, metric: str, part: str, values: Floats, passages: int, bounds: Bounds | None = None
 ) -> dict[str, Any]:
-    interval = estimate(values, draws.passages, passages=draws.passages, bounds=bounds).to_dict()
+    interval = estimate(values, passages, passages=passages, bounds=bounds).to_dict()
     return {"predictions": name, "metric": metric, "part": part, **interval}
 
 
@@ -210,7 +212,7 @@ def gap_rows(metric: str, scores: Mapping[str, Floats], ends: tuple[str, str], d
     whole = np.where(high > low, high - low, 0.0)
     for name, values in means.items():
         if name not in ends:
-            yield _row(name, metric, GAP, quotient(values - low, whole), draws)
+            yield _row(name, metric, GAP, quotient(values - low, whole), draws.passages)
 
 
 @dataclass(frozen=True)
@@ -371,7 +373,7 @@ def _means(
     name: str, label: str, columns: Mapping[str, ArrayLike], draws: PassageDraws, bounds: Bounds | None = None
 ) -> Rows:
     sums = draws.sums(np.column_stack([*columns.values()])) / draws.passages
-    return [_row(name, label, part, sums[:, column], draws, bounds) for column, part in enumerate(columns)]
+    return [_row(name, label, part, sums[:, column], draws.passages, bounds) for column, part in enumerate(columns)]
 
 
 def write_set_pairs(

@@ -271,6 +271,18 @@ def test_trl_convention():
     assert metric.__name__ == "weighted"
 
 
+@pytest.mark.parametrize("values", [[1.0, None], [None, 1.0]])
+def test_a_part_without_a_number_is_not_logged(values):
+    class Other:
+        def score(self, questions, contexts=None, *, answers=None, references=None):
+            return SimpleNamespace(scores=[1.0, 2.0], parts={"x": values, "y": [3.0, 4.0]})
+
+    logged = {}
+    columns = {"context": ["c"] * 2, "answer": ["a"] * 2, "references": [["r"]] * 2}
+    assert Weighted({"o": Other()})(completions=["p", "q"], log_metric=logged.__setitem__, **columns) == [1.0, 2.0]
+    assert logged == {"weighted/o": 1.5, "weighted/o/y": 3.5}
+
+
 numbers = st.sampled_from(SOME)
 intervals = st.tuples(numbers, numbers).map(sorted)
 parts_strategy = st.lists(

@@ -86,6 +86,24 @@ def test_coverage_is_of_sentences_that_people_ask_about() -> None:
     assert np.isnan(coverage(["Who saw it?"], ["Why?"], CONTEXTS[1]))
 
 
+def test_intervals_of_coverage_are_of_the_passages_that_have_one() -> None:
+    """People's questions share words with the passages 0 to 2 alone; of one passage alone there is no interval."""
+    contexts, draws = [f"Ida saw boat {n}. It sank." for n in range(9)], PassageDraws(range(9), resamples=80, seed=2)
+    asked, values = [["Did Ida see it?"], ["It sank when?"], ["Why?"], *[["Why?"]] * 6], [1.0, 0.0, 0.0]
+    for known in (3, 1):
+        human = [["What did Ida see?"]] * known + [["Why?"]] * (9 - known)
+        rows = measure_rows({"one": asked}, human, contexts, draws)
+        (row,) = [row for row in rows if row["part"] == "coverage"]
+        assert row["value"] == pytest.approx(np.mean(values[:known])) and row["n"] == known
+        if known == 1:
+            assert (row["low"], row["high"], row["why"]) == (None, None, "no interval: one passage alone")
+            continue
+        weights = np.concatenate(list(draws.blocks()))[:, :3]
+        with np.errstate(invalid="ignore"):
+            slow = weights @ values / weights.sum(axis=1)
+        assert (row["low"], row["high"]) == pytest.approx(interval_ends(slow, 3, bounds=(0.0, 1.0)))
+
+
 def test_halves_split_the_questions_of_each_passage() -> None:
     drawn = halves(HUMAN, CONTEXTS, seed=0)
     assert [(number, len(one), len(other)) for number, one, other in drawn] == [(0, 1, 2), (1, 1, 1)]
