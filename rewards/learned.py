@@ -354,11 +354,14 @@ class RQUGE(Metric):
     ) -> None:
         self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.reader = FrozenModel(qa_model, "seq2seq", device=device, dtype=dtype)
+        rules = Path(qa_model) / "generation_config.json"  # it is in no hash of a folder; the Hub's revision has it
+        self._rules = {"generation": file_hash(rules)} if rules.is_file() else {}
         self.regressor = FrozenModel(span_scorer, "regressor", device=device, dtype=dtype)
         check_outputs(self.name, self.regressor, 1, "a regression has one")
 
     def choices(self) -> Mapping[str, object]:
-        return {"qa_model": self.reader.identity, "span_scorer": self.regressor.identity, "dtype": self.dtype}
+        identities = {"qa_model": self.reader.identity, **self._rules, "span_scorer": self.regressor.identity}
+        return {**identities, "dtype": self.dtype}
 
     def compute(self, inputs: Inputs) -> MetricResult:
         tokenizer, asked = self.reader.tokenizer, zip(inputs.questions, inputs.contexts, strict=True)

@@ -1,8 +1,10 @@
 """Learned metrics: checkpoints of the same interface run pair by pair, and stubs of the packages."""
 
 import hashlib
+import json
 import pickle
 import re
+import shutil
 import string
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -140,6 +142,17 @@ def test_what_is_cut_is_counted_and_logged_once(checkpoints, caplog, build, text
     metric.score(["Why?"] * 2, **texts)
     assert (metric.truncated, len(caplog.messages)) == (2 * cut, cut and 1 + (metric.name == "rquge"))
     assert all(text.startswith(f"{metric.name}: a text is longer than ") for text in caplog.messages)
+
+
+def test_how_the_reader_of_rquge_writes_is_in_the_signature(checkpoints, tmp_path):
+    folder = shutil.copytree(checkpoints["t5"], tmp_path / "t5")
+    rules, signatures = folder / "generation_config.json", set()
+    for beams in (1, 4):
+        rules.write_text(json.dumps({**json.loads(rules.read_text()), "num_beams": beams}))
+        metric = RQUGE(str(folder), checkpoints["roberta"])
+        assert metric.reader.model.generation_config.num_beams == beams
+        signatures.add(metric.signature)
+    assert len(signatures) == 2
 
 
 def test_rquge_reads_as_much_as_the_positions_of_its_reader(checkpoints):
