@@ -181,6 +181,10 @@ class _Word(NamedTuple):
     def is_acronym(self) -> bool:
         return self.text.isupper() and len(self.folded) > 1
 
+    @property
+    def is_no_name(self) -> bool:
+        return self.folded in _NO_NAMES and not self.is_acronym
+
 
 Run = list[_Word]
 
@@ -257,8 +261,7 @@ class _Passage:
         self.pairs: set[tuple[str, str]] = set()  # words that follow each other
         # For each word the runs of capitalised words that it is in, and its first and last place there.
         self.spans: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
-        # Runs of capitalised words, also without a function word that they begin with (The Ulmburg Mills), and their
-        # parts between function words (World War I, Rotterdam The Hague Airport), where names of questions end too.
+        # Runs of capitalised words, and their parts between function words (The Ulmburg Mills, Elizabeth I).
         self.wholes: set[tuple[str, ...]] = set()
         self._forms: dict[str, list[str]] = {}
         initials, every = [], []
@@ -298,13 +301,9 @@ class _Passage:
                     self.stems[stem].append(known)
 
     def _add_whole(self, name: Run) -> None:
-        parts = [name, *(list(part) for ends, part in groupby(name, self._ends_name) if not ends)]
-        if name and name[0].folded in FUNCTION_WORDS:
-            parts.append(name[1:])
-        self.wholes |= {tuple(word.folded for word in part) for part in parts}
-
-    def _ends_name(self, word: _Word) -> bool:
-        return self.language == "en" and word.folded in _NO_NAMES and not word.is_acronym
+        parts = groupby(name, lambda word: word.is_no_name and (word is name[0] or self.language == "en"))
+        for run in (name, *(list(part) for ends, part in parts if not ends)):
+            self.wholes.add(tuple(word.folded for word in run))
 
     def has_whole(self, run: Run) -> bool:
         """Return whether a name is a whole one of the passage; words in lower case are no name."""
@@ -312,7 +311,7 @@ class _Passage:
 
     def is_name(self, word: _Word) -> bool:
         """Return whether a word of a question is one of a name: a capital, or the passage has it only with one."""
-        if word.is_number or self._ends_name(word):
+        if word.is_number or (self.language == "en" and word.is_no_name):
             return False
         if word.is_capital and not word.first:
             return True

@@ -111,21 +111,16 @@ class Usability(Metric):
             rows = [*zip(questions, ends, both, passages, inputs.answers, strict=True)]
             self.model.note_long(self.name, [len(ids) + len(passage.ids) for *_, ids, passage, _ in rows], room)
             for question, end, ids, passage, answer in rows:
-                asked.append(_without_end(question, len(ids) + min(1, len(passage.ids)) - room) + end)
+                left = room - len(ids) - min(1, len(passage.ids))
+                asked.append((question.text if left >= 0 else _around(question, "", len(question.ids) + left)) + end)
                 parts.append(_around(passage, answer, room - len(ids)))
             encoded = tokenizer(asked, parts, truncation=True, max_length=self.max_length, verbose=False)
         logits = classified(self.model, encoded, self.batch_size).double()
         return MetricResult(logits.softmax(1)[:, 1].tolist(), {})
 
 
-def _without_end(question: TokenizedPassage, count: int) -> str:
-    """A question without so many of its last tokens, the whole one where it is none."""
-    left = len(question.ids) - count
-    return question.text if count <= 0 else question.span(0, left - 1) if left > 0 else ""
-
-
 def _around(passage: TokenizedPassage, answer: str, room: int) -> str:
-    """The part of a passage of so many tokens that has the answer's first place in its middle; at least one token."""
+    """The part of a text of so many tokens that has the answer's first place in its middle; at least one token."""
     if not passage.ids:
         return ""
     room, (first, last) = max(1, room), next(iter(passage.places(answer)), (0, 0))
@@ -207,8 +202,7 @@ class _PackagedBleurt(CountsCuts):
         lengths = [len(question) + len(reference) for question, reference in pairs]
         for batch in batches_by_length(lengths, batch_size, 1 << 40):
             questions, references = (list(side) for side in zip(*(pairs[at] for at in batch), strict=True))
-            whole = self.tokenizer(references, questions, verbose=False)["input_ids"]
-            self.note_long("bleurt", map(len, whole), 512)
+            self.note_long("bleurt", map(len, self.tokenizer(references, questions, verbose=False)["input_ids"]), 512)
             options = {"padding": "longest", "truncation": True, "max_length": 512, "return_tensors": "pt"}
             encoded = self.tokenizer(references, questions, **options)
             device = next(self.model.parameters()).device
@@ -360,14 +354,13 @@ class RQUGE(Metric):
         check_outputs(self.name, self.regressor, 1, "a regression has one")
 
     def choices(self) -> Mapping[str, object]:
-        identities = {"qa_model": self.reader.identity, **self._rules, "span_scorer": self.regressor.identity}
-        return {**identities, "dtype": self.dtype}
+        span_scorer = self.regressor.identity
+        return {"qa_model": self.reader.identity, **self._rules, "span_scorer": span_scorer, "dtype": self.dtype}
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        tokenizer, asked = self.reader.tokenizer, zip(inputs.questions, inputs.contexts, strict=True)
-        absolute = getattr(self.reader.model.config, "max_position_embeddings", None)  # of BART; T5 reads any length
-        limit = self.reader.max_tokens if absolute else sys.maxsize
-        texts = [f"{question} \\n {context}" for question, context in asked]
+        tokenizer, config = self.reader.tokenizer, self.reader.model.config
+        limit = self.reader.max_tokens if getattr(config, "max_position_embeddings", 0) else sys.maxsize  # of T5
+        texts = [f"{asked} \\n {text}" for asked, text in zip(inputs.questions, inputs.contexts, strict=True)]
         rows = _cut(self.name, self.reader, limit, texts)["input_ids"]
         answers = [""] * len(rows)
         for batch in batches_by_length([len(row) for row in rows], self.batch_size, self.reader.tokens_at_once):

@@ -25,10 +25,6 @@ LABELS = ("keyphrase", "other")  # classes of a predictor of `rl-qg train-kpqa`;
 READS_QUESTION = "reads_question"  # key of its configuration: whether it was trained with questions
 
 _NAMES = ("keyphrase", "k")
-_CUT = (
-    "kpqa: a text with its condition is longer than the predictor's %d tokens and is cut, the condition first (logged "
-    "once; the count is in `truncated`)"
-)
 
 
 class KeyphraseWeights(CountsCuts):
@@ -83,9 +79,7 @@ class KeyphraseWeights(CountsCuts):
         condition_ids = [None] * len(texts) if conditions is None else self.model.ids(conditions)
         ids_of_both = list(zip(condition_ids, self.model.ids(texts), strict=True))
         read = [predictor_input(tokenizer, condition, ids, most) for condition, ids in ids_of_both]
-        for (condition, ids), (row, *_) in zip(ids_of_both, read, strict=True):
-            whole = len(ids) + (2 if condition is None else len(condition) + 3)
-            self.note_cut(len(row) < whole, _CUT, most)
+        self.note_long("kpqa", (len(condition or ()) + len(ids) + 3 for condition, ids in ids_of_both), most)
         weights: list[list[float]] = [[]] * len(texts)
         for batch in batches_by_length([len(row) for row, *_ in read], self.batch_size, self.model.tokens_at_once):
             rows, types, lengths = zip(*(read[at] for at in batch), strict=True)

@@ -6,7 +6,6 @@ its released code (neulab/BARTScore).
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +93,8 @@ class BARTScore(Metric):
         }
 
     def compute(self, inputs: Inputs) -> MetricResult:
-        texts = dict.fromkeys([*inputs.questions, *inputs.contexts, *chain.from_iterable(inputs.references)])
-        ids = dict(zip(texts, self._delimited([*texts]), strict=True))
+        texts = list({*inputs.questions, *inputs.contexts}.union(*inputs.references))
+        ids = dict(zip(texts, self._delimited(texts), strict=True))
         parts = {part: self._mean_over_sources(part, inputs, ids) for part in self.part_names}
         scores = [sum(values) / len(values) for values in zip(*parts.values(), strict=True)]
         if self.max_min is not None:

@@ -10,7 +10,7 @@ import torch
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError, batch_of, one_of
-from rewards.frozen import CountsCuts, FrozenModel, batches_by_length, flat_positions, target_logprobs
+from rewards.frozen import FrozenModel, batches_by_length, flat_positions, target_logprobs
 
 SPACE_MARKERS = ("Ġ", "▁")  # how byte-level BPE and SentencePiece mark a token that follows a space
 
@@ -70,7 +70,6 @@ class QAScore(Metric):
             raise MetricInputError(
                 f"qascore: the tokens of {self.model.name!r} do not mark spaces; unit='word' needs a RoBERTa"
             )
-        self._cuts = CountsCuts()
 
     def choices(self) -> Mapping[str, object]:
         return {
@@ -99,7 +98,7 @@ class QAScore(Metric):
                 sequences.append(ids)
                 masks.append([len(ids) - len(answer) + at for at in unit])
                 owners.append(row)
-        self._cuts.note_cut(
+        self.model.note_cut(
             cut,
             "qascore: an input is longer than the model's %d tokens and its context is cut (logged once; the count is "
             "in `truncated`); truncation='answer' keeps the text around the answer",

@@ -6,7 +6,7 @@ import torch
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError, batch_of, number, one_of
-from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
+from rewards.frozen import FrozenModel, batches_by_length
 from rewards.relevance import reading
 from rewards.relevance.reading import PairFormat, SpanLogprobs, TokenizedPassage, WindowLogits
 from rewards.words import answer_exact_match, answer_f1
@@ -87,7 +87,6 @@ class ReaderScore(Metric):
         within, longest = f"with max_length {self.max_length}, stride", self.max_length - 1
         self.stride = int(number(self.name, within, stride, low=0, high=longest, whole=True))
         self.batch_size = batch_of(self.name, batch_size)
-        self._cuts = CountsCuts()
         self.model = FrozenModel(model, "reader", device=device, dtype=dtype)
         self.abstain = bool(getattr(self.model.model.config, "abstains", False)) if abstain is None else abstain
         head = getattr(self.model.model, "qa_outputs", None)
@@ -160,11 +159,7 @@ class ReaderScore(Metric):
 
     def _questions(self, texts: Sequence[str]) -> list[list[int]]:
         questions = self.model.ids(texts)
-        self._cuts.note_cut(
-            sum(len(ids) > self._question_limit for ids in questions),
-            "reader: a question has more than %d tokens and its end is cut (logged once; the count is in `truncated`)",
-            self._question_limit,
-        )
+        self.model.note_long(self.name, map(len, questions), self._question_limit)
         return [ids[: self._question_limit] for ids in questions]
 
     def _spans(self, questions: Sequence[list[int]], passages: Sequence[TokenizedPassage]) -> SpanLogprobs:

@@ -62,9 +62,8 @@ def qa_record(
     """`systems`, `scores` and `tests`, in percent (points), and the draws behind them.
 
     Intervals are bootstraps over the passages of `gold` crossed with seeds: those of the generator where it has
-    several files, else those of the reader. A test is paired by question and by seed, as far as both have as many
-    seeds; its degrees of freedom are then those of the differences. Holm's correction is over all
-    pairs of both scores.
+    several files, else those of the reader. A test of as many seeds is paired by question and seed, with the degrees
+    of freedom of the differences; Holm's correction is over all pairs of both scores.
     """
     groups = [passage_hash(example.context) for example in gold]
     items, passages = examples_hash(gold)[:16], len(set(groups))
@@ -77,9 +76,8 @@ def qa_record(
         for score in NAMES:
             table = system.table(score)
             values, degrees = of_passages.means_over_seeds(table), of_passages.degrees_over_seeds(table)
-            about = items, passages, seed, True
-            fewest = seeds - 1.0 if seeds > 1 else None
-            draws[system.name, score] = ScoreDraws(system.name, score, FORM, *about, values, units, fewest)
+            kept = FORM, items, passages, seed, True, values, units, seeds - 1.0 if seeds > 1 else None
+            draws[system.name, score] = ScoreDraws(system.name, score, *kept)
             cells = estimate(values, len(gold), passages=units, degrees=degrees, bounds=PERCENT).to_dict()
             row = {"predictions": system.name, "by": "all", "kind": "", "metric": score, "form": FORM}
             scores.append({**row, **cells, "seeds": seeds})

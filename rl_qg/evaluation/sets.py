@@ -130,10 +130,9 @@ def measure_rows(
     for name, questions in [*predictions.items(), (HUMAN, references)]:
         written, different = _lengths(questions), _lengths(distinct(questions))
         numbers = human if questions is references else different  # as in rewards.cardinality_difference
-        texts = zip(questions, references, contexts, strict=True)
         types = _type_shares(questions, draws)
         sums = draws.sums_of_passages(np.column_stack([written - different, written]))
-        covered = np.array([coverage(*one) for one in texts])
+        covered = np.array([*map(coverage, questions, references, contexts)])
         passages = {"coverage": int(np.isfinite(covered).sum())}  # of the others all passages
         values = {
             (NUMBER, "mean"): draws.means(numbers),

@@ -224,9 +224,7 @@ class ScoreDraws:
 
 
 def paired_difference(first: ScoreDraws, second: ScoreDraws, degrees: float | None = None) -> dict[str, Any]:
-    """`first - second` with its interval and the p-value of "the difference is 0", of paired draws; with the `degrees`
-    of freedom of the difference, or where they are not known the fewest that it can have.
-    """
+    """`first - second` with interval and p of "it is 0", of paired draws; `degrees` None: the fewest there are."""
     gap = difference(first.values, second.values)
     units, fewest = first.sample(second)
     degrees = fewest if degrees is None else degrees

@@ -47,9 +47,8 @@ def signature_of(reward: Reward) -> str:
 
 def is_signed(reward: Any) -> bool:
     """Whether its signature is its own, and so is that of every metric that it is computed of."""
-    parts = getattr(reward, "metrics", ())
-    of_metrics = [one for one in parts if hasattr(one, "score")] if isinstance(parts, Sequence) else []
-    return hasattr(reward, "signature") and all(map(is_signed, of_metrics))
+    parts = getattr(reward, "metrics", None)
+    return hasattr(reward, "signature") and all(map(is_signed, parts if isinstance(parts, list) else ()))
 
 
 def code_files(options: Any) -> dict[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rl_qg.settings.keys import COUNT, FRACTION, NOT_NEGATIVE, SEED, Limits, Section, choice, key
+from rl_qg.settings.keys import COUNT, FRACTION, NOT_NEGATIVE, RESAMPLES, SEED, Limits, Section, choice, key
 from rl_qg.text.languages import code_fault
 from rl_qg.text.question_types import language_fault
 
@@ -127,7 +127,7 @@ class EvaluateSettings(Section):
         "which, as [3,17]",
     )
     lengths: list[int] = key([8, 12, 16], "numbers of words at which a new class of length begins")
-    resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests", COUNT)
+    resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests", RESAMPLES)
     seed: int = key(0, "of the resamples", SEED)
     batch_size: int = key(256, "rows scored and kept at a time", COUNT)
 
@@ -215,7 +215,7 @@ class CorrelateSettings(Section):
         "the folds on which metrics are selected: all, or training (each fold is predicted by its own selection)",
     )
     max_selected: int = key(8, "metrics in the regression at most; 0: no regression", NOT_NEGATIVE)
-    resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests", COUNT)
+    resamples: int = key(1000, "bootstrap resamples of passages, for intervals and tests", RESAMPLES)
     seed: int = key(0, "of resamples and folds", SEED)
     batch_size: int = key(256, "rows scored and kept at a time", COUNT)
 
@@ -263,7 +263,7 @@ class RobustnessSettings(Section):
     )
     spacy_model: str = key("en_core_web_sm", "finds entities where it is installed; else rules do, in English only")
     max_questions: int | None = key(1000, "a seeded sample of this many; null: all", COUNT)
-    resamples: int = key(1000, "bootstrap resamples of passages, for intervals", COUNT)
+    resamples: int = key(1000, "bootstrap resamples of passages, for intervals", RESAMPLES)
     seed: int = key(0, "of sample, swaps and resamples", SEED)
     batch_size: int = key(256, "rows scored and kept at a time", COUNT)
 
@@ -286,7 +286,7 @@ class SeparateSettings(Section):
         "", "a second extractive reader that has to find each answer, off the embedded corpus; empty: not checked"
     )
     max_examples: int | None = key(200, "a seeded sample of this many human questions; null: all", COUNT)
-    resamples: int = key(10000, "bootstrap resamples of passages, for intervals", COUNT)
+    resamples: int = key(10000, "bootstrap resamples of passages, for intervals", RESAMPLES)
     seed: int = key(0, "of the sample, of the wrong and of the sampled questions", SEED)
 
     def conflicts(self) -> Iterator[str]:

@@ -38,6 +38,7 @@ class Limits:
 
 
 COUNT = Limits(1)
+RESAMPLES = Limits(39)  # of fewer draws 2.5 % are less than one, and 95 % intervals would be too narrow
 POSITIVE = Limits(0, above=True)
 NOT_NEGATIVE = Limits(0)
 FINITE = Limits(-inf)

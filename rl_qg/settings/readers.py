@@ -11,6 +11,7 @@ from rl_qg.settings.keys import (
     NOT_NEGATIVE,
     POSITIVE,
     RATE,
+    RESAMPLES,
     SEED,
     SHARE,
     Limits,
@@ -217,4 +218,4 @@ class QAEvaluateSettings(Section):
         "correlated with exact match and F1; null: none",
     )
     keep_readers: bool = key(False, "keep the readers' weights; false: only their answers and scores")
-    resamples: int = key(1000, "bootstrap resamples of passages and of seeds, for intervals and tests", COUNT)
+    resamples: int = key(1000, "bootstrap resamples of passages and of seeds, for intervals and tests", RESAMPLES)

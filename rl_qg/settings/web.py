@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rl_qg.settings.generation import AskModelSettings
-from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Limits, Section, choice, key
+from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, RESAMPLES, SEED, SHARE, Limits, Section, choice, key
 from rl_qg.text.languages import AUTO, OTHER, code_fault
 
 OUTCOMES = ("completed", "no_consent", "screened_out", "failed", "full")  # of a person who comes from a panel
@@ -215,7 +215,7 @@ class RateAnalyseSettings(Section):
     )
     filter_above: float = key(1.0, "standard deviations from which on rater_filter leaves out", NOT_NEGATIVE)
     filter_most: int = key(5, "ratings of a question that rater_filter leaves out at most", COUNT)
-    resamples: int = key(2000, "of each bootstrap", COUNT)
+    resamples: int = key(2000, "of each bootstrap", RESAMPLES)
     seed: int = key(13, "of the bootstrap", SEED)
 
 

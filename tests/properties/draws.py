@@ -35,10 +35,10 @@ VALID = {
     "score": "reward=bleu4 input=in/scored.jsonl output=s.jsonl",
     "merge": "made/q.part-1-of-2.jsonl made/q.part-2-of-2.jsonl output=q.jsonl",
     "export": "questions=in/scored.jsonl format=preferences output=p.jsonl",
-    "evaluate": "predictions=in/ce.jsonl references=in/dev.json metrics=[bleu4,rouge_l,form] resamples=20 output=ev",
-    "correlate": "human=in/judgements.jsonl metrics=[rouge_l,form] resamples=20 output=cor",
-    "robustness": "input=in/dev.json metrics=[rouge_l] resamples=20 output=rob",
-    "separate": "reward=form data.train=in/train.json data.validation=in/dev.json resamples=20 output=sep",
+    "evaluate": "predictions=in/ce.jsonl references=in/dev.json metrics=[bleu4,rouge_l,form] resamples=40 output=ev",
+    "correlate": "human=in/judgements.jsonl metrics=[rouge_l,form] resamples=40 output=cor",
+    "robustness": "input=in/dev.json metrics=[rouge_l] resamples=40 output=rob",
+    "separate": "reward=form data.train=in/train.json data.validation=in/dev.json resamples=40 output=sep",
     "explain": "reward=qrelscore reward.encoder=models/bert reward.decoder=models/gpt2 question=Who? context=Ada. "
     "output=why.html",
     "baselines": "reward=qrelscore reward.encoder=models/bert reward.decoder=models/gpt2 data.train=in/dev.json "
@@ -54,7 +54,7 @@ VALID = {
     "rate status": "study=study/study.db",
     "rate export": "study=study/study.db output=ratings",
     "rate forget": "study=study/study.db rater=r0001",
-    "rate analyse": "ratings=in/ratings.jsonl resamples=20 output=analysis",
+    "rate analyse": "ratings=in/ratings.jsonl resamples=40 output=analysis",
     "rate demo": "output=demo port=0",
     "report": "made/evaluation --output r.html",
     "estimate": "score reward=bleu4 input=in/scored.jsonl",

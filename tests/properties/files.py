@@ -14,7 +14,7 @@ from tests.golden_outputs.run_cases import INPUTS
 from tests.rl_qg.rating.studies import Clock, consenting_rater
 
 MADE = (
-    "evaluate predictions=in/ce.jsonl references=in/dev.json metrics=[rouge_l] resamples=20 output=made/evaluation",
+    "evaluate predictions=in/ce.jsonl references=in/dev.json metrics=[rouge_l] resamples=40 output=made/evaluation",
     "bench data data=in/train.json test_share=0.2 output_dir=made/a",
     "bench data data=in/dev.json test_share=0.2 output_dir=made/b",
     "answers in/passages.txt part=1/2 output=made/q.jsonl",

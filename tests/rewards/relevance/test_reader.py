@@ -287,7 +287,7 @@ def test_a_question_that_is_too_long_is_cut_and_counted(readers, caplog):
         first = score(metric, [long])
         score(metric, [long, ROWS[0]])
     assert metric.truncated == 2
-    assert caplog.text.count("its end is cut (logged once") == 1
+    assert caplog.text.count("reader: a text is longer than 18 tokens and is cut (logged once") == 1
     kept = metric.model.tokenizer.decode(metric.model.ids([long[0]])[0][: (40 - 3) // 2])
     assert score(metric, [(kept, *long[1:])]).scores == pytest.approx(first.scores, rel=1e-5)
 

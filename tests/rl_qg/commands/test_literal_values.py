@@ -47,11 +47,11 @@ def test_a_name_reaches_the_settings_as_typed(name: str, tmp_path: Path, monkeyp
 def test_lists_mappings_numbers_and_texts_in_quotes_stay_what_they_are() -> None:
     settings = compose(
         "evaluate",
-        ["metrics=[bleu4,{metric: bertscore, layer: 5}]", "predictions={ce: a.jsonl, scst: b.jsonl}", "resamples=7"],
+        ["metrics=[bleu4,{metric: bertscore, layer: 5}]", "predictions={ce: a.jsonl, scst: b.jsonl}", "resamples=70"],
     )
     assert settings.evaluate.metrics == ["bleu4", {"metric": "bertscore", "layer": 5}]
     assert settings.evaluate.predictions == {"ce": "a.jsonl", "scst": "b.jsonl"}
-    assert settings.evaluate.resamples == 7
+    assert settings.evaluate.resamples == 70
     assert compose("train", ["data.train=[my file (1).json,b#2.json]"]).data.train == ["my file (1).json", "b#2.json"]
     assert compose("train", ["model.prefix='ask: '", "model.path=x"]).model.prefix == "ask: "
     assert compose("train", ["model.prefix=null", "model.path=x"]).model.prefix is None

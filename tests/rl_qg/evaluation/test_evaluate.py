@@ -237,7 +237,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         rows = [{("paragraph" if key == "context" else key): row[key] for key in row} for row in questions(3)]
         write_lines(tmp_path / f"{name}.jsonl", rows)
     files = f"predictions=[{tmp_path}/ce.jsonl,{tmp_path}/scst.jsonl]"
-    arguments = [files, "metrics=[tests.toy_metrics.SharedWords]", f"output={tmp_path}/out", "resamples=20"]
+    arguments = [files, "metrics=[tests.toy_metrics.SharedWords]", f"output={tmp_path}/out", "resamples=40"]
     run_command("evaluate", [*arguments, "training.use_cpu=true"])
     record = json.loads((tmp_path / "out" / "evaluate.json").read_text())
     assert list(record["counts"]) == ["ce", "scst"] and record["counts"]["ce"]["passages"] == 3
@@ -245,7 +245,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(path.name for path in (tmp_path / "out" / "scores").iterdir()) == ["ce", "scst"]
     name = "tests.toy_metrics.SharedWords"
     for metrics in (f"metrics={name}", f"metrics={{_target_: {name}, label: mine}}"):
-        run_command("evaluate", [files, metrics, f"output={tmp_path}/other", "resamples=20", "training.use_cpu=true"])
+        run_command("evaluate", [files, metrics, f"output={tmp_path}/other", "resamples=40", "training.use_cpu=true"])
     with pytest.raises(InputError, match="references=True: give a file"):
         run_command("evaluate", [*arguments, "references=true"])
     with pytest.raises(InputError, match=r"evaluate\.lengths=\[3, 2\] must rise"):

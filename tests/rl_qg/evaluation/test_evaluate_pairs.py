@@ -208,7 +208,7 @@ def test_the_command_on_published_outputs(tmp_path: Path) -> None:
     (tmp_path / "passages.txt").write_text("".join(f"{output.context}\n" for output in outputs))
     gold = write_lines(tmp_path / "gold.jsonl", human)
     source = f"{{questions_answers: {tmp_path / 'pairs.txt'}, context: {tmp_path / 'passages.txt'}}}"
-    options = ["pairs=true", f"references={gold}", "metrics=[rouge_l]", "resamples=20", f"output={tmp_path / 'out'}"]
+    options = ["pairs=true", f"references={gold}", "metrics=[rouge_l]", "resamples=40", f"output={tmp_path / 'out'}"]
     run_command("evaluate", [f"predictions={source}", *options])
     record = json.loads((tmp_path / "out" / "evaluate.json").read_text())
     assert record["counts"]["pairs"]["pairs"] == sum(len(output.pairs) for output in outputs)

@@ -187,7 +187,7 @@ def test_the_command_names_what_it_did(tmp_path: Path) -> None:
         )
     ]
     source = write_lines(tmp_path / "q.jsonl", rows)
-    options = [f"predictions={source}", "metrics=[bleu4,rouge_l]", "resamples=20"]
+    options = [f"predictions={source}", "metrics=[bleu4,rouge_l]", "resamples=40"]
     run_command("evaluate", [*options, f"output={tmp_path / 'fair'}"])
     fair = json.loads((tmp_path / "fair" / "evaluate.json").read_text())
     assert fair["settings"]["language"] == "de" and "tokenize:intl+char" in fair["signatures"]["bleu4"]
@@ -198,7 +198,7 @@ def test_the_command_names_what_it_did(tmp_path: Path) -> None:
     run_command("evaluate", [*options, "compat=lmqg", "level=sentence", f"output={tmp_path / 'published'}"])
     unknown = write_lines(tmp_path / "unknown.jsonl", [{"question": "Zilk 1902?", "references": ["Zilk?"]}])
     output = tmp_path / "unknown"
-    run_command("evaluate", [f"predictions={unknown}", "metrics=[bleu1]", "resamples=20", f"output={output}"])
+    run_command("evaluate", [f"predictions={unknown}", "metrics=[bleu1]", "resamples=40", f"output={output}"])
     assert "Language not known" in (output / "evaluate.txt").read_text()
     published = json.loads((tmp_path / "published" / "evaluate.json").read_text())
     assert published["counts"]["q"]["questions"] == 3 and "sides:questions" in published["signatures"]["bleu4"]

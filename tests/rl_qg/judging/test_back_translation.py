@@ -97,7 +97,7 @@ def test_the_command_loads_it_by_its_path(tmp_path: Path, models: list[str], mon
     by = "experiments.robustness.back_translation.BackTranslation"
     arguments = [f"input={write_lines(tmp_path / 'in.jsonl', rows)}", "metrics=[rouge_l]", f"output={tmp_path}/out"]
     arguments += [f"paraphraser={{_target_: {by}, languages: [{pair}]}}", "kinds=[negation]", "training.use_cpu=true"]
-    run_command("robustness", [*arguments, "resamples=20", "spacy_model=''"])
+    run_command("robustness", [*arguments, "resamples=40", "spacy_model=''"])
     record = json.loads((tmp_path / "out" / "robustness.json").read_text())
     assert record["counts"]["paraphrases"] == f"back-translation by {models[0]} and {models[1]}"
     assert record["counts"]["paraphrase"]["made"] == 3 and list((tmp_path / "out" / "translations").iterdir())

@@ -67,7 +67,7 @@ def test_the_command_reads_a_table_and_takes_the_best(tmp_path: Path) -> None:
     lines = ["#TEXT\tREF\tGOOD", *(f"who {'x' * n} ?\twho {'x' * (n % 3)} ?\t{n}" for n in range(6))]
     (tmp_path / "h.tsv").write_text("\n".join(lines) + "\n")
     given = ["columns.question='#TEXT'", "columns.references=REF", "columns.human={good: GOOD}", "references=best"]
-    given += ["metrics=[chrf]", "max_selected=0", "disagreements=0", "resamples=2", f"output={tmp_path / 'out'}"]
+    given += ["metrics=[chrf]", "max_selected=0", "disagreements=0", "resamples=40", f"output={tmp_path / 'out'}"]
     run_command("correlate", [f"human={tmp_path / 'h.tsv'}", *given])
     record = read_json(tmp_path / "out" / "correlate.json")
     assert record["signatures"]["chrf"].endswith("|references:best") and record["counts"]["questions"] == 6

@@ -246,15 +246,15 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl_qg.commands.cli._stay_offline_without_a_hub", lambda: None)
     path = write_lines(tmp_path / "human.jsonl", rated(5))
     metrics = "metrics=[{_target_: tests.toy_metrics.WordCount, sign: -1, label: fewer},tests.toy_metrics.WordCount]"
-    arguments = [f"human={path}", metrics, "resamples=20", "max_selected=1", "training.use_cpu=true"]
+    arguments = [f"human={path}", metrics, "resamples=40", "max_selected=1", "training.use_cpu=true"]
     run_command("correlate", [*arguments, f"output={tmp_path}/out", "criteria=[good]"])
     record = json.loads((tmp_path / "out" / "correlate.json").read_text())
     assert list(record["signatures"]) == ["fewer", "WordCount", "authors/given"]
     assert {row["criterion"] for row in record["correlations"]} == {"good"}
     with pytest.raises(InputError, match="output has no value"):
         run_command("correlate", arguments)
-    with pytest.raises(InputError, match=r"correlate\.resamples=0 must be at least 1"):
-        run_command("correlate", [*arguments, "output=x", "resamples=0"])
+    with pytest.raises(InputError, match=r"correlate\.resamples=38 must be at least 39"):
+        run_command("correlate", [*arguments, "output=x", "resamples=38"])
     needing = "metrics=[{_target_: tests.toy_metrics.WordCount, needs: [answers]}]"
     with pytest.raises(
         InputError, match=r"human\.jsonl: line 1: 'answer' is missing or no text, and metric WordCount needs it"

@@ -291,7 +291,7 @@ def test_antonyms_name_their_source(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl_qg.commands.cli._stay_offline_without_a_hub", lambda: None)
     source = write_lines(tmp_path / "in.jsonl", human())
-    arguments = [f"input={source}", "metrics=[rouge_l]", f"output={tmp_path}/out", "resamples=20"]
+    arguments = [f"input={source}", "metrics=[rouge_l]", f"output={tmp_path}/out", "resamples=40"]
     run_command("robustness", [*arguments, "training.use_cpu=true"])
     record = json.loads((tmp_path / "out" / "robustness.json").read_text())
     assert record["counts"]["entities"] == "rules of rl_qg.generation.answer_rules"  # no spaCy pipeline is installed

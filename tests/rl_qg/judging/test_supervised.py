@@ -188,7 +188,7 @@ def test_the_command_trains_miniatures(tmp_path: Path, monkeypatch: pytest.Monke
         for number, thing in enumerate(THINGS)
     ]
     source = write_lines(tmp_path / "in.jsonl", rows)
-    arguments = [f"input={source}", f"output={tmp_path}/out", "kinds=[negation]", "resamples=20", "spacy_model=''"]
+    arguments = [f"input={source}", f"output={tmp_path}/out", "kinds=[negation]", "resamples=40", "spacy_model=''"]
     few = "folds: 2, epochs: 2"
     given = (f"{{_target_: {CLASSES}.{name}, {few}}}" for name in ("Encoder, model: miniature:bert", "DecAtt"))
     arguments.append(f"supervised=[{', '.join(given)}]")

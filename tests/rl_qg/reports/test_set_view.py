@@ -36,7 +36,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     write_lines(tmp_path / "one.jsonl", [{"context": CONTEXT, "questions": ASKED, "references": HUMAN}])
     write_lines(tmp_path / "two.jsonl", [{"context": CONTEXT, "question": MARKUP, "references": HUMAN}])
     files = "predictions={one: one.jsonl, two: two.jsonl}"
-    run_command("evaluate", ["sets=true", files, "metrics=[rouge_l]", "output=out", "page=sets.html", "resamples=20"])
+    run_command("evaluate", ["sets=true", files, "metrics=[rouge_l]", "output=out", "page=sets.html", "resamples=40"])
     return (tmp_path / "sets.html").read_text(encoding="utf-8")
 
 
