@@ -295,7 +295,7 @@ def test_a_second_analysis_leaves_no_table_of_the_first(tmp_path: Path) -> None:
     rows = [*simulated_ratings([task(number) for number in range(4)], CRITERIA, CROWD[:9], raters_per_hit=3, seed=3)]
     lines(tmp_path / "many.jsonl", rows)
     lines(tmp_path / "one.jsonl", [one for one in rows if one["rater"] == "r00" and one["systems"] == ["ce"]])
-    options: dict[str, Any] = {"raters": "all", "resamples": 20}
+    options: dict[str, Any] = {"raters": "all", "resamples": 40}
     second = str(tmp_path / "many.jsonl")
     analysed(tmp_path / "many.jsonl", tmp_path / "out", replication=second, **options)
     tables = tmp_path / "out" / "tables"
@@ -311,5 +311,5 @@ def test_results_may_be_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     lines(tmp_path / "ratings.jsonl", [*simulated_ratings([task(0)], CRITERIA, CROWD[:1])])
-    analysed(tmp_path / "ratings.jsonl", Path("~/out"), resamples=20)
+    analysed(tmp_path / "ratings.jsonl", Path("~/out"), resamples=40)
     assert (tmp_path / "home" / "out" / "analysis.html").is_file() and not Path("~").exists()
