@@ -251,7 +251,7 @@ def main(given: list[str]) -> None:
         limit_cpu(CPU_SECONDS)
         compiled = re.compile(pattern, flags)
         for text in hostile(pattern, flags):
-            if attempt(compiled, how, text) > limit:
+            if all(attempt(compiled, how, text) > limit for _ in range(2)):  # a machine may be busy
                 sys.exit(TOO_SLOW)
     print(len(found), "patterns")
 
