@@ -4,6 +4,7 @@ import codecs
 import logging
 import re
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,7 +26,7 @@ BLOCKS = (
     "address article aside blockquote dd details div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 "
     "header hr li main nav ol p pre section summary table td th tr ul"
 ).split()
-HIDDEN = "head script style template noscript svg nav aside footer dialog button select textarea".split()
+HIDDEN = "head script style template noscript svg nav aside footer dialog button select textarea annotation".split()
 HIDDEN_ROLES = "navigation banner contentinfo complementary dialog search".split()
 LONGEST_LINE = 160  # characters; where lines are longer, each is a paragraph
 LONGEST_HEADING = 80  # characters
@@ -34,7 +35,14 @@ FULL = 0.8  # of the width of a text, from which on a line that ends may be cont
 
 _SENTENCE_ENDS = ".!?…。！？।؟\"'”’»)]」』"
 _WORD_END = re.compile(r"\s+")
-_ITEM = re.compile(r"(?:\(?[a-z\d]{1,2}\)|\d{1,2}\.)\s|•")  # how an item of a list begins
+_ITEM = re.compile(r"(?:\(?[a-z\d]{1,2}\)|\d{1,2}\.|[-*])\s|•")  # how an item of a list begins
+# `[12]` after the end of a sentence; elsewhere it may be code.
+_CITATION = re.compile(r"""([.!?。！？]["'”’»)]?)(?:\[\^?\d{1,3}(?:[,–-] ?\d{1,3})*\])+""")
+_FRONT_MATTER = re.compile(r"\A---\n(?=\w[\w-]*:).*?\n---\n", re.DOTALL)
+_PAGE_NUMBER = re.compile(r"\n[^\S\n]*\d{1,4}\Z")  # alone in the last line of a page
+SOFT_HYPHEN = "\xad"
+# What is printed for letters: words with it are other words for a model.
+_PRINTED = {ord(SOFT_HYPHEN): ""} | {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
 # Codecs of Python that no page is written in, some of which take quadratic time.
 AS_BROWSERS = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932"}
 AS_BROWSERS |= {"euc_kr": "cp949", "iso8859-9": "cp1254"}  # what a label of the HTML standard means
@@ -148,13 +156,15 @@ def read_document(source: str) -> Document:
         path = existing_file(source)
         name, reader = path.stem, _READERS.get(path.suffix.lower())
         if reader is None:
-            known = ", ".join(_READERS)
-            raise InputError(f"{source}: unknown kind of document; give {known}, or - for standard input")
+            raise InputError(
+                f"{source}: unknown kind of document; give {', '.join(_READERS)}, or - for standard input"
+            )
         try:
             content = path.read_bytes()
         except OSError as error:
             raise InputError(f"{source}: cannot be read ({error.strerror}); check the file") from None
         text = reader(content, source)
+    text = _CITATION.sub(r"\1", unicodedata.normalize("NFC", text).translate(_PRINTED))
     if not text.strip():
         raise InputError(f"{source}: holds no text; give another document")
     return Document(name, text)
@@ -193,7 +203,7 @@ def _lines(text: str) -> Iterator[tuple[str, str]]:
         has_room = not following[0].islower() and (width > LONGEST_LINE or needed < FULL * width)
         if has_room or _ITEM.match(following):
             return PARAGRAPH
-        return "" if unspaced and is_unspaced(line[-1]) else " "
+        return "" if line[-1] == SOFT_HYPHEN or (unspaced and is_unspaced(line[-1])) else " "
 
     return zip(lines, starmap(end, pairwise([*stripped_lines, ""])), strict=True)
 
@@ -222,7 +232,7 @@ def _plain(content: bytes, source: str, encoding: str = "utf-8") -> str:
 
 def _markdown(content: bytes, source: str) -> str:
     parser = _library("markdown_it", "markdown-it-py").MarkdownIt("commonmark").enable("table")
-    return _visible_text(parser.render(_plain(content, source)), source)
+    return _visible_text(parser.render(_FRONT_MATTER.sub("", _plain(content, source))), source)
 
 
 def _html(content: bytes, source: str) -> str:
@@ -243,8 +253,7 @@ def _visible_text(html: str, source: str) -> str:
         raise InputError(f"{source}: its elements are nested too deeply to be read; give its text as a .txt file")
     if page is None:
         return ""
-    rows = _rows(page)
-    main = _main(page)
+    rows, main = _rows(page), _main(page)
     found = ("" if main is None else _text(main, rows)).strip("\0 \n\t") or _text(page, rows)
     paragraphs = (" ".join(part.split()) for part in found.split("\0"))
     return "\n\n".join(filter(None, paragraphs))
@@ -262,7 +271,10 @@ def _main(page: Any) -> Any:
 
 
 def _is_hidden(element: Any) -> bool:
-    return element.tag in HIDDEN or element.get("role") in HIDDEN_ROLES
+    style = "".join(element.get("style", "").split()).lower()
+    # Wikipedia shows formulas although their own style says otherwise, and some pages show themselves by a script.
+    shown = "display:none" not in style or element.tag == "body" or element.find("math") is not None
+    return element.tag in HIDDEN or element.get("role") in HIDDEN_ROLES or "hidden" in element.attrib or not shown
 
 
 def _text(page: Any, rows: Mapping[Any, str]) -> str:
@@ -321,9 +333,9 @@ def _pdf(content: bytes, source: str) -> str:
         number = counted(len(pages), "page")
         raise InputError(f"{source}: no text in its {number}, as in a scanned document; recognise its text first")
     # Half a character of a damaged font table is no Unicode text; it is shown as such.
-    texts = (page.encode("utf-8", "replace").decode() for page in pages)
+    texts = (_PAGE_NUMBER.sub("", page.strip()).rstrip().encode("utf-8", "replace").decode() for page in pages)
     # A paragraph may go on on the next page, and a hyphen divides words at the end of a line.
-    lines = re.sub(r"(?<=[^\W\d_])-\n(?=[a-zß-ÿ])", "\0\n", "\n".join(texts).replace("\0", ""))
+    lines = re.sub(r"(?<=[^\W\d_])[-\u2010]\n(?=[a-zß-ÿ\ufb00-\ufb06])", "\0\n", "\n".join(texts).replace("\0", ""))
     return _unwrapped(lines).replace("\0 ", "").replace("\0", "-")
 
 

@@ -4,11 +4,13 @@ import io
 import re
 import resource
 import sys
+import unicodedata
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from rl_qg.asking import documents
 from rl_qg.asking.documents import read_document
@@ -31,7 +33,8 @@ def pdf(lines: list[str], encrypt: str = "") -> bytes:
         b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R "
         b"/Resources << /Font << /F1 5 0 R >> >> >>",
         b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
-        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding "
+        b"<< /BaseEncoding /WinAnsiEncoding /Differences [1 /fi /fl] >> >>",
     ]
     body, places = b"%PDF-1.4\n", []
     for number, text in enumerate(objects, 1):
@@ -47,6 +50,14 @@ def pdf(lines: list[str], encrypt: str = "") -> bytes:
     pypdf = import_module("pypdf")
     writer, stream = pypdf.PdfWriter(pypdf.PdfReader(io.BytesIO(body + end))), io.BytesIO()
     writer.encrypt(encrypt, algorithm="RC4-128")
+    writer.write(stream)
+    return stream.getvalue()
+
+
+def pdf_of_pages(*pages: list[str]) -> bytes:
+    writer, stream = import_module("pypdf").PdfWriter(), io.BytesIO()
+    for lines in pages:
+        writer.append(io.BytesIO(pdf(lines)))
     writer.write(stream)
     return stream.getvalue()
 
@@ -74,6 +85,65 @@ def test_each_kind_of_document_gives_its_text(tmp_path: Path) -> None:
     items = ["The council met and de-", "a\\) the first point of the list that it", "wrote"]
     assert read(tmp_path, "g.pdf", pdf(items)).startswith("The council met and de-\n\na) the first point")
     assert read(tmp_path, "f.pdf", pdf(["Open to all."], encrypt=" ")[:0] or pdf(["Open."])) == "Open."
+
+
+WORDS = "office final affluent shuffled stop café Zürich naïve Ångström 12 Bern".split()
+LIGATURES = {"ffl": "\ufb04", "ffi": "\ufb03", "ff": "\ufb00", "fi": "\ufb01", "fl": "\ufb02", "st": "\ufb06"}
+
+
+def printed(word: str, ligatures: bool, decomposed: bool, place: int) -> str:
+    """A word as printers write it, with a place at which it may be divided."""
+    for letters, sign in LIGATURES.items() if ligatures else ():
+        word = word.replace(letters, sign)
+    word = f"{word[:place]}\xad{word[place:]}" if 0 < place < len(word) else word
+    return unicodedata.normalize("NFD", word) if decomposed else word
+
+
+@given(st.lists(st.tuples(st.sampled_from(WORDS), st.booleans(), st.booleans(), st.integers(0, 5)), min_size=1))
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_words_are_read_as_letters_however_they_are_printed(
+    tmp_path: Path, drawn: list[tuple[str, bool, bool, int]]
+) -> None:
+    expected = " ".join(word for word, *_ in drawn)
+    for name in ("a.txt", "a.md", "a.html"):
+        assert read(tmp_path, name, " ".join(printed(*one) for one in drawn)) == expected
+
+
+def test_soft_hyphens_divide_words_at_the_ends_of_lines(tmp_path: Path) -> None:
+    lines = ["The \\001rst letter came from an inter\\255", "national of\\001ce, and it was de-", "\\001ned."]
+    expected = "The first letter came from an international office, and it was defined."
+    assert read(tmp_path, "a.pdf", pdf(lines)) == expected
+    text = "\n".join(lines).replace("\\001", "\ufb01").replace("\\255", "\xad").replace("de-\n", "de\xad\n")
+    assert read(tmp_path, "a.txt", text) == expected
+    assert read(tmp_path, "b.txt", "Он жил в доме на бере\xad\nгу.") == "Он жил в доме на берегу."
+
+
+def test_the_numbers_of_pages_are_no_text(tmp_path: Path) -> None:
+    first, then = ["The bank was moved to the old", "11"], ["town of Bern, which it left in", "1955.", "12"]
+    expected = "The bank was moved to the old town of Bern, which it left in 1955."
+    assert read(tmp_path, "a.pdf", pdf_of_pages(first, then)) == expected
+    assert read(tmp_path, "b.pdf", pdf(["1898"])) == "1898"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["It stood in 1889.", "Was it he?", "“It was!”", "(It was.)", "東京です。", "He rang."]),
+            st.sampled_from(["", "[1]", "[12][3]", "[4, 5]", "[7–9]"]),
+        ),
+        min_size=1,
+    )
+)
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_marks_of_citations_end_no_sentence_late(tmp_path: Path, drawn: list[tuple[str, str]]) -> None:
+    text, expected = " ".join(map("".join, drawn)), " ".join(one for one, _ in drawn)
+    for name in ("a.txt", "a.html", "a.md"):
+        assert read(tmp_path, name, text) == expected
+
+
+@pytest.mark.parametrize("code", ["x[1]", "f(x)[0]", '"a b"[1]', "rows[1][2]", "[1]", "a [1]", "It ends.[abc]"])
+def test_brackets_of_code_stay(code: str, tmp_path: Path) -> None:
+    assert read(tmp_path, "a.txt", f"Write {code} here.") == f"Write {code} here."
 
 
 ADDRESS = """Mill Court
@@ -128,6 +198,26 @@ def test_of_a_page_its_main_part_is_read(tmp_path: Path) -> None:
     shown = read_document(str(DOCUMENTS / "biography.html")).text
     assert shown.startswith("Adelheid Marchetti-Bloom (1868–1951)") and shown.endswith("Gardens of the Alps")
     assert not re.search("People A-Z|Advertisement|Privacy|Search", shown)
+
+
+def test_what_a_page_hides_is_not_read(tmp_path: Path) -> None:
+    hidden = "<p hidden>No</p><div style='color: red; Display : none'><p>No</p></div>"
+    formula = "<annotation encoding='application/x-tex'>{\\displaystyle E}</annotation>"
+    page = "<body style='display:none'><p>It is {}<math><mi>E</mi>{}</math>{}.</p>{}"
+    shown = page.format("<span style='display: none'>", formula, "</span>", hidden)
+    assert read(tmp_path, "a.html", shown) == "It is E."
+
+
+def test_metadata_of_markdown_are_no_text(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.md", "---\ntitle: No\ntags: [a]\n---\n# Ada\n\nShe wrote.\n") == "Ada\n\nShe wrote."
+    assert read(tmp_path, "b.md", "---\n\nAda: she wrote.\n\n---\n\nBen.") == "Ada: she wrote.\n\nBen."
+
+
+def test_items_that_begin_with_a_dash_or_star_stay_apart(tmp_path: Path) -> None:
+    for mark in "-*•":
+        items = [f"{mark} a first one that is as long as the line that the second", f"{mark} is, which has few words"]
+        assert read(tmp_path, "a.txt", "\n".join(items)) == "\n\n".join(items)
+    assert read(tmp_path, "b.txt", "The temperature in that winter was\n-5 degrees.").endswith("was -5 degrees.")
 
 
 def test_a_pdf_has_the_paragraphs_of_its_text(tmp_path: Path) -> None:
