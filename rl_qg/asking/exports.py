@@ -14,6 +14,7 @@ from typing import Any
 from rl_qg.asking.documents import line_feeds
 from rl_qg.asking.pairs import QAPair
 from rl_qg.data.examples import Answer, QAExample, by_key, squad_text
+from rl_qg.data.formats import find_once
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.pages.results import as_csv, no_formula
 from rl_qg.runtime.errors import InputError
@@ -212,7 +213,7 @@ def _row_of(source: QuestionTable, row: TableRow, options: ExportSettings) -> Ro
     answer = "" if options.format in WITHOUT_ANSWERS else source.text(row, "answer")
     start = source.answer_start(row)
     if start is None or not context.startswith(answer, start):
-        start = context.find(answer) if context.count(answer) == 1 else -1
+        start = max(-1, find_once(answer, context)) if answer else -1
     score = row.fields.get(options.score, "")
     if options.format == PREFERENCES and isinstance(score, str):  # a cell of CSV
         with suppress(ValueError):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rewards.errors import first_line
+from rewards.words import is_unspaced
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import parse_object, regular
 
@@ -38,6 +39,7 @@ LARGEST_DOCUMENT = 1 << 28
 """Bytes to which a gzipped file that is one JSON document may unpack. Such a file is held whole, as objects that take
 several times its bytes, and gzip can hide a thousand bytes in one. A file that is not gzipped has no limit."""
 
+LONGEST_WORDS = 200  # characters; the search for whole words takes the product of both lengths
 LONGEST_LINE = 1 << 26
 """Bytes of a line, and characters of a paragraph, in files that are read line by line."""
 
@@ -88,10 +90,23 @@ def existing_file(source: str | Path) -> Path:
     raise InputError(f"{source}: {problem}")
 
 
+def word_places(part: str, whole: str) -> Iterator[int]:
+    """Where `part`, of at most `LONGEST_WORDS` characters, stands in `whole` as whole words, overlaps included."""
+    return (match.start() for match in re.finditer(rf"(?<!\w)(?={re.escape(part)}(?!\w))", whole))
+
+
 def find_once(part: str, whole: str) -> int:
-    """Return the position of `part` in `whole` if it occurs once; -1 if it does not occur, -2 if several times."""
+    """The position of `part` in `whole` if it occurs once, or of several times once as whole words; -1 if it does not
+    occur, or only within a longer number; -2 if several times.
+    """
     first = whole.find(part)
-    return -2 if first >= 0 and whole.find(part, first + 1) >= 0 else first
+    if first >= 0 and whole.find(part, first + 1) >= 0:
+        # Without spaces it is chance what stands beside a word.
+        has_words = 0 < len(part) <= LONGEST_WORDS and not any(map(is_unspaced, part))
+        places = list(islice(word_places(part, whole), 2)) if has_words else []
+        return places[0] if len(places) == 1 else -2
+    ends = (whole[place - 1 : place + 1] for place in (first, first + len(part)) if place > 0)
+    return -1 if any(len(end) == 2 and end.isdecimal() for end in ends) else first
 
 
 def is_unicode(text: str) -> bool:

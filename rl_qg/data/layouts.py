@@ -97,9 +97,6 @@ def _lacks(record: Any, name: str, options: RecordOptions) -> bool:
     return options.unlabelled and isinstance(record, dict) and name not in record
 
 
-LONGEST_WORDS = 200  # characters; the search for whole words takes the product of both lengths
-
-
 def first_place(answer: str, passage: str) -> int:
     """The position of the first occurrence of `answer` as whole words, else of its first at all; -1 without any. What
     has more than `LONGEST_WORDS` characters is hardly ever a part of other words: its first occurrence is taken.
@@ -107,10 +104,8 @@ def first_place(answer: str, passage: str) -> int:
     answer = answer.strip()
     if not answer:
         return -1
-    if len(answer) > LONGEST_WORDS:
-        return passage.find(answer)
-    whole = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", passage)
-    return whole.start() if whole else passage.find(answer)
+    places = formats.word_places(answer, passage) if len(answer) <= formats.LONGEST_WORDS else iter(())
+    return next(places, passage.find(answer))
 
 
 # --- SQuAD's JSON: an object with `data`, or the list of its articles alone, as in the raw files of Du et al. (2017)

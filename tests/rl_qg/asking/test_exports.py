@@ -277,13 +277,15 @@ def test_an_answer_is_marked_at_its_place_or_left_out(tmp_path: Path) -> None:
     rows += [{**rows[4], "id": 93, "is_impossible": "True"}, {**rows[4], "id": 94, "answers": []}]
     told = exported(tmp_path, "squad", rows, tmp_path / "squad.json")
     assert told.endswith(
-        "11 rows, 4 questions written; impossible, left out: 3; without a question, left out: 1; "
-        "answer elsewhere, left out: 3"
+        "11 rows, 6 questions written; impossible, left out: 3; without a question, left out: 1; "
+        "answer elsewhere, left out: 1"
     )
     (article,) = json.loads((tmp_path / "squad.json").read_text())["data"]
     written = {asked["id"]: asked["answers"] for asked in article["paragraphs"][0]["qas"]}
     bar = [{"text": "bar", "answer_start": context.index("bar")}]
     assert written == {
+        "0": [{"text": "6", "answer_start": context.index("6 bar")}],
+        "1": [{"text": "86", "answer_start": context.rindex("86")}],
         "2": [{"text": "Leeds", "answer_start": context.rindex("Leeds")}],
         "4": bar,
         "5": bar,

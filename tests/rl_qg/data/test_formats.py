@@ -12,8 +12,10 @@ import datasets
 import pyarrow
 import pyarrow.parquet
 import pytest
+from hypothesis import given, strategies as st
 
 from rl_qg.data.examples import Answer, QAExample
+from rl_qg.data.formats import find_once
 from rl_qg.data.reading import read_examples
 from rl_qg.runtime.errors import InputError
 
@@ -468,3 +470,47 @@ def test_missing_ids_and_titles_are_filled_in(tmp_path: Path) -> None:
     assert {example.title for example in examples[:3]} == {""}
     nameless = squad({"question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}]})
     assert [e.id for e in read_examples(write(tmp_path / "s.json", nameless), role="train").examples] == ["a", "s-2"]
+
+
+@given(st.lists(st.sampled_from("a1 "), max_size=8).map("".join), st.sampled_from(["a", "1", "11", "a a", "a1"]))
+def test_an_answer_without_an_offset_is_where_it_stands_once(whole: str, part: str) -> None:
+    places = [at for at in range(len(whole)) if whole.startswith(part, at)]
+    words = [at for at in places if not f" {whole} "[at].isalnum() and not f"{whole} "[at + len(part)].isalnum()]
+    found = find_once(part, whole)
+    if len(places) > 1:
+        assert found == (words[0] if len(words) == 1 else -2)
+    elif places:
+        (at,) = places
+        inside = any(f" {whole} "[end : end + 2].isdecimal() for end in (at, at + len(part)))
+        assert found == (-1 if inside else at)
+    else:
+        assert found == -1
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "place"),
+    [
+        ("10", "In 2010 it ended.", -1),
+        ("10", "In 2010, 10 men came.", 9),
+        ("Ada", "Adam met Ada.", 9),
+        ("Ada", "Ada met Ada.", -2),
+        ("German", "It is in Germany.", 9),
+        ("1990", "In the 1990s.", 7),
+        ("五", "五人が十五人", -2),  # without spaces there are no whole words
+        ("京都", "、京都、は京都です", -2),
+        ("京都", "東京都", 1),
+        ("", "", 0),
+        ("", "a", -2),
+        ("a b a", "a b a b a", -2),
+        ("a" * 300, "a" * 300 + " " + "a" * 301, -2),
+    ],
+)
+def test_where_an_answer_is_placed(part: str, whole: str, place: int) -> None:
+    assert find_once(part, whole) == place
+
+
+def test_a_row_whose_answer_is_a_word_of_it_once_is_read(tmp_path: Path) -> None:
+    context = "In 2010 ten men and 10 women wrote to Adam and Ada."
+    rows = [{"id": text, "context": context, "question": "Who?", "answer": text} for text in ("10", "Ada", "01")]
+    data = read_examples(write(tmp_path / "x.jsonl", rows), role="train")
+    assert [example.answers[0].start for example in data.examples] == [20, 47]
