@@ -50,12 +50,12 @@ from rl_qg.runtime.files import (
 from rl_qg.runtime.ranks import from_main
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, begins_with, json_line, note_path
 from rl_qg.settings import AskSettings
-from rl_qg.settings.generation import FOR_PAIRS, FOR_SETS, FORMATS_OF_SETS, TrainSelectorSettings
+from rl_qg.settings.generation import FOR_PAIRS, FOR_SETS, FOR_TRAIN, FORMATS_OF_SETS, TrainSelectorSettings
 from rl_qg.text.words import counted
 
 PASSAGES = 16  # that are asked about together
 Generator = QuestionGenerator | SetGenerator
-NOT_MADE_BY = ("input", "output", "format", "granularity", "mode", "order")  # keys that no row depends on
+NOT_MADE_BY = ("input", "output", "format", *FOR_TRAIN)  # keys that no row depends on
 
 
 def ask_documents(
@@ -94,12 +94,8 @@ def report_line(report: Mapping[str, Any]) -> str:
         asked = f"{counted(report['questions'], 'question')} of {report['pool']:,} that were generated for"
         without = report["without_questions"]
     left_out = ", ".join(f"{reason} {number:,}" for reason, number in dropped)
-    parts = [
-        f"{asked} {of_passages}",
-        f"{counted(without, 'passage')} without any",
-        f"left out: {left_out}" if left_out else "",
-    ]
-    return "; ".join(filter(None, parts))
+    told = f"{asked} {of_passages}; {counted(without, 'passage')} without any of them"
+    return f"{told}; left out: {left_out}" if left_out else told
 
 
 @dataclass(frozen=True)

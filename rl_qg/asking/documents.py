@@ -7,7 +7,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from io import BytesIO
 from itertools import pairwise, starmap
@@ -132,11 +132,7 @@ def _between(pattern: re.Pattern[str], text: str) -> list[tuple[int, int]]:
     return list(pairwise(sorted({0, *(match.end() for match in pattern.finditer(text)), len(text)})))
 
 
-_LEVELS: tuple[Callable[[str], list[tuple[int, int]]], ...] = (
-    _paragraph_parts,
-    sentences,
-    lambda text: _between(_WORD_END, text),
-)
+_LEVELS: Sequence[Callable[[str], list[tuple[int, int]]]] = (_paragraph_parts, sentences, partial(_between, _WORD_END))
 
 
 @dataclass(frozen=True)

@@ -386,9 +386,9 @@ class Draft:
     def _placed(self, answer: str | AnswerSpan) -> AnswerSpan | None:
         text = self.request.text if self.passages else ""
         if isinstance(answer, str):
-            answer = answer.strip()
-            start = first_place(answer, text)
-            return AnswerSpan(answer, start) if start >= 0 else None
+            places = (first_place(answer, one) for one in (text, self._text[: len(text)]))  # then over line ends
+            start = next((place for place in places if place >= 0), -1)
+            return AnswerSpan(text[start : start + len(answer.strip())], start) if start >= 0 else None
         stands = answer.text.strip() and answer.start >= 0 and text[answer.start : answer.end] == answer.text
         return answer if stands else None
 

@@ -170,6 +170,8 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings, *,
     possible = [row for row in every if not row.says_impossible]
     asked = [row for row in possible if source.text(row, "question").strip()]
     rows = [_row_of(source, row, options) for row in asked]
+    if asked and options.changed("score") and not any(options.score in row.fields for row in asked):
+        raise InputError(f"{source}: no row has the field {options.score!r}, which score= names")
     if len(ids := {row["id"] for row in rows}) < len(rows) or "" in ids:  # as those of candidates about one answer
         rows = [row | {"id": f"{row['id']}-{at}".lstrip("-")} for at, row in enumerate(rows)]
     kept = [row for row in rows if row["answer_start"] >= 0 or not options.format.startswith("squad")]
@@ -247,10 +249,8 @@ def _prompts(rows: Sequence[Row], template: str) -> list[Row]:
     """One row an answer for TRL's online trainers; its columns are those that the rewards read there."""
     names = ("context", "answer", "title")
     distinct = {tuple(row[name] for name in names): row for row in reversed(rows)}
-    return [
-        {"prompt": _prompt(row, template), **{name: row[name] for name in names}}
-        for row in reversed(distinct.values())
-    ]
+    kept = reversed(distinct.values())
+    return [{"prompt": _prompt(row, template)} | {name: row[name] for name in names} for row in kept]
 
 
 def preferences(rows: Sequence[Row], template: str) -> list[Row]:

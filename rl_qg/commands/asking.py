@@ -18,6 +18,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import check_distinct_files
 from rl_qg.runtime.processes import processes
 from rl_qg.settings import Settings
+from rl_qg.settings.generation import FOR_TRAIN
 
 if TYPE_CHECKING:
     from accelerate import PartialState
@@ -70,6 +71,8 @@ def _ask(settings: Settings, output: Path) -> str:
     from rl_qg.miniatures.packaged import is_packaged
 
     options = settings.ask
+    if given := options.changed(*FOR_TRAIN):
+        raise InputError(f"{', '.join(given)}: is for rl-qg train; leave it out")
     format_of(output.name, options.format)
     sources = source_names(options.input, "input")
     if not sources:
@@ -83,12 +86,10 @@ def _ask(settings: Settings, output: Path) -> str:
         cores = torch.get_num_threads()
         torch.set_num_threads(1)  # several threads make one batch of so small a model no faster, side by side they do
     for source, document in zip(sources, documents, strict=True):
-        check_text(model, document.text, source)
+        check_text(model, document.text, source, options.language)
     state, accept = processes(settings.training.use_cpu), settings.accept_changed_data
-    generator = (
-        load_generator(settings, "ask", model, state, cores) if model else _sets_of_ask(settings, output, state)
-    )
-    report = ask_documents(generator, documents, output, settings=options, state=state, accept_changed_data=accept)
+    made = load_generator(settings, "ask", model, state, cores) if model else _sets_of_ask(settings, output, state)
+    report = ask_documents(made, documents, output, settings=options, state=state, accept_changed_data=accept)
     return report_line(report)
 
 

@@ -91,8 +91,9 @@ def existing_file(source: str | Path) -> Path:
 
 
 def word_places(part: str, whole: str) -> Iterator[int]:
-    """Where `part`, of at most `LONGEST_WORDS` characters, stands in `whole` as whole words, overlaps included."""
-    return (match.start() for match in re.finditer(rf"(?<!\w)(?={re.escape(part)}(?!\w))", whole))
+    """Where `part` stands in `whole` as whole words; nowhere if it has more than `LONGEST_WORDS` characters."""
+    found = re.finditer(rf"(?<!\w)(?={re.escape(part)}(?!\w))", whole) if len(part) <= LONGEST_WORDS else iter(())
+    return (match.start() for match in found)
 
 
 def find_once(part: str, whole: str) -> int:
@@ -102,8 +103,7 @@ def find_once(part: str, whole: str) -> int:
     first = whole.find(part)
     if first >= 0 and whole.find(part, first + 1) >= 0:
         # Without spaces it is chance what stands beside a word.
-        has_words = 0 < len(part) <= LONGEST_WORDS and not any(map(is_unspaced, part))
-        places = list(islice(word_places(part, whole), 2)) if has_words else []
+        places = [] if any(map(is_unspaced, part)) else list(islice(word_places(part, whole), 2))
         return places[0] if len(places) == 1 else -2
     ends = (whole[place - 1 : place + 1] for place in (first, first + len(part)) if place > 0)
     return -1 if any(len(end) == 2 and end.isdecimal() for end in ends) else first

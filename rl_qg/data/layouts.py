@@ -102,10 +102,7 @@ def first_place(answer: str, passage: str) -> int:
     has more than `LONGEST_WORDS` characters is hardly ever a part of other words: its first occurrence is taken.
     """
     answer = answer.strip()
-    if not answer:
-        return -1
-    places = formats.word_places(answer, passage) if len(answer) <= formats.LONGEST_WORDS else iter(())
-    return next(places, passage.find(answer))
+    return next(formats.word_places(answer, passage), passage.find(answer)) if answer else -1
 
 
 # --- SQuAD's JSON: an object with `data`, or the list of its articles alone, as in the raw files of Du et al. (2017)

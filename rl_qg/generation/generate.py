@@ -124,8 +124,8 @@ def generate(
     `known_as`; None: by its path.
     """
     for name in ("num_beams",) if settings.do_sample else ("num_samples", "top_p", "temperature"):
-        if (value := getattr(settings, name)) != getattr(GenerateSettings, name) and state.is_main_process:
-            log.warning("generate.%s=%s has no effect with do_sample=%s", name, value, str(settings.do_sample).lower())
+        for given in settings.changed(name) if state.is_main_process else ():
+            log.warning("generate.%s has no effect with do_sample=%s", given, str(settings.do_sample).lower())
     examples = ByLength(examples)
     output = part.path(output) if part else output
     count = settings.candidates

@@ -124,7 +124,8 @@ def parse_json(text: bytes, where: str) -> Any:
         raise InputError(f"{where}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except json.JSONDecodeError as error:
         position = f"line {error.lineno}, column {error.colno}" if b"\n" in text.strip() else f"column {error.colno}"
-        raise InputError(f"{where}: malformed JSON at {position}: {error.msg}") from None
+        hint = "; name it .jsonl if each line is a record" if error.msg == "Extra data" and error.lineno > 1 else ""
+        raise InputError(f"{where}: malformed JSON at {position}: {error.msg}{hint}") from None
     except (RecursionError, ValueError) as error:  # nested too deeply, or a number of thousands of digits
         raise InputError(f"{where}: unusable JSON: {error}") from None
 

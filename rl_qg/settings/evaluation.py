@@ -71,6 +71,8 @@ class ExportSettings(Section):
     def conflicts(self) -> Iterator[str]:
         if self.unanswerable and self.format != "squad2":
             yield f"unanswerable={self.unanswerable:g} has no effect with format={self.format}: add format=squad2"
+        for given in self.changed("score") if self.format not in ("csv", "preferences") else ():
+            yield f"{given} has no effect with format={self.format}: add format=csv or preferences"
         if not self.readers:
             yield "readers=[] would keep questions that have an answer: name one, such as packaged:english/reader"
 

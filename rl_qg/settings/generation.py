@@ -1,7 +1,7 @@
 """Answers and questions that are generated for new training data."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from rl_qg.settings.keys import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Section, choice, key
@@ -39,8 +39,8 @@ class AnswersSettings(Section):
     def conflicts(self) -> Iterator[str]:
         needed = ("extractor", "extractor"), ("min_probability", "extractor"), ("spacy_model", "spacy")
         for name, method in (*needed, ("generator", "generator"), ("language", "rules")):
-            if self.method != method and (value := getattr(self, name)) != getattr(type(self), name):
-                yield f"{name}={value} has no effect with method={self.method}: add method={method}"
+            for given in self.changed(name) if self.method != method else ():
+                yield f"{given} has no effect with method={self.method}: add method={method}"
 
 
 @dataclass
@@ -99,6 +99,7 @@ STRATEGIES = (
 SELECTORS = ("auto", "all", "rand", "top1", "rank", "mmr", "coverage", "learned")
 FOR_PAIRS = ("way", "min_score", "language", "rerank", "extractor", "batch_size")
 FOR_SETS = ("select", "worthiness", "types", "selector", "similarity", "candidates")
+FOR_TRAIN = ("granularity", "mode", "order")
 FORMATS_OF_SETS = ("auto", "jsonl", "json", "csv")
 
 
@@ -191,11 +192,8 @@ class AskSettings(Section):
         whole = isinstance(self.number, int) and not isinstance(self.number, bool)
         if not (self.number is None or self.number == AUTO or (whole and self.number >= 1)):
             yield f"number={self.number} is neither a whole number from 1, auto nor null"
-        others = FOR_PAIRS if self.strategy else FOR_SETS
-        defaults = {item.name: item.default for item in fields(self)}
-        given = [f"{name}={getattr(self, name)}" for name in others if getattr(self, name) != defaults[name]]
-        if self.number == AUTO and not self.strategy:
-            given.append("number=auto")
+        given = self.changed(*(FOR_PAIRS if self.strategy else FOR_SETS))
+        given += ["number=auto"] if self.number == AUTO and not self.strategy else []
         if given:
             kind = "pairs; leave it out, or leave out strategy=" if self.strategy else "sets; give strategy= too"
             yield f"{', '.join(given)}: is for {kind}"
@@ -249,3 +247,8 @@ class AugmentSettings(Section):
     hub_dataset: str | None = key(
         None, "Hub data set for the rows and their card, such as me/squad-augmented; null: not published"
     )
+
+    def conflicts(self) -> Iterator[str]:
+        for name, ways in (("sample_by", ("reward", "diverse")), ("sample_relevance", ("diverse",))):
+            for given in self.changed(name) if self.sampling not in ways else ():
+                yield f"{given} has no effect with sampling={self.sampling}: add sampling={' or '.join(ways)}"

@@ -117,6 +117,10 @@ class Section:
                 yield from (f"{item.name}.{fault}" for fault in value.faults())
         yield from self.conflicts()
 
+    def changed(self, *names: str) -> list[str]:
+        """`name=value` of each of these keys that has another value than its default."""
+        return [f"{name}={getattr(self, name)}" for name in names if getattr(self, name) != getattr(type(self), name)]
+
     def conflicts(self) -> Iterator[str]:
         """What is wrong where keys depend on one another."""
         yield from ()

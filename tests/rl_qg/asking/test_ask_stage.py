@@ -226,7 +226,7 @@ def test_documents_with_one_name_are_told_apart(generator: QuestionGenerator, tm
 
 def test_one_is_written_without_a_plural() -> None:
     one = {"pairs": 1, "passages": 1, "documents": 1, "without_pairs": 0, "dropped": {}}
-    assert report_line(one) == "1 pair of 1 passage in 1 document; 0 passages without any"
+    assert report_line(one) == "1 pair of 1 passage in 1 document; 0 passages without any of them"
 
 
 def test_other_formats_are_written_at_the_end(generator: QuestionGenerator, tmp_path: Path) -> None:
@@ -356,6 +356,28 @@ def test_the_command_says_which_model_answers_and_warns_of_one_that_knows_the_em
     assert row["warning"] == report["warning"] and f"warning: {row['warning']}\n" in printed.err
     for part in (f"{name} knows only the embedded corpus", "other texts", "nonsense", "scores", "model.path="):
         assert part in row["warning"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            "granularity=sentence mode=one2one order=best",
+            "granularity=sentence, mode=one2one, order=best: is for",
+        ),
+        ("strategy=sentence_one2many order=best", "order=best: is for rl-qg train; leave it out"),
+        ("language=de", "language=de: packaged:english asks about English texts alone; give another model.path="),
+        ("language=deu model.path=packaged:english", "language=deu: packaged:english asks about English texts alone"),
+    ],
+)
+def test_keys_that_would_do_nothing_are_refused(
+    given: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("Ada Lovelace wrote the first program in London in 1843.")
+    with pytest.raises(InputError, match=message):
+        run_command("ask", ["a.txt", "output=p.json", *given.split()])
+    assert not Path("p.json").exists()
 
 
 def test_a_model_that_is_named_is_said_too_and_knows_its_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -253,6 +253,8 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
     for score in (10**400, float("inf"), float("nan"), True, "half", "nan"):
         with pytest.raises(InputError, match=r"line 1: field 'score' is .*, no number"):
             exported(tmp_path, "preferences", [{**row("Who?", "Ada"), "score": score}], tmp_path / "p.jsonl")
+    with pytest.raises(InputError, match=r"rows\.jsonl: no row has the field 'other', which score= names"):
+        exported(tmp_path, "csv", scored, tmp_path / "p.jsonl", score="other")
     half = [{**row("Who?", "Ada"), "title": "\ud800"}]
     for _ in range(2):
         assert exported(tmp_path, "beir", half, tmp_path / "half").endswith("1 question written")

@@ -131,7 +131,7 @@ def test_lines_of_a_text_are_read_as_those_of_a_file(bart: QuestionGenerator) ->
     found = {(one.text, one.start) for one in bart.answers(text)}
     assert ("Maria\nOrtega", place) in found
     assert not any(part.startswith("Working Studio\n") for part, _ in found)
-    for answer in ("Maria\nOrtega", AnswerSpan("Maria\nOrtega", place + 1)):
+    for answer in ("Maria\nOrtega", "Maria Ortega", AnswerSpan("Maria\nOrtega", place + 1)):
         (pair,) = bart.ask(f"{lines[0]}\n\n{lines[1]}\n{lines[2]}", [answer])
         (of_file,) = bart.ask(f"{lines[0]}\n\n{lines[1]} {lines[2]}", ["Maria Ortega"])
         assert pair == replace(of_file, answer="Maria\nOrtega")

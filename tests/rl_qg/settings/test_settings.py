@@ -116,6 +116,21 @@ def test_the_argument_parser_of_transformers_reads_the_trainers_options(tmp_path
         ("answers", {"method": "spacy", "language": "de"}, "answers.language=de has no effect with method=spacy"),
         ("answers", {"max_per_context": 0}, "answers.max_per_context=0 must be at least 1"),
         ("augment", {"num_samples": -1}, "augment.num_samples=-1 must be at least 0"),
+        (
+            "augment",
+            {"sample_by": "x"},
+            "augment.sample_by=x has no effect with sampling=uniform: add",
+        ),
+        (
+            "augment",
+            {"sampling": "reward", "sample_relevance": 0.1},
+            "augment.sample_relevance=0.1 has no effect with sampling=reward: add sampling=diverse",
+        ),
+        (
+            "export",
+            {"format": "anki", "score": "x"},
+            "export.score=x has no effect with format=anki: add format=",
+        ),
         ("scst", {"num_samples": 1, "baseline": "mean"}, "scst.num_samples=1: baseline=mean needs at least 2"),
         ("scst", {"clip_advantage": 0.0}, "scst.clip_advantage=0.0 must be above 0"),
         ("scst", {"lambda_max": 1.5, "ce_weight": "rest"}, "scst.lambda_max=1.5 must not be above 1 with"),
