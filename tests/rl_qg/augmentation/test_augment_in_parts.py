@@ -53,7 +53,7 @@ CASES: dict[str, dict[str, Any]] = {
     "the best": {"filters": FAITHFUL | {"cap": {"per_answer": 2, "per_context": 3}}, "sampling": "reward"},
     "few of the best": {"filters": {}, "sampling": "reward", "num_samples": 7},
     "diverse": {"filters": FAITHFUL, "sampling": "diverse", "num_samples": 25},
-    "measured": {"filters": REWARD | {"near_duplicates": {"threshold": 0.6, "by": "reward"}}, "sample_by": "reward"},
+    "measured": {"filters": REWARD | {"near_duplicates": {"threshold": 0.6, "by": "reward"}}},
     "in one passage": {"filters": {"reward": {**REWARD["reward"], "top_fraction": 0.5, "min": 2.0}}},
     "by MinHash": {"filters": {"near_duplicates": {"exact_up_to": 3, "threshold": 0.5}}, "num_samples": 50},
     "two measures": {

@@ -74,7 +74,7 @@ def test_a_fault_of_a_late_stage_is_an_error_at_once(
 
 @pytest.mark.parametrize("unlabelled", [[], ["good.jsonl"]])
 def test_settings_that_are_not_used_are_not_checked(files: Path, unlabelled: list[str]) -> None:
-    check(files, unlabelled, answers={"method": "extractor"}, augment={"sample_by": "logprop"})
+    check(files, unlabelled, answers={"method": "extractor"})
 
 
 @pytest.mark.parametrize(
