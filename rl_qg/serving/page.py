@@ -108,8 +108,7 @@ class _Page:
         environment = page_environment("rl_qg.serving", "page_files/page.html", "page_files/question.html")
         self._template = environment.get_template("page_files/page.html")
         self._assets = page_files("rl_qg.serving")
-        most = settings.max_questions
-        self._faults = {field: line.format(most=most) for field, line in _TEXTS["faults"].items()}
+        self._faults = {field: line.format(most=settings.max_questions) for field, line in _TEXTS["faults"].items()}
 
     async def show(self) -> Response:
         return self._rendered(FormValues())

@@ -64,8 +64,7 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
             waiting = places[pair.answer_start, pair.answer]
             return waiting.popleft() if waiting else len(found)
 
-        ordered = sorted(found, key=place_of)
-        return _response(QAPairs(ordered, reason=found.reason, dropped=found.dropped), service)
+        return _response(QAPairs(sorted(found, key=place_of), reason=found.reason, dropped=found.dropped), service)
 
     @router.post(
         "/pairs/stream",

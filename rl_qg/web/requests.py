@@ -173,8 +173,7 @@ def described(error: BaseException, *, message: bool = False) -> dict[str, Any]:
     """The type of an error and its last places in the code; its message, which may hold texts, on demand."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
-    frames = traceback.extract_tb(error.__traceback__)
-    places = [f"{frame.filename}:{frame.lineno}" for frame in frames[-8:]]
+    places = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-8:]]
     return {"type": type(error).__name__, "at": places} | ({"message": str(error)} if message else {})
 
 
@@ -265,8 +264,7 @@ class TokenBuckets:
         now = self._clock()
         tokens, then = self._buckets.pop(client, (self._burst, now))
         tokens = min(self._burst, tokens + (now - then) * self._rate)
-        left = tokens - 1 if take and tokens >= 1 else tokens
-        self._buckets[client] = (left, now)
+        self._buckets[client] = (tokens - 1 if take and tokens >= 1 else tokens, now)
         while len(self._buckets) > MOST_BUCKETS:
             self._buckets.popitem(last=False)
         return 0.0 if tokens >= 1 else (1 - tokens) / self._rate

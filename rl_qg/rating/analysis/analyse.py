@@ -80,16 +80,14 @@ def write_analysis(settings: RateAnalyseSettings) -> dict[str, Any]:
 
 def _conclusion(scores: statistics.StudyScores, tables: Tables) -> list[str]:
     if not len(scores.counted):
-        counts = counts_of(scores.controls)
         return [
             "No scores: none of {raters} raters passed the control ({failed} failed, {undecided} with too few pairs); "
-            "raters=all counts everybody.".format(**counts)
+            "raters=all counts everybody.".format(**counts_of(scores.controls))
         ]
     if scores.systems is None:
         return ["No scores: no rater gave two different ratings, so there is no scale to put them on."]
     if not tables["pairs"]:
-        name = tables["systems"][0]["system"]
-        return [f"Nothing to compare: all ratings are of one system ({name})."]
+        return [f"Nothing to compare: all ratings are of one system ({tables['systems'][0]['system']})."]
     said, pairs = statistics.conclusion(tables["pairs"]), len(tables["pairs"])
     if pairs > 1:
         certain = statistics.certain_pairs(tables["pairs"])
@@ -169,5 +167,4 @@ def _plots(tables: Tables) -> list[Plot]:
          ReportedMean(row["value"], row["low"], row["high"]), ())
         for row in rows
     ]  # fmt: skip
-    svg = interval_plot(drawn, "systems", zero=True, unit="z")
-    return [Plot("Overall", "mean z with 95 % intervals", (), svg)]
+    return [Plot("Overall", "mean z with 95 % intervals", (), interval_plot(drawn, "systems", zero=True, unit="z"))]

@@ -59,8 +59,7 @@ def show(visit: Visit) -> Response:
     if not (cookie := _cookie(visit)):
         return visit.site.renderer.page("admin_login", LANGUAGE)
     status = study_status(visit.store)
-    open_now = visit.store.open_assignments()
-    shown = [(one, (utc(one["lease_until"]) or "").replace("T", " ")[:16]) for one in open_now]
+    shown = [(one, (utc(one["lease_until"]) or "").replace("T", " ")[:16]) for one in visit.store.open_assignments()]
     present = {kind for kinds in status["systems"].values() for kind in kinds}
     return visit.site.renderer.page(
         "admin",

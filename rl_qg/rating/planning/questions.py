@@ -271,8 +271,7 @@ def _by_subject(rows: list[_Row], left_out: Counter[str]) -> dict[str, tuple[Sub
             start = known[0] if known else None
         item = sha256(f"{passage}\0{row.answer}\0{start}".encode()).hexdigest()[:16]
         if item not in found:
-            text = TaskPassage(passage, row.title, row.context)
-            found[item] = Subject(item, text, row.answer, start, {}), row.id
+            found[item] = Subject(item, TaskPassage(passage, row.title, row.context), row.answer, start, {}), row.id
         of_systems = found[item][0].questions
         if row.system in of_systems:
             left_out[FURTHER] += 1

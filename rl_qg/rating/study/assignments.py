@@ -232,8 +232,7 @@ class AssignmentTables(StudyTables):
 
     def feedback_of(self, assignment_id: str, rater: str) -> str:
         with self._database.read() as sql:
-            row = self._own(sql, assignment_id, rater)
-            found = sql.row("SELECT text FROM feedback WHERE assignment = ?", row.id)
+            found = sql.row("SELECT text FROM feedback WHERE assignment = ?", self._own(sql, assignment_id, rater).id)
         return str(found[0]) if found else ""
 
     def code(self, assignment_id: str | None, kind: str) -> str:

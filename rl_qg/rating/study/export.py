@@ -154,5 +154,4 @@ def study_status(store: Store) -> dict[str, Any]:
     with store.snapshot() as snapshot:
         passed = pass_rates(snapshot.ratings(), store.plan.protocol)
     times = {name: utc(progress[name]) for name in ("created", "retention_until", "next_expiry")}
-    over = store.now() >= store.retention_until
-    return progress | times | {"retention_over": over, "control": passed}
+    return progress | times | {"retention_over": store.now() >= store.retention_until, "control": passed}

@@ -131,8 +131,7 @@ class RaterTables(StudyTables):
     def set_practice(self, rater: str, values: Any, passed: bool | None) -> None:
         """What was said of practice questions (any JSON), and whether it passes; None: not all are answered yet."""
         state = None if passed is None else "passed" if passed else "failed"
-        columns = "practice = ?, practice_values = ?"
-        self._change(rater, "practice", state or "", columns, (state, json.dumps(values)))
+        self._change(rater, "practice", state or "", "practice = ?, practice_values = ?", (state, json.dumps(values)))
 
     def practice_values(self, rater: str) -> Any:
         with self._database.read() as sql:
