@@ -252,9 +252,8 @@ def _tables(record: Mapping[str, Any]) -> list[Table]:
         note += f" Better when lower: {', '.join(record['lower_is_better'])}."
     whole = [row for row in record["scores"] if row["by"] == predictions.ALL]
     tables = [Table(f"Scores ({UNIT})", predictions.file_table(whole, "form"), note)]
-    columns = ("metric", "form")
     tables += predictions.test_table(
-        f"Differences ({UNIT})", record["tests"], columns, "pair", predictions.NOTES["tests_of_questions"]
+        f"Differences ({UNIT})", record["tests"], ("metric", "form"), "pair", predictions.NOTES["tests_of_questions"]
     )
     lines = [
         {

@@ -215,6 +215,5 @@ def _draws(
 
 def _sums(draws: PassageDraws, table: Floats, masks: Sequence[np.ndarray]) -> list[Floats]:
     """For each mask the sums of its rows of `table` (questions, k) in each draw, from one pass over the draws."""
-    rows = [np.flatnonzero(mask) for mask in masks]
-    stacked = np.hstack([draws.by_passage(table[index], index) for index in rows])
+    stacked = np.hstack([draws.by_passage(table[index], index) for index in map(np.flatnonzero, masks)])
     return np.split(draws.sums_of_passages(stacked), len(masks), axis=1)

@@ -198,14 +198,12 @@ def qa_page(record: Mapping[str, Any]) -> Page:
 def evaluate_by_readers(settings: Settings, output: Path) -> None:
     options = settings.qa_evaluate
     named, earlier = named_files(options.questions), options.evaluations
-    sources = source_names(earlier, "evaluations")
-    metrics = metric_values([Path(path).expanduser() for path in sources], list(named))
+    metrics = metric_values([Path(path).expanduser() for path in source_names(earlier, "evaluations")], list(named))
     if not options.data:
         raise InputError("data has no value; give human questions, such as data=dev.json")
     data = read_examples(options.data, role="validation")
     log.info("%s", data.summary())
-    what = "human questions are used"
-    gold = take(data.examples, options.max_data, options.seed, "qa_evaluate.max_data", what)
+    gold = take(data.examples, options.max_data, options.seed, "qa_evaluate.max_data", "human questions are used")
     files = {name: {path: _synthetic(path, options, gold) for path in paths} for name, paths in named.items()}
     folder = output.with_suffix("")
     systems = [System(name, _readers(name, own, gold, settings, folder)) for name, own in files.items()]

@@ -294,8 +294,7 @@ def set_record(
             scores = judge.kept_scores(folder.with_name("set_halves") / f"{label}.jsonl", texts_of_halves)
             measures += _means(HALVES, label, scores, draws_of_halves, bounds)
         if gap is not None:
-            f1 = {name: scores["f1"] for name, scores in columns.items()}
-            measures += gap_rows(label, f1, gap, draws)
+            measures += gap_rows(label, {name: scores["f1"] for name, scores in columns.items()}, gap, draws)
     for name, questions in sets.predictions.items():
         rows += _means(name, SELF_BLEU, {"mean": self_bleu(questions)}, draws, SHARE)
         rows += _means(name, MISSING, {"mean": cardinality_difference(questions, sets.references)}, draws)

@@ -161,8 +161,7 @@ def _areas(
             index = np.flatnonzero((good | bad) & usable & np.isfinite(scores))
             area = auc_draws(scores[index], good[index], draws, index) if len(index) else np.full(2, np.nan)
             why = "one kind alone" if usable.any() else "the question is its own reference"
-            units = draws.units_of(index)
-            row[key] = estimate(area, len(index), passages=units, why=why, bounds=SHARE).to_dict()
+            row[key] = estimate(area, len(index), passages=draws.units_of(index), why=why, bounds=SHARE).to_dict()
         rows.append(row | {"own_pair": _own_pairs(scores, questions, bad, draws)})
     return rows
 

@@ -109,8 +109,7 @@ class Metrics:
     def self_critical(self, key: str) -> list[float]:
         """Finite values of `key` in the self-critical stage, after the last one before it, where the stage began."""
         steps, values = self.series(key)
-        start = self.boundary or 0
-        before = [value for step, value in zip(steps, values, strict=True) if step <= start]
+        before = [value for step, value in zip(steps, values, strict=True) if step <= (self.boundary or 0)]
         return [*before[-1:], *values[len(before) :]] if self.has_self_critical else []
 
     @property

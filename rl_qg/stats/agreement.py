@@ -118,5 +118,4 @@ class _RatedUnits:
             return Statistic(None, None, None, 0, why="no unit with two ratings")
         n = len(self._units)
         units = self._draws.units_of(np.array(self._units)) if self._draws is not None else n
-        why = "all ratings are equal"
-        return estimate(np.concatenate(values), n, passages=units, why=why, bounds=CORRELATION)
+        return estimate(np.concatenate(values), n, passages=units, why="all ratings are equal", bounds=CORRELATION)

@@ -354,8 +354,7 @@ def win_loss(
         for column, sign in enumerate((1, 0, -1)):
             counts[index, column] = (better & (order == sign)).sum(axis=1)
     sums = draws.sums_of_passages(draws.by_passage(counts, rows))
-    total = sums.sum(axis=1)
-    fractions = quotient(sums, total[:, None])
+    fractions = quotient(sums, sums.sum(axis=1)[:, None])
     pairs = int(counts.sum())
     gap = f"ratings that differ by more than {min_gap:g}" if min_gap else "different ratings"
     why = f"no two questions about one item have {gap}"

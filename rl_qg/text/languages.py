@@ -228,8 +228,7 @@ def knows_question_words(language: str) -> bool:
 
 @cache
 def _question_words(language: str) -> tuple[frozenset[str], tuple[str, ...]]:
-    given = QUESTION_WORDS.get(language, "").split()
-    words = {word: normalised_words(word)[0] for word in given}
+    words = {word: normalised_words(word)[0] for word in QUESTION_WORDS.get(language, "").split()}
     whole = frozenset(word for entry, word in words.items() if not entry.endswith("*"))
     return whole, tuple(word for entry, word in words.items() if entry.endswith("*"))
 
