@@ -275,8 +275,7 @@ class _Pairs(_DocumentOutput):
     def chosen(self, rows: Iterable[Row], dropped: Counter[str]) -> list[Row]:
         """The best rows of each document, best first, as `QuestionGenerator.ask` chooses among its pairs."""
         document_of, found = {passage.id: passage.document for passage in self.passages}, list[Row]()
-        groups = groupby(rows, key=lambda row: document_of[row["id"].rpartition("-")[0]])
-        for number, group in groups:
+        for number, group in groupby(rows, key=lambda row: document_of[row["id"].rpartition("-")[0]]):
             made = [(pair_of(row), row) for row in group]
             made.sort(key=lambda one: (-self.generator.rank(one[0]), one[0].answer_start, one[0].answer_end))
             text = self.documents[number].text

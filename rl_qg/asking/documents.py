@@ -251,8 +251,7 @@ def _visible_text(html: str, source: str) -> str:
         return ""
     rows, main = _rows(page), _main(page)
     found = ("" if main is None else _text(main, rows)).strip("\0 \n\t") or _text(page, rows)
-    paragraphs = (" ".join(part.split()) for part in found.split("\0"))
-    return "\n\n".join(filter(None, paragraphs))
+    return "\n\n".join(filter(None, (" ".join(part.split()) for part in found.split("\0"))))
 
 
 def _main(page: Any) -> Any:

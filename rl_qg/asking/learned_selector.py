@@ -48,8 +48,7 @@ def worth(scores: Floats) -> float:
 def gains(scores: Floats, chosen: Sequence[int]) -> Floats:
     """How much S grows with each question, (n,), after those that are chosen; 0 for these."""
     before = worth(scores[list(chosen)])
-    values = [0.0 if row in chosen else worth(scores[[*chosen, row]]) - before for row in range(len(scores))]
-    return np.array(values)
+    return np.array([0.0 if row in chosen else worth(scores[[*chosen, row]]) - before for row in range(len(scores))])
 
 
 FEATURES = (
@@ -137,8 +136,7 @@ class LearnedSelector:
             )
 
     def save(self, path: Path) -> None:
-        names = {"features": list(FEATURES), "size_features": list(SIZE_FEATURES)}
-        write_json(path, {**names, **asdict(self)})
+        write_json(path, {"features": list(FEATURES), "size_features": list(SIZE_FEATURES), **asdict(self)})
 
     @classmethod
     def load(cls, path: Path) -> "LearnedSelector":

@@ -203,8 +203,7 @@ class QuestionGenerator:
         """Find what is asked about where unknown, decode all drafts' questions together, read back, rank."""
         for draft in drafts:
             draft.propose(self._proposals)
-        rows = [row for draft in drafts for row in draft.rows()]
-        candidates = iter(self._rows.candidates(rows))
+        candidates = iter(self._rows.candidates([row for draft in drafts for row in draft.rows()]))
         for draft in drafts:
             draft.add(candidates)
             draft.add_whole_pairs(self._generator)

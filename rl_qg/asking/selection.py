@@ -114,8 +114,7 @@ def support(question: str, context: str, answer_start: int) -> float:
     `answer_start` of the context. Words are alike that begin with the same four letters. A question about something
     else, or about nothing, has little; one that says a word twice, or whose subject is a pronoun, a quarter.
     """
-    spans = sentences(context)
-    start, end = next((span for span in spans if span[0] <= answer_start < span[1]), (0, len(context)))
+    start, end = next((span for span in sentences(context) if span[0] <= answer_start < span[1]), (0, len(context)))
     said = {word[:STEM] for word in normalised_words(context[start:end])}
     about = topic_words(question)
     share = sum(word[:STEM] in said for word in about) / max(1, len(about))
@@ -145,8 +144,7 @@ def select(
     text: str, pairs: Sequence[ProposedPair], number: int | None, *, min_score: float = 0.0, dropped: Counter[str]
 ) -> QAPairs:
     """At most `number` pairs (None: all that are good enough), best first; the others are counted in `dropped`."""
-    good = [pair.pair("") for pair in good_enough(pairs, min_score, dropped)]
-    return choose(text, good, number, dropped=dropped)
+    return choose(text, [pair.pair("") for pair in good_enough(pairs, min_score, dropped)], number, dropped=dropped)
 
 
 def choose(text: str, pairs: Sequence[QAPair], number: int | None, *, dropped: Counter[str]) -> QAPairs:

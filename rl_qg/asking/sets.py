@@ -157,9 +157,8 @@ class SetGenerator:
         `MetricInputError`.
         """
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        on_cpu = place.type == "cpu"
         generator = CandidateGenerator(
-            generator_path(path), device=place, rows=TEXTS, independent=on_cpu, format=format
+            generator_path(path), device=place, rows=TEXTS, independent=place.type == "cpu", format=format
         )
         judge = chosen_reader(reader, path)
         classifiers = {

@@ -88,16 +88,14 @@ def measure_candidates(
     missing, position = from_main(state, partial(_missing, lines, made_of, marks))
     if missing.count(1):
         function, description = measure.load()
-        note = {**made_of, "digest": digest, "measure": description}
-        from_main(state, partial(lines.write_note, note))
+        from_main(state, partial(lines.write_note, {**made_of, "digest": digest, "measure": description}))
         work: Work[Any] = Work(lines, measure.batch_size, measure.kind.replace("_", " "), "question")
         marked = Marked(questions, marks if part else missing)
         rows = StageRows[Any](part, measure.kind, marked, lambda row: str(row[1]["context"]), work)
         if part:
             position = from_main(state, partial(rows.work.position, rows))
         rest, total = islice(rows, position.rows if part else 0, None), len(rows) if part else marks.count(1)
-        write = rows.writer(partial(_lines_of, function))
-        rows.work.write(rest, write, position=position, total=total, state=state)
+        rows.work.write(rest, rows.writer(partial(_lines_of, function)), position=position, total=total, state=state)
     if not state.is_main_process:
         return None
     values, measured = array("d", [nan]) * len(marks), 0

@@ -339,8 +339,7 @@ def _dates(language: str) -> re.Pattern[str] | None:
     era = r"(?:พ\.ศ\.|ค\.ศ\.)\s?" if language == "th" else ""
     optional = f"(?:{era})?" if era else ""
     months = _any_of(MONTHS_OF[language].split())
-    of = r"(?:de\s+|d'|del\s+)?"
-    dates = _pattern("date_of_language", re.IGNORECASE, of=of, months=months, era=optional)
+    dates = _pattern("date_of_language", re.IGNORECASE, of=r"(?:de\s+|d'|del\s+)?", months=months, era=optional)
     return re.compile(rf"{dates.pattern}|{era}\d{{3,4}}", re.IGNORECASE) if era else dates
 
 

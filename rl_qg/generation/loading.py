@@ -91,8 +91,7 @@ def _target_modules(settings: PeftSettings, model: PreTrainedModel) -> list[str]
                 f"it has {', '.join(layers)}"
             )
         return settings.target_modules
-    known = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(model.config.model_type)
-    for names in (known, *PROJECTIONS):
+    for names in (TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(model.config.model_type), *PROJECTIONS):
         if names and set(names) <= leaves:
             return list(names)
     raise InputError(

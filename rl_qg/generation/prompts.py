@@ -399,8 +399,7 @@ class PromptEncoder:
         first, last = marks[0], marks[-1]
         start = min(max((first + last + 1) // 2 - room // 2, head), tail - room)
         start = min(start, first) if last - first < room else first
-        window = ids[start : start + room]
-        return EncodedPrompt(ids[:head] + window + ids[tail:], excess, last >= start + room)
+        return EncodedPrompt(ids[:head] + ids[start : start + room] + ids[tail:], excess, last >= start + room)
 
     def target(self, example: QAExample) -> str:
         if self.format is not None:

@@ -93,8 +93,7 @@ def shipping_key(text: str, settings: MiniatureSettings) -> dict[str, object]:
 
 
 def text_hash(passages: Sequence[PretrainingPassage]) -> str:
-    text = json.dumps([asdict(passage) for passage in passages], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(json.dumps([asdict(passage) for passage in passages], sort_keys=True).encode()).hexdigest()
 
 
 def pretrain(

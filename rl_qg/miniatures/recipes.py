@@ -119,8 +119,7 @@ def next_tokens(tokenizer: PreTrainedTokenizerFast, max_tokens: int) -> Callable
             ids = tokenizer(text, truncation=True, max_length=max_tokens - 2)["input_ids"]
             rows.append(torch.tensor([tokenizer.bos_token_id, *ids, tokenizer.eos_token_id]))
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=tokenizer.eos_token_id)
-        lengths = torch.tensor([len(row) for row in rows])
-        real = torch.arange(ids.shape[1]) < lengths[:, None]
+        real = torch.arange(ids.shape[1]) < torch.tensor([len(row) for row in rows])[:, None]
         return {"input_ids": ids, "attention_mask": real.long(), "labels": ids.masked_fill(~real, -100)}
 
     return collate
