@@ -185,9 +185,9 @@ def _prepare() -> None:
 
 if __name__ == "__main__":
     sys.path.pop(0)  # this folder
-    _prepare()
     folder = Path(sys.argv[1])
     cases = [case for path in sys.argv[2:] for case in read_cases(Path(path))]
+    _prepare()
     for number, case in enumerate(cases, 1):
         print(f"{folder.name}: {number} of {len(cases)}: {case.name}", file=sys.stderr, flush=True)
         run(case, folder)
