@@ -128,7 +128,6 @@ class FrozenModel(CountsCuts):
         self.name = str(name)
         config = _load_config(self.name, kind)
         self.tokenizer: Any = load_tokenizer(self.name)
-        self.tokenizer.split_special_tokens = True  # `[SEP]` or `<mask>` in a text is text
         number = getattr(torch, "float32" if dtype == "tf32" else dtype, None)
         if not isinstance(number, torch.dtype) or not number.is_floating_point:
             raise MetricInputError(f"dtype {dtype!r} does not exist; use float32, tf32, bfloat16 or float16")

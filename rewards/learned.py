@@ -94,7 +94,6 @@ class Usability(Metric):
     ) -> None:
         self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.model = FrozenModel(model, "regressor", device=device, dtype=dtype)
-        self.model.tokenizer.split_special_tokens = False  # the separator is a part of its text
         check_outputs(self.name, self.model, 2, "one of unusable and usable questions has two")
         length = int(number(self.name, "max_length", max_length, low=8, whole=True))
         self.max_length = min(length, self.model.max_tokens)
@@ -352,7 +351,6 @@ class RQUGE(Metric):
         rules = Path(qa_model) / "generation_config.json"  # it is in no hash of a folder; the Hub's revision has it
         self._rules = {"generation": file_hash(rules)} if rules.is_file() else {}
         self.regressor = FrozenModel(span_scorer, "regressor", device=device, dtype=dtype)
-        self.regressor.tokenizer.split_special_tokens = False  # `<q>`, `<r>` and `<c>` are parts of its text
         check_outputs(self.name, self.regressor, 1, "a regression has one")
 
     def choices(self) -> Mapping[str, object]:

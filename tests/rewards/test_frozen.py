@@ -72,16 +72,6 @@ def test_a_repeated_text_is_tokenised_once(folders, monkeypatch):
     assert first == again != other
 
 
-@pytest.mark.parametrize(("folder", "kind"), [("bert", "encoder"), ("roberta", "masked"), ("gpt2", "causal")])
-def test_no_text_puts_a_special_token_into_an_input(folders, folder, kind):
-    """Else a question could end its input, or have the passage of another one."""
-    model = frozen(folders[folder], kind)
-    special = {*model.tokenizer.all_special_ids} - {model.tokenizer.unk_token_id}
-    texts = [f"Who{token} built {token} it?" for token in model.tokenizer.all_special_tokens]
-    assert special and not special & {one for row in model.ids(texts) for one in row}
-    assert model.ids(["Who built it?"])[0] == model.tokenizer("Who built it?", add_special_tokens=False)["input_ids"]
-
-
 def test_batches_contain_similar_lengths_and_every_row_once():
     lengths = [3, 9, 1, 9, 4]
     batches = list(batches_by_length(lengths, 2, 1000))
