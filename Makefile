@@ -22,8 +22,8 @@ REV ?= last-landed
 
 help:
 	@echo "make demo       the quickstart: a whole run on the embedded corpus, in $(OUTPUT)"
-	@echo "make test       make check and all tests but the long ones: at most 8 minutes on two cores"
-	@echo "make test-fast  the tests that are not slow, without make check: at most 2 minutes on two cores"
+	@echo "make test       make check and all tests but the long ones: about 20 minutes on two cores"
+	@echo "make test-fast  the tests that are not slow, without make check"
 	@echo "make test-affected  the long tests whose subject has changed since REV (default: the last landed commit)"
 	@echo "make test-all   make check, every test, and an hour of drawn commands"
 	@echo "make mutants    faults put into the lines that changed since REV, or SAMPLE=100 SEED=7 anywhere: are they noticed?"
