@@ -202,9 +202,11 @@ class _PackagedBleurt(CountsCuts):
         lengths = [len(question) + len(reference) for question, reference in pairs]
         for batch in batches_by_length(lengths, batch_size, 1 << 40):
             questions, references = (list(side) for side in zip(*(pairs[at] for at in batch), strict=True))
-            self.note_long("bleurt", map(len, self.tokenizer(references, questions, verbose=False)["input_ids"]), 512)
             options = {"padding": "longest", "truncation": True, "max_length": 512, "return_tensors": "pt"}
-            encoded = self.tokenizer(references, questions, **options)
+            with _TOKENISING:
+                whole = self.tokenizer(references, questions, verbose=False)["input_ids"]
+                encoded = self.tokenizer(references, questions, **options)
+            self.note_long("bleurt", map(len, whole), 512)
             device = next(self.model.parameters()).device
             logits = self.model(**{name: value.to(device) for name, value in encoded.items()}).logits
             for at, value in zip(batch, logits.flatten().tolist(), strict=True):

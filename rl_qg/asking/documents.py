@@ -37,9 +37,9 @@ _SENTENCE_ENDS = ".!?…。！？।؟\"'”’»)]」』"
 _WORD_END = re.compile(r"\s+")
 _ITEM = re.compile(r"(?:\(?[a-z\d]{1,2}\)|\d{1,2}\.|[-*])\s|•")  # how an item of a list begins
 # `[12]` after the end of a sentence; elsewhere it may be code.
-_CITATION = re.compile(r"""([.!?。！？]["'”’»)]?)(?:\[\^?\d{1,3}(?:[,–-] ?\d{1,3})*\])+""")
-_FRONT_MATTER = re.compile(r"\A---\n(?=\w[\w-]*:).*?\n---\n", re.DOTALL)
-_PAGE_NUMBER = re.compile(r"\n[^\S\n]*\d{1,4}\Z")  # alone in the last line of a page
+_CITATION = re.compile(r"""((?:(?<=\w\w)[.!?]|[…。！？।؟])["'”’»)]?)(?:\[\^?\d{1,3}(?:[,–-] ?\d{1,3})*\])+(?=\s|\Z)""")
+_FRONT_MATTER = re.compile(r"\A---\n(?=\w[\w-]*:)(?:(?!---\n).+\n)+---\n")
+_PAGE_NUMBER = re.compile(r"\n[^\S\n]*(\d{1,4})\Z")  # alone in the last line of a page
 SOFT_HYPHEN = "\xad"
 # What is printed for letters: words with it are other words for a model.
 _PRINTED = {ord(SOFT_HYPHEN): ""} | {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
@@ -281,7 +281,7 @@ def _text(page: Any, rows: Mapping[Any, str]) -> str:
         if element.tag in BLOCKS:
             parts.append("\0")
         if is_start and (element in rows or _is_hidden(element)):
-            parts.append(rows.get(element, ""))
+            parts.append("" if _is_hidden(element) else rows.get(element, ""))
             walk.skip_subtree()
         elif is_start:
             parts.append(" " if element.tag == "br" else element.text or "")
@@ -328,10 +328,20 @@ def _pdf(content: bytes, source: str) -> str:
         number = counted(len(pages), "page")
         raise InputError(f"{source}: no text in its {number}, as in a scanned document; recognise its text first")
     # Half a character of a damaged font table is no Unicode text; it is shown as such.
-    texts = (_PAGE_NUMBER.sub("", page.strip()).rstrip().encode("utf-8", "replace").decode() for page in pages)
+    texts = (page.encode("utf-8", "replace").decode() for page in _without_numbers([page.strip() for page in pages]))
     # A paragraph may go on on the next page, and a hyphen divides words at the end of a line.
     lines = re.sub(r"(?<=[^\W\d_])[-\u2010]\n(?=[a-zß-ÿ\ufb00-\ufb06])", "\0\n", "\n".join(texts).replace("\0", ""))
     return _unwrapped(lines).replace("\0 ", "").replace("\0", "-")
+
+
+def _without_numbers(pages: Sequence[str]) -> list[str]:
+    """Pages without their numbers, which rise by one from page to page; another number alone is text."""
+    last = [_PAGE_NUMBER.search(page) for page in pages]
+    firsts = [None if found is None else int(found[1]) - at for at, found in enumerate(last)]
+    return [
+        page[: found.start()].rstrip() if found and firsts.count(first) > 1 else page
+        for page, found, first in zip(pages, last, firsts, strict=True)
+    ]
 
 
 MOST_PDF_BYTES, MOST_PDF_STEPS = 30_000_000, 4_000_000  # of what draws all pages: read in a minute or so

@@ -18,7 +18,7 @@ from rl_qg.miniatures.packaged import ENGLISH, packaged_folder, packaged_reader
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_yaml
 from rl_qg.runtime.run_folder import CONFIG
-from rl_qg.text.languages import LANGUAGES, check_language, code_of
+from rl_qg.text.languages import AUTO, OTHER, check_language, code_of
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def least_score(request: AskRequest, model: str) -> float:
 
 def check_text(model: str, text: str, name: str, language: str = "en") -> None:
     """`InputError` where most of a text, called `name`, or its `language` is not what a packaged generator reads."""
-    if model == ENGLISH and code_of(language) in {*LANGUAGES} - {"en"}:
+    if model == ENGLISH and code_of(language) not in ("en", AUTO, OTHER):
         raise InputError(f"language={language}: {model} asks about English texts alone; give another model.path=…")
     if model == ENGLISH and isinstance(text, str):
         check_language((part.text for part in paragraphs(text)), name)

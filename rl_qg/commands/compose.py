@@ -210,7 +210,6 @@ def _of_files(choices: tuple[str, ...]) -> Any:
     """
     from hydra import compose as hydra_compose, initialize_config_dir
     from hydra.core.config_store import ConfigStore
-    from omegaconf import OmegaConf
 
     store = ConfigStore.instance()
     store.store("command", {"defaults": [{group: choice} for group, choice in GROUPS.items()]})

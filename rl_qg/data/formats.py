@@ -98,7 +98,7 @@ def word_places(part: str, whole: str) -> Iterator[int]:
 
 def find_once(part: str, whole: str) -> int:
     """The position of `part` in `whole` if it occurs once, or of several times once as whole words; -1 if it does not
-    occur, or only within a longer number; -2 if several times.
+    occur, or only within a longer row of digits; -2 if several times.
     """
     first = whole.find(part)
     if first >= 0 and whole.find(part, first + 1) >= 0:

@@ -23,7 +23,7 @@ from rl_qg.evaluation.references import BY_PASSAGE, GoldQuestions
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json, writing
 from rl_qg.scoring.kept_scores import MetricRow, kept_scores, texts_hash
-from rl_qg.scoring.reward_scorer import Reward
+from rl_qg.scoring.reward_scorer import Reward, is_signed
 from rl_qg.stats.intervals import CORRELATION, SHARE, Bounds, Floats, PassageDraws, estimate, quotient
 from rl_qg.text.question_types import NINE_TYPES, nine_type
 from rl_qg.text.spans import sentence_spans
@@ -328,7 +328,8 @@ class PassageJudge:
             scored = self.judge.score(*(column[start:end] for column in columns))
             return [list(parts) for parts in zip(*self.values_of(scored), strict=True)]
 
-        rows = kept_scores(path, note, passages, batch, batch_size=PASSAGES_AT_ONCE, unit="passage")
+        trusted = is_signed(self.judge.metric)
+        rows = kept_scores(path, note, passages, batch, batch_size=PASSAGES_AT_ONCE, unit="passage", trusted=trusted)
         return dict(zip(self.parts, np.array(rows).T, strict=True))
 
 

@@ -46,6 +46,7 @@ NO_RULES: dict[str, Any] = {
         ("forced_bos_token_id", "forced_eos_token_id", "min_new_tokens", "exponential_decay_length_penalty")
     ),
     **dict.fromkeys(("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "sequence_bias")),
+    **dict.fromkeys(("guidance_scale", "watermarking_config", "max_time", "stop_strings")),
 }
 # `generate` takes the most likely token; for samples, `DrawnTokens` leaves it only one.
 GREEDY: dict[str, Any] = {"num_beams": 1, "do_sample": False, **NO_RULES}

@@ -29,7 +29,7 @@ from rl_qg.data.parts import DataPart, Parts, StageRows
 from rl_qg.data.passages import Passage, Passages
 from rl_qg.generation.answer_rules import VERSION, rule_spans
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.generation.tasks import parse_answers, row_tasks, sentence_rows
+from rl_qg.generation.tasks import ANSWER, parse_answers, row_tasks, sentence_rows
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import check_report, file_hash, read_report, report_path, report_value, write_json, writing
 from rl_qg.runtime.ranks import from_main
@@ -78,9 +78,9 @@ class GeneratedAnswers:
             )
             for row, (best, *_) in zip(part, groups, strict=True):
                 sentence, passage = row.answers[0], int(row.id.partition(":")[0])
-                is_cut = best.tokens >= MAX_NEW_TOKENS  # so is its last answer
+                is_cut = best.tokens >= MAX_NEW_TOKENS  # so is what stands after its last separator
                 self.left_out += is_cut
-                for answer in parse_answers(best.question)[: -1 if is_cut else None]:
+                for answer in parse_answers(best.question.rpartition(ANSWER)[0] if is_cut else best.question):
                     places = occurrences(sentence.text, answer)
                     self.left_out += not places
                     for start, end in places[:1]:
@@ -215,7 +215,7 @@ def report_line(report: Mapping[str, Any]) -> str:
         f"{report['spans']:,} answers ({kinds}) in {passages['kept']:,} of {passages['read']:,} passages",
         f"{report['without_span']:,} of them without any",
         f"left out: {', '.join(left_out)}" if left_out else "",
-        f"{report['not_in_sentence']:,} answers not in their sentence" if report.get("not_in_sentence") else "",
+        f"{report['not_in_sentence']:,} answers cut or not in their sentence" if report.get("not_in_sentence") else "",
     ]
     return "; ".join(filter(None, parts))
 

@@ -31,7 +31,7 @@ from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatena
 from rl_qg.generation.logprobs import about_labels, shift_right, token_logprobs
 from rl_qg.generation.prompts import PromptEncoder, add_highlight
 from rl_qg.generation.sharing import share_encoder_pass, unread_mask
-from rl_qg.generation.tasks import QUESTION, separators_of
+from rl_qg.generation.tasks import PAIR, QUESTION
 from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.runtime.ranks import OutOfMemoryRetry
 from rl_qg.runtime.trainer_base import Resumable
@@ -382,7 +382,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
     def texts(self, decoded: Decoded, examples: Sequence[QAExample]) -> list[str]:
         """What the tokens say; of sets and pairs without the last part of a text that the longest length has cut."""
         texts = self.encoder.decoded(decoded.tokens, examples)
-        separator = next(iter(separators_of(self.args.task)), "")
+        separator = {"pairs": PAIR, "sets": QUESTION}.get(self.args.task)
         return without_cut_part(texts, decoded, self.special_tokens.end, separator) if separator else texts
 
     # --- the terms of the loss

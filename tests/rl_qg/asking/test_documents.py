@@ -123,12 +123,16 @@ def test_the_numbers_of_pages_are_no_text(tmp_path: Path) -> None:
     expected = "The bank was moved to the old town of Bern, which it left in 1955."
     assert read(tmp_path, "a.pdf", pdf_of_pages(first, then)) == expected
     assert read(tmp_path, "b.pdf", pdf(["1898"])) == "1898"
+    year = "It left Bern in 1955 and closed in 1965."
+    assert read(tmp_path, "c.pdf", pdf_of_pages(["It left Bern in", "1955"], ["and closed in", "1965."])) == year
 
 
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["It stood in 1889.", "Was it he?", "“It was!”", "(It was.)", "東京です。", "He rang."]),
+            st.sampled_from(
+                ["It stood in 1889.", "Was it he?", "“It was!”", "(It was.)", "東京です。", "सच है।", "And…"]
+            ),
             st.sampled_from(["", "[1]", "[12][3]", "[4, 5]", "[7–9]"]),
         ),
         min_size=1,
@@ -141,7 +145,9 @@ def test_marks_of_citations_end_no_sentence_late(tmp_path: Path, drawn: list[tup
         assert read(tmp_path, name, text) == expected
 
 
-@pytest.mark.parametrize("code", ["x[1]", "f(x)[0]", '"a b"[1]', "rows[1][2]", "[1]", "a [1]", "It ends.[abc]"])
+@pytest.mark.parametrize(
+    "code", ["x[1]", "f(x)[0]", '"a b"[1]', "rows[1][2]", "[1]", "a [1]", "It ends.[abc]", "n![2]", "f(1.)[0]"]
+)
 def test_brackets_of_code_stay(code: str, tmp_path: Path) -> None:
     assert read(tmp_path, "a.txt", f"Write {code} here.") == f"Write {code} here."
 
@@ -202,6 +208,7 @@ def test_of_a_page_its_main_part_is_read(tmp_path: Path) -> None:
 
 def test_what_a_page_hides_is_not_read(tmp_path: Path) -> None:
     hidden = "<p hidden>No</p><div style='color: red; Display : none'><p>No</p></div>"
+    hidden += "<table><tr hidden><td>No</td><td>No</td></tr></table>"
     formula = "<annotation encoding='application/x-tex'>{\\displaystyle E}</annotation>"
     page = "<body style='display:none'><p>It is {}<math><mi>E</mi>{}</math>{}.</p>{}"
     shown = page.format("<span style='display: none'>", formula, "</span>", hidden)
@@ -210,7 +217,9 @@ def test_what_a_page_hides_is_not_read(tmp_path: Path) -> None:
 
 def test_metadata_of_markdown_are_no_text(tmp_path: Path) -> None:
     assert read(tmp_path, "a.md", "---\ntitle: No\ntags: [a]\n---\n# Ada\n\nShe wrote.\n") == "Ada\n\nShe wrote."
-    assert read(tmp_path, "b.md", "---\n\nAda: she wrote.\n\n---\n\nBen.") == "Ada: she wrote.\n\nBen."
+    for begin in ("\n", ""):
+        text = f"---\n{begin}Ada: she wrote.\n\nShe did.\n\n---\n\nBen."
+        assert read(tmp_path, "b.md", text) == "Ada: she wrote.\n\nShe did.\n\nBen."
 
 
 def test_items_that_begin_with_a_dash_or_star_stay_apart(tmp_path: Path) -> None:

@@ -396,4 +396,4 @@ def test_answers_that_their_sentence_lacks_are_counted(tmp_path: Path, monkeypat
     monkeypatch.setattr(answers, "method", lambda *_: (Generated(), {"method": "generator"}))
     report = run(written(tmp_path), tmp_path / "a.jsonl")
     assert (report["spans"], report["not_in_sentence"]) == (2, 7 + 5)
-    assert report_line(report).endswith("; 12 answers not in their sentence")
+    assert report_line(report).endswith("; 12 answers cut or not in their sentence")

@@ -166,8 +166,9 @@ def test_answers_stand_in_the_sentence_that_was_marked() -> None:
 
 
 def test_an_answer_that_the_longest_text_has_cut_is_left_out_and_counted() -> None:
-    text = join_answers(["Ben", "Rom"])  # of "Rome", in which it stands
-    for tokens, expected, left_out in ((63, ["Ben", "Rom"], 0), (64, ["Ben"], 1)):
+    cut, after_one = join_answers(["Ben", "Rom"]), "Ben <answer>"  # "Rom" stands in "Rome"
+    cases = ((cut, 63, ["Ben", "Rom"], 0), (cut, 64, ["Ben"], 1), (after_one, 64, ["Ben"], 1))
+    for text, tokens, expected, left_out in cases:
         propose = GeneratedAnswers(Writes({"Ben died in Rome.": (text, -1.0)}, tokens), None)  # type: ignore[arg-type]
         (spans,) = propose(["Ben died in Rome."])
         assert (["Ben died in Rome."[span.start : span.end] for span in spans], propose.left_out) == (

@@ -77,6 +77,8 @@ RULES: list[dict[str, Any]] = [
     {"exponential_decay_length_penalty": (1, 9.0)},
     {"encoder_no_repeat_ngram_size": 1},
     {"encoder_repetition_penalty": 9.0},
+    {"guidance_scale": 5.0},
+    {"max_time": 1e-9},
 ]
 
 

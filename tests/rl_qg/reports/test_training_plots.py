@@ -56,6 +56,7 @@ def test_loss_baseline_and_stage_are_those_of_the_run(tmp_path, config, coeffici
         assert f">{stage}<" in plots[title].svg and (stage == "SCST" or "SCST" not in plots[title].svg)
 
 
+@pytest.mark.drawn
 def test_compared_runs_are_named_by_their_algorithm(tmp_path):
     configs = {"a": "algorithm: best_of_n", "b": "algorithm: best_of_n", "c": "algorithm: grpo"}
     bare = {"metrics.jsonl": None}

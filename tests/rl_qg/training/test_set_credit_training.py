@@ -96,14 +96,14 @@ def test_a_text_that_does_not_end_loses_its_last_part() -> None:
     assert question_parts("a <question>") == ["a", ""]
 
 
-@pytest.mark.parametrize(("task", "kept"), [("pairs", "Who? <answer> Ida <pair>"), ("questions", None)])
-def test_a_pair_that_is_cut_is_not_rewarded(tmp_path: Path, task: str, kept: str | None) -> None:
+@pytest.mark.parametrize("task", ["pairs", "questions", "answers", "multitask"])
+def test_a_pair_that_is_cut_is_not_rewarded(task: str) -> None:
     """Generation leaves it out, too: an answer "Hen" stands in a text about Henri."""
     text, tokens = "Who? <answer> Ida <pair> Who else? <answer> Hen", torch.tensor([[5, 6, 7]])
     encoder = SimpleNamespace(decoded=lambda tokens, examples: [text])
     subject = SimpleNamespace(encoder=encoder, args=SimpleNamespace(task=task), special_tokens=SimpleNamespace(end=2))
     found = SelfCriticalTrainer.texts(subject, Decoded(tokens, tokens > 0), [])  # type: ignore[arg-type]
-    assert found == [kept or text]
+    assert found == ["Who? <answer> Ida <pair>" if task == "pairs" else text]
 
 
 @pytest.mark.slow
