@@ -127,8 +127,7 @@ class BARTScore(Metric):
             for batch in batches_by_length(lengths, self.batch_size, tokens):
                 chosen = [pairs[at] for at in batch]
                 indices, wanted = [index for index, _ in chosen], [target_ids[row] for _, row in chosen]
-                logprobs = self._decode(*encoded, indices, wanted)
-                for (_, row), values in zip(chosen, logprobs, strict=True):
+                for (_, row), values in zip(chosen, self._decode(*encoded, indices, wanted), strict=True):
                     scores[row] = float(values.mean())
         return scores
 

@@ -187,8 +187,7 @@ class ReaderScore(Metric):
             if class_values is not None:
                 class_values[:, batch] = logits[:, :, self._format.class_position]
         rows = torch.repeat_interleave(torch.tensor([len(passage.ids) for passage in passages], dtype=torch.long))
-        read = WindowLogits(torch.cat(values, 1), torch.cat(tokens), class_values, owners)
-        return read.spans(rows, len(passages))
+        return WindowLogits(torch.cat(values, 1), torch.cat(tokens), class_values, owners).spans(rows, len(passages))
 
     def _logits(self, pieces: Sequence[tuple[list[int], list[int]]]) -> torch.Tensor:
         """Return start and end logits of questions with pieces of passages, [2, rows, longest] (float64, CPU)."""

@@ -259,8 +259,7 @@ class QuestionGenerator:
         found = []
         for text in several:
             self.check(AskRequest(text, number=number, language=language))
-            passages = self.passages(text)
-            found.append(self._proposals(text, passages, self.ways[0], number, or_rules=True))
+            found.append(self._proposals(text, self.passages(text), self.ways[0], number, or_rules=True))
         return found[0] if isinstance(texts, str) else found
 
     def score(
