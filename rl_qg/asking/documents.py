@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
 from io import BytesIO
-from itertools import pairwise, starmap
+from itertools import filterfalse, pairwise, starmap
 from typing import Any
 
 from rewards.errors import first_line
@@ -152,9 +152,8 @@ def read_document(source: str) -> Document:
         path = existing_file(source)
         name, reader = path.stem, _READERS.get(path.suffix.lower())
         if reader is None:
-            raise InputError(
-                f"{source}: unknown kind of document; give {', '.join(_READERS)}, or - for standard input"
-            )
+            known = ", ".join(_READERS)
+            raise InputError(f"{source}: unknown kind of document; give {known}, or - for standard input")
         try:
             content = path.read_bytes()
         except OSError as error:
@@ -281,7 +280,7 @@ def _text(page: Any, rows: Mapping[Any, str]) -> str:
         if element.tag in BLOCKS:
             parts.append("\0")
         if is_start and (element in rows or _is_hidden(element)):
-            parts.append("" if _is_hidden(element) else rows.get(element, ""))
+            parts.append(rows.get(element, ""))
             walk.skip_subtree()
         elif is_start:
             parts.append(" " if element.tag == "br" else element.text or "")
@@ -299,7 +298,7 @@ def _rows(page: Any) -> dict[Any, str]:
         names: list[str] = []
         if any(block is not cell for cell in table.iter("td", "th") for block in cell.iter(BLOCKS)):
             continue
-        for row in table.iter("tr"):
+        for row in filterfalse(_is_hidden, table.iter("tr")):
             cells = list(row.iter("td", "th"))
             texts = [" ".join(_text(cell, {}).strip("\0").split()) for cell in cells]
             if len(cells) > 1 and all(cell.tag == "th" for cell in cells):

@@ -138,6 +138,7 @@ def divide(examples: Sequence[QAExample], sizes: Mapping[str, int], seed: int) -
 
 
 def write_bench_data(settings: BenchSettings, folder: Path) -> None:
+    """Write all files to a folder."""
     sources = _sources(settings)
     noted = _check_folder(folder, sources, asdict(settings))
     parts, record = bench_splits(settings)

@@ -42,11 +42,9 @@ ALIGNMENT = 64  # bytes, as in memory that PyTorch allocates
 NO_RULES: dict[str, Any] = {
     **{"no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "min_length": 0},
     **{"encoder_no_repeat_ngram_size": 0, "encoder_repetition_penalty": 1.0},
-    **dict.fromkeys(
-        ("forced_bos_token_id", "forced_eos_token_id", "min_new_tokens", "exponential_decay_length_penalty")
-    ),
-    **dict.fromkeys(("bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "sequence_bias")),
-    **dict.fromkeys(("guidance_scale", "watermarking_config", "max_time", "stop_strings")),
+    **dict.fromkeys(["forced_bos_token_id", "forced_eos_token_id", "min_new_tokens", "bad_words_ids"]),
+    **dict.fromkeys(["suppress_tokens", "begin_suppress_tokens", "sequence_bias", "guidance_scale"]),
+    **dict.fromkeys(["exponential_decay_length_penalty", "watermarking_config", "max_time", "stop_strings"]),
 }
 # `generate` takes the most likely token; for samples, `DrawnTokens` leaves it only one.
 GREEDY: dict[str, Any] = {"num_beams": 1, "do_sample": False, **NO_RULES}
