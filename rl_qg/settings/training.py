@@ -150,6 +150,10 @@ def fault_of_placement(value: Any) -> str:
     return "" if value in ("device", "cpu") or is_fraction else f"{value} is not device, cpu, or a fraction in (0, 1]"
 
 
+def fault_of_factors(value: dict[str, float]) -> str:
+    return next((fault for factor in value.values() if (fault := POSITIVE(factor))), "")
+
+
 BASELINES = ("greedy", "leave_one_out", "mean", "none")
 NORMALISATIONS = ("running", "group", "batch", "none")
 CREDITS = ("whole", "marginal", "to_go")
@@ -165,6 +169,11 @@ class TrainingSettings(Section):
     gradient_accumulation_steps: int = key(1, "batches per update", COUNT)
     rate_schedule: str = choice(
         RATE_SCHEDULES, "the learning rate after the warm-up of a stage: linear (falls to 0) or constant"
+    )
+    rate_factors: dict[str, float] = key(
+        {},
+        "factors on the learning rate, by a part of the names of parameters, such as {crossattention: 5}",
+        fault_of_factors,
     )
     stop_after: float | None = key(
         None,

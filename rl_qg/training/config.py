@@ -71,6 +71,7 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
     ce_warmup: float = key(0.05, "fraction of the cross-entropy stage in which the learning rate rises")
     scst_warmup: float = key(0.05, "fraction of the self-critical stage in which the learning rate rises")
     rate_schedule: str = key("linear", "the learning rate after the warm-up of a stage: linear (to 0) or constant")
+    rate_factors: dict[str, float] = key({}, "factors on the learning rate, by a part of the names of parameters")
     stop_after: float | None = key(None, "passes over the data, of those planned, after which training stops")
     task: str = key("questions", "what the model writes, see rl_qg.generation.tasks")
     granularity: str = key("", "of the task sets, see rl_qg.generation.sets")

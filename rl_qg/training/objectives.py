@@ -5,11 +5,14 @@ tokens (the end token included) and False at padding and everything after the en
 """
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rl_qg.generation.logprobs import _wide, token_logprobs
+from rl_qg.runtime.errors import InputError
 from rl_qg.settings.training import BASELINES, SCHEDULES
 
 TOKENS_WITHOUT_QUESTION = 16
@@ -204,6 +207,27 @@ def _triangle(step: int, total: int, warmup: float, decays: bool) -> float:
     if not decays:
         return 1.0
     return max(0.0, (total - step) / max(1.0, total - rising))
+
+
+def divided_by_rate(
+    groups: list[dict[str, Any]], names: Mapping[Tensor, str], factors: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """Groups of an optimiser's parameters, each divided by the factor on the learning rate: that of the first text of
+    `factors` that a parameter's name contains, else 1, whose groups come first, as the first group's rate is logged.
+
+    Raises `InputError` where a text is in no name of a parameter that learns.
+    """
+    divided, unused = [], set(factors)
+    for group in groups:
+        by_factor: dict[float, list[Tensor]] = {1.0: []}
+        for parameter in group["params"]:
+            text = next((text for text in factors if text in names[parameter]), "")
+            unused.discard(text)
+            by_factor.setdefault(factors.get(text, 1.0), []).append(parameter)
+        divided += [group | {"params": own, "lr": factor * group["lr"]} for factor, own in by_factor.items() if own]
+    if unused:
+        raise InputError(f"training.rate_factors: {', '.join(sorted(unused))}: in no name of a parameter that learns")
+    return sorted(divided, key=lambda group: group["lr"] != groups[0]["lr"])
 
 
 def adapted_coefficient(coefficient: float, divergence: float, target: float) -> float:

@@ -376,6 +376,7 @@ def _arguments(settings: Settings, **changed: Any) -> config.SelfCriticalConfig:
         "scst_warmup": scst.warmup_fraction,
         "label_smoothing_factor": ce.label_smoothing,
         "rate_schedule": common.rate_schedule,
+        "rate_factors": common.rate_factors,
         "stop_after": common.stop_after,
         "stop_on": None if stages == "ce" else scst.stop_on,
         "per_device_train_batch_size": common.batch_size,

@@ -208,6 +208,14 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         """W in the update that completes `step`."""
         return 1.0 if self.args.ce_weight == "one" else 1.0 - self.scst_weight(step)
 
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        is_new = self.optimizer is None
+        optimizer: torch.optim.Optimizer = super().create_optimizer(model)
+        if is_new and self.args.rate_factors:
+            names = {parameter: name for name, parameter in (model or self.model).named_parameters()}
+            optimizer.param_groups = objectives.divided_by_rate(optimizer.param_groups, names, self.args.rate_factors)
+        return optimizer
+
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:

@@ -228,6 +228,25 @@ def test_any_seq2seq_model_trains_saves_and_generates(tmp_path: Path, build: Any
     assert len(policy.candidates(data(2), 2, max_new_tokens=5, top_p=None, temperature=1.0)) == 2
 
 
+def test_parameters_learn_at_their_own_rates(tmp_path: Path) -> None:
+    # Adam's first step moves each weight by the learning rate, whatever its gradient (if that is far above epsilon).
+    moved: dict[str, dict[str, torch.Tensor]] = {}
+    one_update: dict[str, Any] = {"ce_epochs": 1.0, "scst_epochs": 0.0, "max_steps": 1, "weight_decay": 0.0}
+    for run, factors in {"alike": {}, "own": {"decoder.layers": 5.0, "layernorm_embedding": 0.5}}.items():
+        subject = trainer(tmp_path / run, model=tiny_bart(25, seed=1), rate_factors=factors, **one_update)
+        before = {name: value.detach().clone() for name, value in subject.model.named_parameters()}
+        subject.train()
+        moved[run] = {name: value.detach() - before[name] for name, value in subject.model.named_parameters()}
+    for name, step in moved["alike"].items():
+        factor = 5 if "decoder.layers" in name else 0.5 if "layernorm_embedding" in name else 1
+        torch.testing.assert_close(moved["own"][name], factor * step, rtol=1e-3, atol=1e-7)
+    assert lines(tmp_path / "own" / "metrics.jsonl")[-1]["learning_rate"] == pytest.approx(
+        lines(tmp_path / "alike" / "metrics.jsonl")[-1]["learning_rate"]
+    )
+    with pytest.raises(InputError, match=r"rate_factors: xattention: in no name of a parameter that learns"):
+        trainer(tmp_path / "wrong", rate_factors={"xattention": 2.0}).train()
+
+
 def test_bf16_trains_both_stages(tmp_path: Path) -> None:
     trainer(tmp_path, bf16=True).train()
     assert all(line["loss"] == line["loss"] for line in lines(tmp_path / "metrics.jsonl"))
