@@ -2,9 +2,9 @@
 
 The same command on the same machine so gives the same digits. Measurements behind the rule: `experiments/speed`.
 
-- **Packed products** (`PackedLinear`) of frozen models: on AMD processors, where oneDNN may use AVX-512, for layers of
-  `SMALLEST` weights or more. Elsewhere, and always in training, PyTorch's own. ``RL_QG_PACKED=always`` or ``never``
-  decides for every layer; ``rule`` is the default.
+- **Packed products** (`PackedLinear`) of frozen models, on AMD processors: for layers of `SMALLEST` weights or more
+  where oneDNN may use AVX-512, else for those with `VOCABULARY` outputs or more. Elsewhere, and always in training,
+  PyTorch's own. ``RL_QG_PACKED=always`` or ``never`` decides for every layer; ``rule`` is the default.
 - **16 bits**: what the settings say, with a warning where the processor has no instructions for them.
 """
 
@@ -26,22 +26,25 @@ logger = logging.getLogger(__name__)
 
 VARIABLE = "RL_QG_PACKED"
 SMALLEST = 1 << 17  # weights of a layer that is packed: 192 x 768 has more, and gains; 128 x 512 has fewer, and loses
+VOCABULARY = 8000  # outputs of a layer that is packed on AVX2: 384 x 8,000 gains, 128 x 2,000 and 768 x 3,072 do not
 
 _warned: set[tuple[torch.dtype, str]] = set()
 
 
-def packs(weights: int) -> bool:
-    """Return whether a frozen layer of so many weights is packed on a CPU."""
+def packs(outputs: int, inputs: int) -> bool:
+    """Return whether a frozen layer of this size is packed on a CPU."""
     choice = _choice()
-    return choice == "always" or (choice == "rule" and weights >= SMALLEST and _is_amd() and _onednn_has("bf16"))
+    large = outputs * inputs >= SMALLEST if _onednn_has("bf16") else outputs >= VOCABULARY
+    return choice == "always" or (choice == "rule" and large and _is_amd())
 
 
 def arithmetic() -> dict[str, Any]:
     """Return what decides the last digits on a CPU, for the record of a run; raises as `packs`."""
     choice = _choice()
-    of_rule = f": layers of {SMALLEST} weights or more, on an AMD processor where oneDNN may use AVX-512"
+    large = f"{SMALLEST} weights or more where oneDNN may use AVX-512, else of {VOCABULARY} outputs or more"
+    of_rule = f": on an AMD processor layers of {large}"
     return {
-        "packed": packs(SMALLEST),
+        "packed": packs(VOCABULARY, SMALLEST),
         "reason": f"{VARIABLE}={choice}{of_rule if choice == 'rule' else ''}",
         "amd": _is_amd(),
         "mkldnn_bf16": _onednn_has("bf16"),
@@ -95,9 +98,9 @@ def _is_amd() -> bool:
 
 
 # PyTorch multiplies float32 matrices with MKL, which on AMD processors reaches less than half of what oneDNN, shipped
-# with the same PyTorch, does with weights in its own layout (measured: 200 against 455 GFLOP/s on two cores of an EPYC
-# with AVX-512; on one with AVX2 alone it was the other way around). A frozen model's weights never change, so they are
-# converted once. Values differ from the usual ones by rounding only.
+# with the same PyTorch, does with weights in its own layout (measured: 200 against 455 GFLOP/s on two cores of an
+# EPYC with AVX-512; with AVX2 alone only layers that end in a vocabulary gain). A frozen model's weights never
+# change, so they are converted once. Values differ from the usual ones by rounding only.
 #
 # Rows are padded to a multiple of STEP, few ones of FEW. oneDNN never drops the code that it compiles for each number
 # of rows: without padding, memory grows by 20 MB with every 1,000 questions (measured with miniatures, QRelScore).
@@ -180,9 +183,9 @@ def pack(model: nn.Module, *, every: bool = False) -> None:
     child: Any
     for name, child in list(model.named_children()):
         if type(child) is nn.Linear or type(child) is Conv1D:
-            if every or packs(child.weight.numel()):
-                is_conv = type(child) is Conv1D
-                weight = child.weight.t() if is_conv else child.weight
+            is_conv = type(child) is Conv1D
+            weight = child.weight.t() if is_conv else child.weight
+            if every or packs(*weight.shape):
                 setattr(model, name, PackedLinear(weight, child.bias, transposed=is_conv))
         elif type(child) is NewGELUActivation:
             setattr(model, name, nn.GELU(approximate="tanh"))  # the same, in one pass over memory instead of eight

@@ -35,6 +35,8 @@ SIZES = [
     (768, 768),
     (768, 3072),
     (3072, 768),
+    (384, 8000),
+    (384, 30522),
     (768, 50257),
 ]
 ROWS = (64, 256, 1000)
@@ -55,7 +57,7 @@ def of_layer(inputs: int, outputs: int) -> dict[str, object]:
         x, calls = torch.randn(count, inputs), max(1, 10**8 // (count * inputs * outputs))
         plain, other = (best(partial(_several, one, x, calls)) for one in (layer, packed))
         ratios[f"{count} rows"] = plain / other
-    return {"plain_over_packed": ratios, "rule_packs": packs(layer.weight.numel())}
+    return {"plain_over_packed": ratios, "rule_packs": packs(outputs, inputs)}
 
 
 def of_metric(folders: list[str], data: dict[str, list[str]], pairs: int) -> dict[str, object]:

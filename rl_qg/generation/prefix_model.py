@@ -82,12 +82,15 @@ def prefix_attention(
     `query` (r, heads, q, d). A source of b < r rows has one row for r / b rows of the query that stand side by side,
     each with one token (q = 1): beams, or samples, of one passage. Returns (r, q, heads, d).
     """
+    if prefix is None and not torch.is_grad_enabled():  # a sixth of the time of a question less
+        attended = nn.functional.scaled_dot_product_attention(query, key, value, attention_mask, scale=scaling)
+        return attended.transpose(1, 2), None
     sources = [(key, value, attention_mask), *([] if prefix is None else [prefix[module.layer_idx]])]
     scores = torch.cat([_scores(query * scaling, keys, mask) for keys, _, mask in sources], -1)
     weights = nn.functional.dropout(scores.softmax(-1, dtype=torch.float32).to(query.dtype), dropout, module.training)
     parts = weights.split([keys.shape[2] for keys, _, _ in sources], -1)
-    attended = [_grouped(part, len(values)) @ values for part, (_, values, _) in zip(parts, sources, strict=True)]
-    return torch.stack([_ungrouped(part, len(query)) for part in attended]).sum(0).transpose(1, 2), None
+    of_parts = [_grouped(part, len(values)) @ values for part, (_, values, _) in zip(parts, sources, strict=True)]
+    return torch.stack([_ungrouped(part, len(query)) for part in of_parts]).sum(0).transpose(1, 2), None
 
 
 def _scores(query: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:

@@ -10,7 +10,7 @@ from transformers import GPT2LMHeadModel
 
 import rewards.arithmetic as rule
 from rewards import MetricInputError
-from rewards.arithmetic import SMALLEST, PackedLinear, arithmetic, can_pack, pack, packs, warn_if_slow
+from rewards.arithmetic import SMALLEST, VOCABULARY, PackedLinear, arithmetic, can_pack, pack, packs, warn_if_slow
 from rewards.frozen import FrozenModel
 from tests.tiny_models import tiny
 
@@ -37,16 +37,17 @@ def processor(monkeypatch):
 @pytest.mark.parametrize(
     ("features", "packed"),
     [
-        ({}, True),
-        ({"amd": False}, False),  # Intel: MKL uses all instructions
-        ({"onednn": ()}, False),  # AVX2 alone, or a limit on oneDNN
-        ({"amd": False, "onednn": ()}, False),
+        ({}, {(768, 768), (3072, 768), (1, SMALLEST), (50257, 768), (VOCABULARY, 100)}),
+        ({"onednn": ()}, {(50257, 768), (VOCABULARY, 100), (VOCABULARY, 1)}),  # AVX2 alone, or a limit on oneDNN
+        ({"amd": False}, set()),  # Intel: MKL uses all instructions
+        ({"amd": False, "onednn": ()}, set()),
     ],
 )
 def test_the_rule(processor, features, packed):
     processor(**features)
-    assert packs(768 * 768) is packed
-    assert packs(SMALLEST) is packed and not packs(SMALLEST - 1)
+    sizes = {(768, 768), (3072, 768), (1, SMALLEST), (1, SMALLEST - 1), (50257, 768)}
+    sizes |= {(VOCABULARY, 100), (VOCABULARY, 1), (VOCABULARY - 1, 1)}
+    assert {size for size in sizes if packs(*size)} == packed
 
 
 @pytest.mark.parametrize(("choice", "packed"), [("always", True), ("never", False)])
@@ -54,14 +55,14 @@ def test_the_environment_decides_for_every_layer_and_processor(processor, monkey
     monkeypatch.setenv(rule.VARIABLE, choice)
     for amd in (True, False):
         processor(amd=amd)
-        assert packs(1) is packs(10**8) is packed
+        assert packs(1, 1) is packs(10**4, 10**4) is packed
 
 
 @pytest.mark.parametrize("choice", ["measure", "", "Always"])
 def test_an_unknown_choice_is_one_line(processor, monkeypatch, choice):
     monkeypatch.setenv(rule.VARIABLE, choice)
     line = f"RL_QG_PACKED={choice!r} does not exist; use rule, always or never"
-    for ask in (lambda: packs(1), arithmetic):
+    for ask in (lambda: packs(1, 1), arithmetic):
         with pytest.raises(MetricInputError) as fault:
             ask()
         assert str(fault.value) == line
@@ -87,9 +88,9 @@ def test_the_record_says_what_was_chosen_and_why(processor, monkeypatch):
     found = arithmetic()
     assert found["packed"] is found["amd"] is found["mkldnn_bf16"] is True
     assert found["threads"] == torch.get_num_threads()
-    assert found["reason"].startswith(f"RL_QG_PACKED=rule: layers of {SMALLEST} weights or more")
+    assert found["reason"].startswith(f"RL_QG_PACKED=rule: on an AMD processor layers of {SMALLEST} weights or more")
     assert json.loads(json.dumps(found)) == found
-    processor(onednn=())
+    processor(amd=False)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert (arithmetic()["packed"], arithmetic()["onednn_max_isa"]) == (False, "AVX2")
     monkeypatch.setenv(rule.VARIABLE, "always")
