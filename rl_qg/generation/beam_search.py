@@ -91,7 +91,7 @@ def beam_search(
 
 
 _PER_EXAMPLE = (
-    *("running", "scores", "logprobs", "ancestors", "open"),
+    *("running", "logprobs", "ancestors", "open"),
     *("ended", "ended_scores", "ended_logprobs", "_indices"),
 )
 
@@ -109,8 +109,7 @@ class _Search:
         self.length = 0  # tokens of a running beam
         self.running = torch.full((examples, 1, longest + 1), special.pad, device=device)
         self.running[..., 0] = starts.unsqueeze(1)
-        self.scores = torch.zeros(examples, 1, device=device)  # of the running beams, by which they are chosen
-        self.logprobs = torch.zeros(examples, 1, device=device)  # the same sums of more exact terms
+        self.logprobs = torch.zeros(examples, 1, device=device)  # of the running beams
         self.ended = torch.full((examples, beams, longest), special.pad, device=device)
         self.ended_scores = torch.full((examples, beams), -torch.inf, device=device)  # per token
         self.ended_logprobs = torch.full((examples, beams), -torch.inf, device=device)
@@ -132,32 +131,29 @@ class _Search:
         self.length += 1
         beams, examples = self.beams, len(self.open)
         width = min(2 * beams, logits.shape[-1])
-        best, tokens = logits.log_softmax(-1).topk(width)  # of each row: no more can be among the best of the example
-        exact = logits.gather(1, tokens) - logits.logsumexp(-1, keepdim=True)
-        best = (best.view(examples, -1, width) + self.scores.unsqueeze(-1)).flatten(1)
-        exact = (exact.view(examples, -1, width) + self.logprobs.unsqueeze(-1)).flatten(1)
-        scores, chosen = best.topk(min(2 * beams, best.shape[1]))
-        logprobs = exact.gather(1, chosen)
+        best, tokens = logits.topk(width)  # of each row: no more can be among the best of the example
+        best = best - logits.logsumexp(-1, keepdim=True)
+        best = (best.view(examples, -1, width) + self.logprobs.unsqueeze(-1)).flatten(1)
+        logprobs, chosen = best.topk(min(2 * beams, best.shape[1]))
         parents, tokens = chosen // width, tokens.view(examples, -1).gather(1, chosen)
         candidates = _of_parents(self.running, parents)
         candidates[..., self.length] = tokens
         ends = tokens == self.special.end
         done = ends | (self.length == self.longest)
-        self._end(*(values[:, :beams] for values in (candidates[..., 1:], scores, logprobs, done)))
-        self.scores, continuing = scores.masked_fill(ends, -torch.inf).topk(beams)
-        self.logprobs = logprobs.gather(1, continuing)
+        self._end(*(values[:, :beams] for values in (candidates[..., 1:], logprobs, done)))
+        self.logprobs, continuing = logprobs.masked_fill(ends, -torch.inf).topk(beams)
         self.running = _of_parents(candidates, continuing)
         parents = parents.gather(1, continuing)
         new = torch.eye(beams, dtype=torch.bool, device=ends.device).expand(examples, -1, -1)
         self.ancestors = torch.cat((_of_parents(self.ancestors, parents), new), -1)
         # As in `generate`, the best running beam at its present length is taken as the best possible result, and
         # compared with the worst ended beam.
-        hopeless = self.scores[:, 0] / self.length <= self.ended_scores[:, -1]
+        hopeless = self.logprobs[:, 0] / self.length <= self.ended_scores[:, -1]
         self.open &= ~hopeless & (self.length < self.longest)
 
-    def _end(self, candidates: Tensor, scores: Tensor, logprobs: Tensor, ends: Tensor) -> None:
+    def _end(self, candidates: Tensor, logprobs: Tensor, ends: Tensor) -> None:
         """Add candidates (b', n, t) that end to the ended beams of open examples; the best n are kept."""
-        scores = (scores / self.length).masked_fill(~(ends & self.open.unsqueeze(-1)), -torch.inf)
+        scores = (logprobs / self.length).masked_fill(~(ends & self.open.unsqueeze(-1)), -torch.inf)
         self.ended_scores, kept = torch.cat((self.ended_scores, scores), 1).topk(self.beams)
         self.ended = _of_parents(torch.cat((self.ended, candidates), 1), kept)
         self.ended_logprobs = torch.cat((self.ended_logprobs, logprobs), 1).gather(1, kept)
