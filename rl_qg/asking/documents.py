@@ -5,12 +5,13 @@ import logging
 import re
 import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
 from io import BytesIO
-from itertools import filterfalse, pairwise, starmap
+from itertools import chain, compress, filterfalse, pairwise, starmap
 from typing import Any
 
 from rewards.errors import first_line
@@ -30,6 +31,7 @@ HIDDEN = "head script style template noscript svg nav aside footer dialog button
 HIDDEN_ROLES = "navigation banner contentinfo complementary dialog search".split()
 LONGEST_LINE = 160  # characters; where lines are longer, each is a paragraph
 LONGEST_HEADING = 80  # characters
+MOST_RUNNING_LINES = 3  # of the headers of a page, and of its footers
 PARAGRAPH, SEPARATOR = "\n\n", "\u2029"  # between paragraphs; the second is Unicode's, of one character
 FULL = 0.8  # of the width of a text, from which on a line that ends may be continued in the next
 
@@ -39,7 +41,7 @@ _ITEM = re.compile(r"(?:\(?[a-z\d]{1,2}\)|\d{1,2}\.|[-*])\s|•")  # how an item
 # `[12]` after the end of a sentence; elsewhere it may be code.
 _CITATION = re.compile(r"""((?:(?<=\w\w)[.!?]|[…。！？।؟])["'”’»)]?)(?:\[\^?\d{1,3}(?:[,–-] ?\d{1,3})*\])+(?=\s|\Z)""")
 _FRONT_MATTER = re.compile(r"\A---\n(?=\w[\w-]*:)(?:(?!---\n).+\n)+---\n")
-_PAGE_NUMBER = re.compile(r"\n[^\S\n]*(\d{1,4})\Z")  # alone in the last line of a page
+_NUMBER = re.compile(r"(?<!\d)\d{1,4}(?!\d)")  # of a page, perhaps
 SOFT_HYPHEN = "\xad"
 # What is printed for letters: words with it are other words for a model.
 _PRINTED = {ord(SOFT_HYPHEN): ""} | {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
@@ -327,20 +329,38 @@ def _pdf(content: bytes, source: str) -> str:
         number = counted(len(pages), "page")
         raise InputError(f"{source}: no text in its {number}, as in a scanned document; recognise its text first")
     # Half a character of a damaged font table is no Unicode text; it is shown as such.
-    texts = (page.encode("utf-8", "replace").decode() for page in _without_numbers([page.strip() for page in pages]))
+    texts = (page.encode("utf-8", "replace").decode() for page in _without_running_lines(pages))
     # A paragraph may go on on the next page, and a hyphen divides words at the end of a line.
     lines = re.sub(r"(?<=[^\W\d_])[-\u2010]\n(?=[a-zß-ÿ\ufb00-\ufb06])", "\0\n", "\n".join(texts).replace("\0", ""))
     return _unwrapped(lines).replace("\0 ", "").replace("\0", "-")
 
 
-def _without_numbers(pages: Sequence[str]) -> list[str]:
-    """Pages without their numbers, which rise by one from page to page; another number alone is text."""
-    last = [_PAGE_NUMBER.search(page) for page in pages]
-    firsts = [None if found is None else int(found[1]) - at for at, found in enumerate(last)]
-    return [
-        page[: found.start()].rstrip() if found and firsts.count(first) > 1 else page
-        for page, found, first in zip(pages, last, firsts, strict=True)
-    ]
+def _without_running_lines(pages: Sequence[str]) -> list[str]:
+    """Pages without the headers, footers and numbers that they share: lines at the same end of several pages that are
+    alike, or have a number that rises by one from page to page. The first line of the first page may be a title.
+    """
+    lines = [[" ".join(line.split()) for line in page.strip().split("\n")] for page in pages]
+    for end in (0, -1) * MOST_RUNNING_LINES:
+        keys = [set(_kept_from_page_to_page(own[end], at)) if own else set() for at, own in enumerate(lines)]
+        counts = Counter(chain.from_iterable(keys))
+        running = [any(counts[key] > 1 for key in own) for own in keys]
+        if running[0] and end == 0:
+            running[0] = counts[lines[0][0]] < 2
+        for own in compress(lines, running):
+            del own[end]
+            while own and not own[end]:
+                del own[end]
+    return ["\n".join(own) for own in lines]
+
+
+def _kept_from_page_to_page(line: str, page: int) -> Iterator[Any]:
+    """What pages share if this line runs through them: itself, or itself with one of its numbers less the page's."""
+    if len(line) > LONGEST_LINE:
+        return
+    if any(letter.isalpha() for letter in line):
+        yield line
+    for number in _NUMBER.finditer(line):
+        yield line[: number.start()], int(number[0]) - page, line[number.end() :]
 
 
 MOST_PDF_BYTES, MOST_PDF_STEPS = 30_000_000, 4_000_000  # of what draws all pages: read in a minute or so

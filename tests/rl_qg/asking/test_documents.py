@@ -127,6 +127,30 @@ def test_the_numbers_of_pages_are_no_text(tmp_path: Path) -> None:
     assert read(tmp_path, "c.pdf", pdf_of_pages(["It left Bern in", "1955"], ["and closed in", "1965."])) == year
 
 
+def test_headers_and_footers_are_no_text(tmp_path: Path) -> None:
+    bodies = [
+        ["The bank was moved", "to the old"],
+        ["town of Bern, which", "it left in"],
+        ["1955. It closed", "in 1965."],
+    ]
+    expected = "The bank was moved to the old town of Bern, which it left in 1955. It closed in 1965."
+
+    def text(name: str, *around: tuple[list[str], list[str]]) -> str:
+        pages = zip(bodies, around, strict=True)
+        found = read(tmp_path, name, pdf_of_pages(*(above + body + below for body, (above, below) in pages)))
+        return " ".join(found.split())
+
+    alike = ["Annals of Money, vol. 3", "(open access)"]
+    assert text("a.pdf", *(([], [*alike, f"Page {page} of 12"]) for page in (7, 8, 9))) == expected
+    assert text("b.pdf", *(([f"Ann Hill {page}"], ["Free"]) for page in (7, 8, 9))) == expected
+    left, right = [f"Chapter 4: Banks {page}" for page in (7, 9)], "8 A history of Bern"
+    assert text("c.pdf", ([left[0]], []), ([right], []), ([left[1]], [])) == expected.replace("old", f"old {right}")
+    titled = text("d.pdf", *((alike, []) for _ in bodies))  # the first line of all may be the title
+    assert titled == f"{' '.join(alike)} {expected}"
+    other = text("e.pdf", (["In 1901 and 8"], []), (["In 1903 and 8 more"], []), (["In 1905"], []))
+    assert "1901" in other and "1903" in other and "1905" in other
+
+
 @given(
     st.lists(
         st.tuples(
