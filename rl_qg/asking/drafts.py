@@ -51,6 +51,7 @@ from rl_qg.text.languages import code_of
 from rl_qg.text.spans import Span
 
 ANSWERS_PER_PAIR = 4  # of ten pairs about each of ten documents 61 were usable, with two answers a pair 50
+MOST_ANSWERS_PER_PAIR = 8  # in a text with so many passages, of which many hold lists, code or formulas
 BEAMS = 4  # questions that are decoded for an answer
 TOP_P = 0.9  # of samples, as in `rl-qg generate`
 MARGIN = 10  # tokens that are left free: for special tokens, and because a text may have more than its parts
@@ -234,7 +235,9 @@ class Draft:
     def _proposed(self) -> int | None:
         """Answers to propose: more than pairs are wanted, because many give no usable question."""
         number = self.request.number
-        return None if number is None else ANSWERS_PER_PAIR * number + 2
+        if number is None:
+            return None
+        return max(ANSWERS_PER_PAIR * number + 2, min(len(self.passages), MOST_ANSWERS_PER_PAIR * number))
 
     def propose(self, proposals: AnswerProposals) -> None:
         """Find what to ask about, unless that is done."""

@@ -209,6 +209,14 @@ def test_only_english_questions_have_support(bart: QuestionGenerator) -> None:
     assert german.score == german.scores["probability"]
 
 
+def test_more_answers_are_tried_in_a_text_of_many_passages(bart: QuestionGenerator) -> None:
+    text = "\n\n".join([TEXT] * 200)
+    assert len(bart.passages(text)) == 20
+    # Eight answers for each pair, but no more than passages; at least four, and two more.
+    tried = {number: len(bart.proposed(AskRequest(text, number=number)).spans) for number in (1, 2, 3, 5)}
+    assert tried == {1: 8, 2: 16, 3: 20, 5: 22}
+
+
 def test_answers_and_scores(bart: QuestionGenerator) -> None:
     spans = bart.answers(TEXT, number=4)
     assert len(spans) == 4 and {"1833", "1871"} <= {span.text for span in spans}
