@@ -29,6 +29,7 @@ BLOCKS = (
 ).split()
 HIDDEN = "head script style template noscript svg nav aside footer dialog button select textarea annotation".split()
 HIDDEN_ROLES = "navigation banner contentinfo complementary dialog search".split()
+SECTION_SIGNS = ("¶", "§", "#")  # links of headings to themselves
 LONGEST_LINE = 160  # characters; where lines are longer, each is a paragraph
 LONGEST_HEADING = 80  # characters
 MOST_RUNNING_LINES = 3  # of the headers of a page, and of its footers
@@ -270,6 +271,7 @@ def _is_hidden(element: Any) -> bool:
     style = "".join(element.get("style", "").split()).lower()
     # Wikipedia shows formulas although their own style says otherwise, and some pages show themselves by a script.
     shown = "display:none" not in style or element.tag == "body" or element.find("math") is not None
+    shown &= element.tag != "a" or element.text not in SECTION_SIGNS
     return element.tag in HIDDEN or element.get("role") in HIDDEN_ROLES or "hidden" in element.attrib or not shown
 
 

@@ -232,7 +232,7 @@ def test_of_a_page_its_main_part_is_read(tmp_path: Path) -> None:
 
 def test_what_a_page_hides_is_not_read(tmp_path: Path) -> None:
     hidden = "<p hidden>No</p><div style='color: red; Display : none'><p>No</p></div>"
-    hidden += "<table><tr hidden><td>No</td><td>No</td></tr></table>"
+    hidden += "<table><tr hidden><td>No</td><td>No</td></tr></table><h2><a class='headerlink' href='#a'>¶</a></h2>"
     formula = "<annotation encoding='application/x-tex'>{\\displaystyle E}</annotation>"
     page = "<body style='display:none'><p>It is {}<math><mi>E</mi>{}</math>{}.</p>{}"
     shown = page.format("<span style='display: none'>", formula, "</span>", hidden)
