@@ -223,8 +223,8 @@ def _tests(best: ModelScore, column: Sequence[ModelScore]) -> Rows:
             continue
         difference = paired_difference(best.draws, other.draws)
         if difference["p"] is not None:
-            key = {"data": best.data, "metric": best.metric, "form": best.form}
-            rows.append({**key, "best": best.model, "against": other.model, **difference})
+            column = dict(zip(("data", "metric", "form", "signature"), best.column, strict=True))
+            rows.append({**column, "best": best.model, "against": other.model, **difference})
     add_holm(rows)
     return rows
 
@@ -286,19 +286,19 @@ def _page(results: Sequence[ModelScore], rows: Rows, tests: Rows, labels: Mappin
                 "" if tables else NOTES["marks"].format(level=LEVEL),
             )
         )
-    shown = [row for row in tests if (row["metric"], row["form"]) in {(metric, form) for metric, _, form in labels}]
-    if shown:
-        lines_of_tests = [
-            {
-                "data": row["data"],
-                "metric": row["metric"],
-                "models": f"{row['best']} − {row['against']}",
-                "difference": estimate_text(row, 4, signed=True),
-                "p": p_text(row["p"]),
-                "p (Holm)": p_text(row["p_holm"]),
-            }
-            for row in shown
-        ]
+    lines_of_tests = [
+        {
+            "data": row["data"],
+            "metric": label,
+            "models": f"{row['best']} − {row['against']}",
+            "difference": estimate_text(row, 4, signed=True),
+            "p": p_text(row["p"]),
+            "p (Holm)": p_text(row["p_holm"]),
+        }
+        for row in tests
+        if (label := labels.get((row["metric"], row["signature"], row["form"])))
+    ]
+    if lines_of_tests:
         tables.append(Table("Tests against the best", lines_of_tests, NOTES["tests"]))
     data_sets = len({result.data for result in results})
     facts = [f"{len(models)} models, {data_sets} data sets, {len(labels)} metrics. Brackets: 95 % intervals."]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rl_qg.bench.leaderboard import ModelScore, column_labels, compared, read_results, write_leaderboard
+from rl_qg.bench.leaderboard import ModelScore, _page, column_labels, compared, read_results, write_leaderboard
 from rl_qg.commands.studies import bench
 from rl_qg.evaluation.evaluate import evaluate
 from rl_qg.evaluation.predictions import CORPUS, MEAN
@@ -124,6 +124,18 @@ def test_other_signatures_and_data_are_other_columns() -> None:
     assert list(column_labels([first, second]).values()) == ["m (1)", "m (2)"]
     both = [result("a", 1.0, form=form) for form in (MEAN, CORPUS)]
     assert list(column_labels(both)) == [("m", "s", CORPUS)]  # published tables have the corpus score
+
+
+def test_the_tests_are_those_of_the_columns_and_name_them() -> None:
+    """Of two signatures; the means of the first, which has corpus scores, are no column."""
+    spread, results = np.random.default_rng(0).normal(size=100), []
+    for signature, form in (("s", CORPUS), ("s", MEAN), ("t", MEAN)):
+        for model, value in (("a", 1.0), ("b", 0.5)):
+            results.append(result(model, value, value * (1 + spread), signature=signature, form=form))
+    rows, tests = compared(results)
+    assert [(row["signature"], row["form"]) for row in tests] == [("s", CORPUS), ("s", MEAN), ("t", MEAN)]
+    *_, shown = _page(results, rows, tests, column_labels(results)).tables
+    assert [line["metric"] for line in shown.rows] == ["m (1)", "m (2)"]
 
 
 def test_results_that_contradict_each_other_are_refused(tmp_path: Path, models: dict[str, Any]) -> None:
