@@ -10,7 +10,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rl_qg.pages.plots import COLOURS, RUN_COLOURS, STYLE, page_svg, shortened
-from rl_qg.pages.results import MINUS, Plot, Row, as_markdown, columns_of, estimate_text, joined_rows, text_template
+from rl_qg.pages.results import (
+    MINUS,
+    Plot,
+    Row,
+    as_markdown,
+    columns_of,
+    estimate_text,
+    joined_rows,
+    p_text,
+    text_template,
+)
 from rl_qg.reports.run_files import SCORES, TABLES
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
@@ -222,8 +232,8 @@ def test_table(record: Mapping[str, Any], question: str, name: str = "all") -> l
         label = SCORES[row["score"]]
         return {
             f"{label} difference (points)": _mean_text(row, signed=True),
-            f"{label} p": f"{row['p']:.4f}",
-            f"{label} p (Holm, {row['family']})": f"{row['p_holm']:.4f}",
+            f"{label} p": p_text(row["p"]),
+            f"{label} p (Holm, {row['family']})": p_text(row["p_holm"]),
             "seeds": str(len(row["seeds"])),
         }
 
@@ -250,5 +260,5 @@ def _with_units(row: Row, digits: int) -> dict[str, str]:
 def _number(value: object, digits: int) -> str:
     if not isinstance(value, float):
         return "" if value is None else str(value)
-    text = f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
+    text = f"{value:,.0f}" if abs(round(value)) >= 10**digits else f"{value:.{digits}g}"
     return text.replace("-", MINUS)

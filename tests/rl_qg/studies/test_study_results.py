@@ -10,6 +10,7 @@ import pytest
 
 from rl_qg.data.examples import write_squad
 from rl_qg.reports.report import write_report
+from rl_qg.reports.study_view import _with_units
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
 from rl_qg.stats.intervals import holm
@@ -157,6 +158,11 @@ def test_explanations(grid: tuple) -> None:
         assert row["mean"] == pytest.approx(np.mean(differences, axis=0)[index::4].mean()) and row["count"] == 30
 
 
+def test_numbers_that_round_to_a_digit_more_are_written_out() -> None:
+    row = {"candidates": 999.7, "words": 9.96, "seeds": "1 2 3"}
+    assert _with_units(row, 3) == {"candidates": "1,000", "words": "9.96", "seeds": "1 2 3"}
+
+
 @pytest.mark.slow
 def test_tables_and_page(grid: tuple, tmp_path: Path) -> None:
     study, examples, plan = grid
@@ -185,6 +191,7 @@ def test_tables_and_page(grid: tuple, tmp_path: Path) -> None:
     ):
         assert text in page.text, text
     assert page.tags.count("svg") == 1
+    assert "<0.0001" in page.text and "0.0000" not in page.text  # a p-value is never 0
     assert not (out / "summary.json").exists()
 
 
