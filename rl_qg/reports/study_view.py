@@ -49,7 +49,7 @@ def study_view(folder: Path, anchor: str) -> dict[str, Any]:
             "facts": [
                 f"{jobs['done']} of {jobs['total']} jobs done",
                 f"seeds {', '.join(map(str, study['seeds']))}",
-                f"commit {str(record['code'].get('commit'))[:10]}",
+                *(f"commit {commit[:10]}" for commit in [record["code"].get("commit")] if commit),
             ],
             "failed": dict(jobs["failed"]),
             "left_out": len(jobs["left_out"]),

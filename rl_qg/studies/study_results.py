@@ -269,8 +269,8 @@ def _reward_rows(results: StudyResults) -> Iterator[dict[str, Any]]:
     """How training changed rewards and held-out measures on development passages; F1 gained over where it began."""
     for resource, generator in dict.fromkeys((group.resource, group.generator) for group in results.groups):
         groups = [group for group in results.groups if (group.resource, group.generator) == (resource, generator)]
-        runs = {cell.seed: cell.run for group in groups for cell in group.cells if _signature_of(cell.run)}
-        metrics = [read_metrics(run / "metrics.jsonl") for run in runs.values() if run is not None]
+        runs = dict.fromkeys(cell.run for group in groups for cell in group.cells)  # one may be that of several seeds
+        metrics = [read_metrics(run / "metrics.jsonl") for run in runs if run is not None and _signature_of(run)]
         if not metrics:
             continue
         row: dict[str, Any] = {"resource": resource, "generator": generator, "seeds": len(metrics)}
@@ -314,6 +314,16 @@ def _signature_of(run: Path | None) -> str | None:
     return read_record(run / TRAINED).get("reward") if run is not None and (run / TRAINED).exists() else None
 
 
+def _signatures(results: StudyResults) -> dict[str, str | None]:
+    """Of the reward of each generator; by resource where they differ, as miniatures do that learn from its text."""
+    found = {(group.generator, group.resource): _signature_of(group.cells[0].run) for group in results.augmented}
+    different = by_key((name, text) for (name, _), text in found.items())
+    return {
+        f"{name}, resource {resource}" if len({*different[name]}) > 1 else name: text
+        for (name, resource), text in found.items()
+    }
+
+
 def write_study_output(
     results: StudyResults, grid: Grid, failed: Mapping[str, str], skipped: Sequence[str]
 ) -> dict[str, Any]:
@@ -336,7 +346,7 @@ def write_study_output(
             "left_out": list(skipped),
             "seconds": seconds,
         },
-        "rewards": {group.generator: _signature_of(group.cells[0].run) for group in results.augmented},
+        "rewards": _signatures(results),
         "questions": QUESTIONS,
         "sets": {name: len(indices) for name, indices in results.sets.items()},
         "cells": cell_rows(results),

@@ -16,7 +16,7 @@ from rl_qg.runtime.files import write_json
 from rl_qg.stats.intervals import holm
 from rl_qg.studies.jobs import read_job_file
 from rl_qg.studies.study import Grid, ResourceData, Study, StudyExamples, make_grid
-from rl_qg.studies.study_results import StudyResults, write_study_output
+from rl_qg.studies.study_results import StudyResults, _reward_rows, _signatures, write_study_output
 from tests.questions import example
 from tests.rl_qg.reports.run_folders import Page
 
@@ -156,6 +156,22 @@ def test_explanations(grid: tuple) -> None:
         index = [word.lower() for word in WORDS].index(row["question type"])
         differences = [cells["good", 2, seed] - cells["none", 0, seed] for seed in (1, 2, 3)]
         assert row["mean"] == pytest.approx(np.mean(differences, axis=0)[index::4].mean()) and row["count"] == 30
+
+
+def test_signatures_and_runs_are_those_of_the_resource(grid: tuple, tmp_path: Path) -> None:
+    """Of two resources, whose miniatures differ; and of a generator that is the same for all seeds."""
+    study, examples, plan = grid
+    for name in ("good", "poor"):
+        write_json(tmp_path / name / "trained.json", {"reward": f"{name}|version:1"})
+        (tmp_path / name / "metrics.jsonl").write_text('{"stage": "scst", "step": 1, "eval_bleu4": 0.5}\n')
+    cells = [replace(cell, run=tmp_path / cell.generator) for cell in plan.cells if cell.amount == 1]
+    other = [replace(cell, resource="50", run=tmp_path / "poor") for cell in cells if cell.generator == "good"]
+    twice = Grid((*cells, *other), plan.jobs)
+    fill(study, examples, twice)
+    results = StudyResults(study, examples, twice)
+    named = {"good, resource 25": "good|version:1", "good, resource 50": "poor|version:1", "poor": "poor|version:1"}
+    assert _signatures(results) == {"ce": None, **named}
+    assert [row["seeds"] for row in _reward_rows(results)] == [1, 1, 1]
 
 
 def test_numbers_that_round_to_a_digit_more_are_written_out() -> None:
