@@ -131,12 +131,13 @@ class Study(JobFile):
 
     kind, page, shown_keys = "study", PAGE, "data, generators, amounts"
     renamed = ((".start", ".from"),)
-    set_itself = "settings: {} is set by the grid itself (data, resources, seeds, output_dir)"
+    set_itself = "settings: {} is set by the grid itself (data, resources, generators, amounts, seeds, output_dir)"
 
     def own_keys(self) -> Sequence[str]:
-        of_data = ("max_train", "max_validation", "labelled_fraction", "labelled_unit")
-        own = ("seed", "qa.seeds", "augment.seed", "augment.num_samples", "output_dir")
-        return (*(f"data.{key}" for key in of_data), *own)
+        of_data = ("train", "validation", "max_train", "max_validation", "labelled_fraction", "labelled_unit")
+        of_augment = ("seed", "num_samples", "questions", "gold", "output")
+        own = (f"data.{key}" for key in of_data), of_augment, (f"augment.{key}" for key in of_augment)
+        return (*chain(*own), "qa.seeds", "stages", "output_dir")
 
     def overrides(self) -> Sequence[str]:
         kinds = (self.resources, self.generators)
@@ -180,6 +181,8 @@ class Study(JobFile):
                 yield f"generators.{name}.from: only a generator with stages: scst starts from another"
             elif start is not None and one.path is None and (start.stages != "ce" or start.path is not None):
                 yield f"generators.{name}.from: {one.start} is not a generator with stages: ce"
+        if "model.path" in map(jobs.key_of, self.generate):
+            yield "generate: model.path is that of each generator; leave it out"
         if any(len(pair) != 2 for pair in self.comparisons):
             yield "comparisons: expected pairs of generators, such as [qrelscore, bartscore]"
             return

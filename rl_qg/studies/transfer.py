@@ -78,11 +78,12 @@ class Transfer(JobFile):
     devices: list[str] = item(["cpu"], required=True, form=listed_values, fault=device_fault)
 
     kind, page, shown_keys = "transfer", PAGE, "domains, cells"
-    set_itself = "settings: {} is set by the cells themselves (domains, seeds, output_dir)"
+    set_itself = "settings: {} is set by the cells themselves (domains, metrics, seeds, output_dir)"
 
     def own_keys(self) -> Sequence[str]:
         of_data = ("data.train", "data.validation", "data.unlabelled")
-        return (*of_data, "model.path", "output_dir", "seed", "stages")
+        of_results = ("predictions", "references", "metrics", "output", "keep", "generate.keep")
+        return (*of_data, *of_results, "model.path", "output_dir", "seed", "stages")
 
     def overrides(self) -> Sequence[str]:
         of_domains = (text for domain in self.domains.values() for text in (*domain.settings, *domain.generate))

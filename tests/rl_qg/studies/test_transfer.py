@@ -161,6 +161,8 @@ def test_the_table_has_the_mean_over_seeds(folder: Path) -> None:
         ("sources=[tests]", r"sources: bench/tests/train\.json: no such file; rl-qg bench data writes it"),
         ("targets=[x]", "targets: there is no domain x"),
         ("settings=[seed=3]", "settings: seed is set by the cells themselves"),
+        ("generate=[keep=3]", "settings: keep is set by the cells themselves"),
+        ("evaluate=[metrics=chrf]", "settings: metrics is set by the cells themselves"),
         ("domains.reviews.languag=de", "there is no key 'languag'; the keys are data, unlabelled, language, settings"),
         ("devices=[gpu]", "devices: gpu is neither cpu nor the number of a GPU"),
         ("seeds=[]", "seeds: give at least one"),
