@@ -35,7 +35,7 @@ def main() -> None:
         rows += [{**row, "metric": "bleu4", "form": "corpus", "n": 3}, {**row, "by": "length", "metric": "bleu4"}]
         folder = Path(options["output"])
         folder.mkdir(parents=True)
-        text = json.dumps({"scores": rows, "signatures": {"bleu4": "bleu4|test"}})
+        text = json.dumps({"scores": rows, "signatures": {"bleu4": f"bleu4|{options['language']}"}})
         (folder / "evaluate.json").write_text(text)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from rl_qg.data.examples import by_key
 from rl_qg.data.formats import existing_file
 from rl_qg.data.passages import Passages, passage_keys
-from rl_qg.pages.results import NONE, as_csv, as_markdown
+from rl_qg.pages.results import NONE, as_csv, as_markdown, estimate_text
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash, locked, read_record, write_json, write_json_lines, write_text
 from rl_qg.runtime.run_folder import git_state, hardware, package_versions
@@ -241,7 +241,7 @@ def write_transfer(transfer: Transfer, plan: TransferPlan, outcomes: JobOutcomes
         "versions": package_versions(),
         "hardware": hardware(),
         "jobs": {"total": len(plan.jobs), "seconds": round(seconds, 1)},
-        "signatures": next((result["signatures"] for result in results.values()), {}),
+        "signatures": {cell.target: results[cell.name]["signatures"] for cell in done},  # by language they may differ
         "cells": rows,
     }
     write_json(transfer.output_dir / FILE, record)
@@ -285,13 +285,11 @@ def _markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cell(measures: Sequence[Mapping[str, Any]]) -> str:
-    values = [measure["value"] for measure in measures if measure["value"] is not None]
-    if not values:
-        return NONE
-    if len(values) > 1:
-        return f"{fmean(values):.4f} ± {stdev(values):.4f}"
-    low, high = measures[0]["low"], measures[0]["high"]
-    return f"{values[0]:.4f}" if low is None else f"{values[0]:.4f} [{low:.4f}, {high:.4f}]"
+    known = [measure for measure in measures if measure["value"] is not None]
+    if len(known) < 2:
+        return estimate_text(known[0], 4) if known else NONE
+    values = [measure["value"] for measure in known]
+    return f"{fmean(values):.4f} ± {stdev(values):.4f}"
 
 
 def run_transfer(

@@ -12,7 +12,7 @@ from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
 from rl_qg.runtime.errors import InputError
 from rl_qg.studies.jobs import read_job_file
-from rl_qg.studies.transfer import FILE, Transfer, TransferPlan, make_plan, run_transfer
+from rl_qg.studies.transfer import FILE, Transfer, TransferPlan, _cell, make_plan, run_transfer
 from tests.transfer_work import PROGRAM
 
 TRANSFER = """
@@ -143,15 +143,21 @@ def test_a_failed_cell_is_named_and_the_same_command_goes_on(folder: Path) -> No
 
 @pytest.mark.slow
 def test_the_table_has_the_mean_over_seeds(folder: Path) -> None:
-    record = run("cells=[zero_shot]", "targets=[tests]")
+    record = run("cells=[zero_shot]", "targets=[reviews,tests]")
+    assert record["signatures"] == {"reviews": {"bleu4": "bleu4|en"}, "tests": {"bleu4": "bleu4|de"}}
+    record["cells"] = [row for row in record["cells"] if row["target"] == "tests"]
     assert [(row["seed"], row["measures"]["bleu4"]["value"]) for row in record["cells"]] == [(1, 0.11), (3, 0.13)]
-    assert record["signatures"] == {"bleu4": "bleu4|test"}
     # the standard deviation of .11 and .13 is .02 / sqrt 2
     expected = "| tests | zero-shot, cross-lingual | news | 2 | 0.1200 ± 0.0141 |  |"
     assert expected in Path("runs/transfer.md").read_text()
     with Path("runs/transfer.csv").open() as stream:
-        rows = list(csv.DictReader(stream))
+        rows = [row for row in csv.DictReader(stream) if row["target"] == "tests"]
     assert [row["bleu4"] for row in rows] == ["0.11", "0.13"] and rows[0]["test_passages_seen"] == "1"
+
+
+def test_a_seed_without_a_value_lends_no_interval() -> None:
+    seeds = [{"value": None, "low": None, "high": None}, {"value": 0.25, "low": 0.2, "high": 0.3}]
+    assert _cell(seeds) == "0.2500 [0.2000, 0.3000]" and _cell(seeds[:1]) == "–"
 
 
 @pytest.mark.parametrize(
