@@ -78,8 +78,8 @@ class Halving:
         weights: hashes of the models at the first rung, by configuration and seed.
         failed: by configuration, the first trial that failed: `seed`, `epochs`, and its last line, `fault`.
         rungs: those that ended: `epochs`, `ranking` (all that were measured, the best first), and who was `kept`.
-        ties: `configurations` of exactly the same `value` after `epochs` of a rung, which their order decides;
-            `decided`: whether that decided who was kept.
+        ties: `configurations` of exactly the same `value` after `epochs` of a rung, or in the end, which their order
+            decides; `decided`: whether that decided who was kept, or won.
         winner: the best that the last rung kept, the first of equal ones; None before the end, or if all failed.
     """
 
@@ -115,6 +115,11 @@ class Halving:
             self._train(going, [last + 1])
         if numbers:
             self.winner = self._ranked(numbers)[0]
+            value = self.score(self.winner)[0]
+            equal = [number for number in self._ranked(numbers) if self.score(number)[0] == value]
+            if len(equal) > 1:
+                last = max(epochs for number in equal for epochs in self.values[number])
+                self.ties.append({"epochs": last, "value": value, "configurations": equal, "decided": True})
 
     def without_effect(self) -> list[Record]:
         """Configurations whose models are equal at the first rung with some seed; the `keys` that did nothing."""

@@ -62,8 +62,9 @@ def run_search(search: SearchFile, compose: Compose, *, dry_run: bool = False, r
     if (equal := halving.without_effect()) and not search.allow_equal:
         write_search(runs, halving, origin)
         keys = ", ".join(dict.fromkeys(key for pair in equal for key in pair["keys"]))
+        pairs = {(pair["first"], pair["second"]) for pair in equal}  # with one seed or several
         raise InputError(
-            f"{keys} had no effect: after epoch {search.rungs[0][0]} the models of {len(equal)} pairs of "
+            f"{keys} had no effect: after epoch {search.rungs[0][0]} the models of {len(pairs)} pairs of "
             f"configurations are equal bit for bit, such as {equal[0]['first']} and {equal[0]['second']}; take the "
             f"key out of the space, or give allow_equal: true (see {search.output_dir / PAGE}.html)"
         )
@@ -107,7 +108,7 @@ def _log_winner(search: SearchFile, halving: Halving, trial: Trial, best: Path) 
         *(search.measure.name, *halving.score(number), best),
     )
     if decided := [tie for tie in halving.ties if tie["decided"]]:
-        log.info("%d ties decided who was kept, by the order of the configurations", len(decided))
+        log.info("%d ties decided who was kept or won, by the order of the configurations", len(decided))
     log.info("done: open %s", search.output_dir / f"{PAGE}.html")
 
 
@@ -399,9 +400,9 @@ def _run_record(runs: SearchRuns, trial: Trial, value: float) -> dict[str, Any]:
 
 
 def _outcome(halving: Halving, number: int) -> str:
-    if number in halving.failed:
-        failed = halving.failed[number]
-        return f"failed on the way to epoch {failed['epochs']}, seed {failed['seed']}: {failed['fault']}"
+    if failed := halving.failed.get(number):
+        won = "winner; " if number == halving.winner else ""  # by what it had before it went on
+        return f"{won}failed on the way to epoch {failed['epochs']}, seed {failed['seed']}: {failed['fault']}"
     if number == halving.winner:
         return "winner"
     left = [rung["epochs"] for rung in halving.rungs if number in rung["ranking"] and number not in rung["kept"]]
@@ -443,7 +444,7 @@ def _page(search: SearchFile, record: Mapping[str, Any]) -> Page:
     decided = {True: "decided by their order", False: "not affected"}
     ties = [
         {"after epoch": tie["epochs"], "value": f"{tie['value']:.4f}", "configurations": tie["configurations"]}
-        | {"who was kept": decided[tie["decided"]]}
+        | {"who was kept, or won": decided[tie["decided"]]}
         for tie in record["ties"]
     ]
     equal = [

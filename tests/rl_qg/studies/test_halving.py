@@ -7,6 +7,7 @@ from scipy import stats
 
 from rl_qg.stats.intervals import mean_of_seeds
 from rl_qg.studies.halving import Configuration, Halving, Plan, Trial, TrialResult
+from rl_qg.studies.search import _outcome
 
 Curves = Mapping[int, Sequence[float | str]]  # of a configuration: its value after 1, 2, … epochs, or a fault
 
@@ -112,6 +113,12 @@ def test_ties_are_ranked_by_order_and_reported() -> None:
     assert [(tie["epochs"], tie["decided"]) for tie in all_kept.ties] == [(1, False), (2, True)]
 
 
+def test_a_tie_of_those_that_went_on_decides_who_wins() -> None:
+    halving = searched(Table({1: [5, 6, 7, 7], 2: [4, 5, 7, 7], 3: [1, 1]}), Plan(((2, 2),), every=1, go_on_to=5))
+    assert halving.winner == 1 and halving.score(1) == halving.score(2) == (7, 3)
+    assert halving.ties == [{"epochs": 4, "value": 7, "configurations": [1, 2], "decided": True}]
+
+
 def test_failed_configurations_are_named_and_the_others_ranked() -> None:
     table = Table({1: ["no memory", 0], 2: [3, "cut off"], 3: [2, 2], 4: [float("nan"), 1]})
     halving = searched(table, Plan(((1, 2), (2, 1)), every=1))
@@ -129,6 +136,7 @@ def test_a_winner_that_fails_while_it_goes_on_keeps_what_it_had() -> None:
     halving = searched(Table({1: [1, 2, "cut off"], 2: [0, 1, 1]}), Plan(((1, 2), (2, 1)), every=1, go_on_to=5))
     assert halving.winner == 1 and halving.score(1) == (2, 2) and halving.failed[1]["fault"] == "cut off"
     assert halving.leaders() == [1, 2]
+    assert _outcome(halving, 1) == "winner; failed on the way to epoch 3, seed 1: cut off"
 
 
 def test_seeds_are_replicates_ranked_by_their_mean() -> None:
