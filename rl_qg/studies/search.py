@@ -213,7 +213,8 @@ class SearchRuns:
         return self.folder(trial) / final if final else stop_folder(self.folder(trial), trial.epochs)
 
     def measured(self, trial: Trial) -> Path:
-        return self.search.output_dir / "measured" / f"{self.name(trial)}-e{trial.epochs}"
+        digest = command_hash("", self.search.measure.commands, self.search.output_dir)  # others have other results
+        return self.search.output_dir / "measured" / f"{self.name(trial)}-e{trial.epochs}-{digest}"
 
     def chain(self, trial: Trial) -> list[Job]:
         """The jobs of a trial, in their order: training, then the commands of the measure."""

@@ -162,6 +162,22 @@ def test_the_criterion_may_be_measured_by_further_commands(tmp_path: Path) -> No
         search(tmp_path, measure={**measure, "value": ["scores", "metric=other2"]}, rungs=[[1, 1]], go_on_to=None)
 
 
+def test_a_changed_command_measures_again_and_what_reads_its_result_too(tmp_path: Path) -> None:
+    """The second command stays as it is, and reads what the first one wrote."""
+    evaluate = "evaluate predictions={model} output={out}/first"
+    then = "evaluate predictions={model} references={out}/first output={out}/evaluation"
+    measure = {"name": "mine", "better": "lower", "commands": [evaluate, then], "file": "evaluation/evaluate.json"}
+    changes: dict[str, Any] = {"space": {"ce.learning_rate": ["1e-3"]}, "rungs": [[1, 1]], "go_on_to": None}
+    measure["value"] = ["scores", "metric=mine", "value"]
+    first = search(tmp_path, measure=measure, **changes)["configurations"][0]["runs"][0]["commands"]
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("evaluate.json")}
+    measure["commands"] = [f"{evaluate} num_beams=8", then]
+    second = search(tmp_path, measure=measure, **changes)["configurations"][0]["runs"][0]["commands"]
+    assert first[0] == second[0] and first[2] != second[2]
+    assert len([*tmp_path.rglob("evaluate.json")]) == 4 and calls(tmp_path) == ["1 1"]
+    assert all(path.stat().st_mtime_ns == time for path, time in written.items())
+
+
 @pytest.mark.slow
 def test_optuna_and_random_configurations_are_searched_and_replayed(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
