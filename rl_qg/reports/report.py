@@ -65,7 +65,6 @@ def _template() -> Any:
 def run_summary(run: run_files.ReportedRun) -> dict[str, Any]:
     """The main numbers of one run, as `summary.json` has them; missing ones are null."""
     evaluation, augmentation = run.evaluation, run.augmentation
-    steps, _ = run.metrics.series("loss")
     bleu4 = _of_models(run, "bleu4")
     del bleu4["gold"]  # human questions are what it compares with
     shares = {model: evaluation.part("models", model, "oracle").value for model in run_files.MODELS}
@@ -101,7 +100,7 @@ def run_summary(run: run_files.ReportedRun) -> dict[str, Any]:
             },
         },
         "training": {
-            "steps": steps[-1] if steps else None,
+            "steps": run.trained.count("steps") or run.metrics.last_step or None,
             "boundary": run.metrics.boundary,
             **{f"seconds_{part}": round(sum(values), 1) if values else None for part, values in seconds.items()},
         },
@@ -164,11 +163,12 @@ def _comparison(runs: Sequence[run_files.ReportedRun], views: Sequence[Mapping[s
     ]
     data = {tuple(sorted(map(str, hashes.values()))) for run in runs if (hashes := run.record.part("data").value)}
     first, *others = (_recipe(run.settings) for run in runs)
+    alike = bool(first) and others == [first] * len(others) and len(marks) < 2  # a metric may have changed meanwhile
     apart = len({run.settings.get("seed") for run in runs}) == len(runs)  # the same run twice is no other draw
     return {
         "rows": rows,
         "headings": [heading for heading, *_ in columns],
-        "means": [column[-1] for column in cells] if first and apart and others == [first] * len(others) else None,
+        "means": [column[-1] for column in cells] if alike and apart else None,
         "signatures": [(mark, signature) for signature, mark in marks.items()],
         "different_data": len(data) > 1,
         "resampled": " or ".join(dict.fromkeys(run.evaluation.resampled for run in runs)),

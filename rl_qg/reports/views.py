@@ -109,7 +109,8 @@ def run_view(run: ReportedRun, anchor: str, summary: Mapping[str, Any]) -> dict[
 
 
 def _facts(run: ReportedRun, summary: Mapping[str, Any]) -> list[str]:
-    stages = " → ".join(dict.fromkeys(str(line.get("stage")).upper() for line in run.metrics.lines))
+    logged = dict.fromkeys(str(line.get("stage")) for line in run.metrics.lines)
+    stages = " → ".join(run.words[stage] for stage in logged if stage in run.words)
     steps, seed, commit = summary["training"]["steps"], summary["seed"], summary["commit"]
     changed = " with uncommitted changes" if run.record.get("code", "dirty") else ""
     facts = {

@@ -291,6 +291,24 @@ def test_runs_of_the_same_seed_have_no_mean(tmp_path):
     assert "mean of 2 runs" in page_of(*folders[:2], output=tmp_path / "report.html").text
 
 
+def test_rewards_of_two_signatures_have_no_mean(tmp_path):
+    settings = {"config.yaml": "lr: 1\nseed: 2\n"}  # only the version of the metric differs
+    later = write(tmp_path / "b", **settings, **{"evaluation.json": {**evaluation(), "reward_signature": "version:2"}})
+    earlier = write(tmp_path / "a", **{"config.yaml": "lr: 1\nseed: 1\n"})
+    text = page_of(earlier, later, output=tmp_path / "report.html").text
+    assert "Rewards cannot be compared" in text and "mean of 2 runs" not in text
+
+
+def test_steps_are_all_that_were_trained_and_stages_have_the_name_of_the_algorithm(tmp_path):
+    """The last logged loss is of step 60; an evaluation, and the note of a complete training, may be of later ones."""
+    lines = "".join(json.dumps(line) + "\n" for line in [*metrics(), {"step": 64, "stage": "scst", "eval_loss": 1.0}])
+    changes = {"metrics.jsonl": lines, "config.yaml": "algorithm: rloo\n"}
+    folder = write(tmp_path / "a", **changes)
+    assert run_summary(read_run(folder))["training"]["steps"] == 64
+    (folder / "trained.json").write_text('{"model": "scst", "steps": 67}')
+    assert "CE → RLOO · algorithm rloo · 67 steps" in page_of(folder, output=tmp_path / "page.html").text
+
+
 def test_a_page_elsewhere_leaves_the_run_folder_as_it_is(tmp_path):
     folder = write(tmp_path / "run")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
