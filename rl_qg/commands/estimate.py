@@ -259,6 +259,8 @@ def work_of(name: str, settings: Settings, folder: Path) -> ShareOfWork:
         validation = min(len(read_role(data, "validation").examples), data.max_validation or NEVER)
 
     def fewer(share: float) -> Settings:
+        if name == "generate":  # a sample of answers: several questions may have one
+            return replace(settings, generate=replace(settings.generate, max_answers=ceil(share * total)))
         less = replace(data, max_train=ceil(share * total), max_validation=ceil(share * validation))
         steps = ceil(share * qa.max_steps) if qa.max_steps > 0 else qa.max_steps
         return replace(settings, data=less, qa=replace(qa, max_steps=steps))

@@ -2,6 +2,8 @@
 
 import json
 import time
+from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from rl_qg.commands import estimate
 from rl_qg.commands.compose import compose
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
+from rl_qg.data.splits import answer_spans, training_stream
 from rl_qg.runtime.files import read_json_lines, read_record
 from rl_qg.runtime.operations import GPUS
 from tests.bad_input.workspace import candidate
@@ -67,6 +70,20 @@ def test_evaluations_of_a_training_are_added(monkeypatch: pytest.MonkeyPatch) ->
     )
     found = estimate.measure("train", compose("train", ["data=world", "data.world.train_passages=20", "model.path=x"]))
     assert found["seconds"] == pytest.approx(0.5 * 10_000 + 102 + 20 * 30, abs=1)
+
+
+def test_a_share_of_the_answers_is_as_many_of_them(tmp_path: Path) -> None:
+    """Each has two questions, and is asked about once."""
+    examples = [*synthetic_examples(20, seed=1)]
+    again = [replace(one, id=f"{one.id}-2", question=f"Again: {one.question}") for one in examples]
+    write_squad(tmp_path / "train.json", [*examples, *again])
+    settings = compose("generate", ["model.path=x", f"data.train={tmp_path / 'train.json'}"])
+    work = estimate.work_of("generate", settings, tmp_path)
+    assert work.total == len(answer_spans(examples))
+    for share in (0.5, 1.0):
+        part = work.part(share)
+        answers = len(training_stream(part.data, spans=True))
+        assert min(answers, part.generate.max_answers or answers) == ceil(share * work.total)
 
 
 def test_a_score_is_measured_on_whole_passages(tmp_path: Path) -> None:
