@@ -47,11 +47,12 @@ log = logging.getLogger(__name__)
 
 
 class ShareOfWork(NamedTuple):
-    """The rows or updates of a command (0: a run tells), the smallest share worth a run, and settings for a share."""
+    """Rows or updates of a command (0: a run tells), the smallest share worth a run; settings and rows of a share."""
 
     total: int
     least: float
     part: Callable[[float], Settings]
+    rows: Callable[[float], int] | None = None  # None: the share of the total
 
 
 def estimate(arguments: Sequence[str]) -> None:
@@ -168,8 +169,9 @@ def measure(name: str, settings: Settings) -> Run:
             runs.append(run(share))
             more = runs[-1]["processor"] - runs[0]["processor"]
         counts = [run(work.least, bare=False, count=True), run(runs[0]["share"], count=True)]
-    first, last = runs[0] if len(runs) > 1 else dict.fromkeys(runs[0], 0.0), runs[-1]
-    each = {key: max(0.0, last[key] - first[key]) / max(1, last["rows"] - first["rows"]) for key in started}
+    last = runs[-1]
+    first = runs[0] if runs[0]["rows"] < last["rows"] else dict.fromkeys(last, 0.0)
+    each = {key: max(0.0, last[key] - first[key]) / (last["rows"] - first["rows"]) for key in started}
     each |= {key: number / counts[1]["rows"] for key, number in counts[1]["counts"].items()}
     numbers = whole | counts[0]["counts"]
     once = {key: max(0.0, numbers[key] - each[key] * whole["rows"]) for key in each}
@@ -210,7 +212,7 @@ def _run(
         section: Any = getattr(part, section_of(name), None)
         if hasattr(section, "output"):
             setattr(part, section_of(name), replace(section, output=f"{output}/output.jsonl"))
-        found: Run = {"share": share, "rows": round(share * work.total)}
+        found: Run = {"share": share, "rows": work.rows(share) if work.rows else round(share * work.total)}
         start, used = time.perf_counter(), _processor()
         if count:
             os.environ[VARIABLE] = "never"  # packed products are not counted
@@ -259,13 +261,14 @@ def work_of(name: str, settings: Settings, folder: Path) -> ShareOfWork:
         validation = min(len(read_role(data, "validation").examples), data.max_validation or NEVER)
 
     def fewer(share: float) -> Settings:
-        if name == "generate":  # a sample of answers: several questions may have one
-            return replace(settings, generate=replace(settings.generate, max_answers=ceil(share * total)))
         less = replace(data, max_train=ceil(share * total), max_validation=ceil(share * validation))
         steps = ceil(share * qa.max_steps) if qa.max_steps > 0 else qa.max_steps
         return replace(settings, data=less, qa=replace(qa, max_steps=steps))
 
-    return ShareOfWork(total, min(1.0, least / total), fewer)
+    def answers(share: float) -> int:  # of a sample of questions, of which several may have one answer
+        return len(training_stream(fewer(share).data, spans=True))
+
+    return ShareOfWork(total, min(1.0, least / total), fewer, answers if name == "generate" else None)
 
 
 def _scoring(settings: Settings, folder: Path) -> ShareOfWork:
@@ -286,4 +289,7 @@ def _scoring(settings: Settings, folder: Path) -> ShareOfWork:
         write_json_lines(path, (row.fields for row in table if before[passage(row)] < share * total))
         return replace(settings, score=replace(options, input=str(path)))
 
-    return ShareOfWork(total, min(1.0, options.batch_size / max(1, total)), scoring)
+    def rows(share: float) -> int:
+        return sum(number for one, number in counts.items() if before[one] < share * total)
+
+    return ShareOfWork(total, min(1.0, options.batch_size / max(1, total)), scoring, rows)

@@ -13,7 +13,7 @@ from rl_qg.commands import estimate
 from rl_qg.commands.compose import compose
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
-from rl_qg.data.splits import answer_spans, training_stream
+from rl_qg.data.splits import answer_spans, read_role, take
 from rl_qg.runtime.files import read_json_lines, read_record
 from rl_qg.runtime.operations import GPUS
 from tests.bad_input.workspace import candidate
@@ -61,6 +61,21 @@ def test_rows_are_extrapolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("at_once")
+def test_rows_that_come_in_passages_are_those_that_were_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two passages with 300 questions each, of which the smallest run has all of one."""
+    one = next(synthetic_examples(1, seed=1))
+    rows = [candidate(one) | {"candidate": rank} for rank in range(300)]
+    rows += [row | {"context": f"{row['context']} Again."} for row in rows]
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = compose("score", ["reward=bleu4", f"input={tmp_path / 'questions.jsonl'}", "score.batch_size=16"])
+    work = estimate.work_of("score", settings, tmp_path)
+    monkeypatch.setattr(estimate, "_run", made_up(work.rows, each=0.5, once=100.0))
+    found = estimate.measure("score", settings)
+    assert found["seconds"] == pytest.approx(0.5 * 600 + 102, abs=1)
+    assert found["operations"] == pytest.approx(7 * 600 + 50)
+
+
+@pytest.mark.usefixtures("at_once")
 def test_evaluations_of_a_training_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 10,000 updates with an evaluation every 500, a run of few has none of these 20."""
     monkeypatch.setattr(
@@ -72,8 +87,8 @@ def test_evaluations_of_a_training_are_added(monkeypatch: pytest.MonkeyPatch) ->
     assert found["seconds"] == pytest.approx(0.5 * 10_000 + 102 + 20 * 30, abs=1)
 
 
-def test_a_share_of_the_answers_is_as_many_of_them(tmp_path: Path) -> None:
-    """Each has two questions, and is asked about once."""
+def test_the_answers_of_a_share_are_counted(tmp_path: Path) -> None:
+    """Each has two questions, and is asked about once: a sample of questions has fewer answers than questions."""
     examples = [*synthetic_examples(20, seed=1)]
     again = [replace(one, id=f"{one.id}-2", question=f"Again: {one.question}") for one in examples]
     write_squad(tmp_path / "train.json", [*examples, *again])
@@ -81,9 +96,9 @@ def test_a_share_of_the_answers_is_as_many_of_them(tmp_path: Path) -> None:
     work = estimate.work_of("generate", settings, tmp_path)
     assert work.total == len(answer_spans(examples))
     for share in (0.5, 1.0):
-        part = work.part(share)
-        answers = len(training_stream(part.data, spans=True))
-        assert min(answers, part.generate.max_answers or answers) == ceil(share * work.total)
+        questions = read_role(work.part(share).data, "train").examples
+        sample = take(questions, ceil(share * work.total), settings.data.seed, "data.max_train", "")
+        assert work.rows and work.rows(share) == len(answer_spans(sample)) < share * work.total
 
 
 def test_a_score_is_measured_on_whole_passages(tmp_path: Path) -> None:
@@ -95,6 +110,7 @@ def test_a_score_is_measured_on_whole_passages(tmp_path: Path) -> None:
     (tmp_path / "sample").mkdir()
     kept = [row for _, row in read_json_lines(Path(work.part(0.3).score.input))]
     assert work.total == len(rows) and 0.3 * len(rows) <= len(kept) < 0.6 * len(rows)
+    assert work.rows and work.rows(0.3) == len(kept) and work.rows(1.0) == len(rows)
     passages = {row["context"] for row in kept}
     assert kept == [row for row in rows if row["context"] in passages]
 
