@@ -67,6 +67,7 @@ def run_summary(run: run_files.ReportedRun) -> dict[str, Any]:
     evaluation, augmentation = run.evaluation, run.augmentation
     bleu4 = _of_models(run, "bleu4")
     del bleu4["gold"]  # human questions are what it compares with
+    compared = evaluation.part("models", "ce" if evaluation.get("models", "ce") else "scst")
     shares = {model: evaluation.part("models", model, "oracle").value for model in run_files.MODELS}
     shares["difference"] = evaluation.part("difference", "oracle").value
     seconds = {part: run.metrics.series(f"seconds_{part}")[1] for part in ("rollout", "reward", "update")}
@@ -77,7 +78,7 @@ def run_summary(run: run_files.ReportedRun) -> dict[str, Any]:
         "examples": evaluation.count("examples"),
         "passages": evaluation.count("passages"),
         **({"model_choice": choice} if (choice := evaluation.get("model_choice")) else {}),
-        "bleu4": bleu4 | {"signature": evaluation.get("models", "ce", "bleu_signature")},
+        "bleu4": bleu4 | {"signature": compared.get("bleu_signature")},
         "reward": {"signature": run.signature, **_of_models(run, "reward")},
         "held_out": {"signature": evaluation.get("held_out_signature"), **_of_models(run, "held_out")},
         "oracle": {

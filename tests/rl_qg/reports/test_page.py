@@ -140,6 +140,15 @@ def test_summary_holds_the_headline_numbers(whole):
     }
 
 
+def test_the_signature_of_bleu_is_there_where_there_is_one_generator_alone(tmp_path):
+    """As with `stages=scst`."""
+    result = evaluation()
+    result["models"]["scst"] |= {"bleu_signature": result["models"].pop("ce")["bleu_signature"]}
+    folder = write(tmp_path / "run", **{"evaluation.json": result})
+    assert run_summary(read_run(folder))["bleu4"]["signature"] == "bleu|order:4|set:corpus"
+    assert "BLEU-4: bleu|order:4|set:corpus" in page_of(folder, output=tmp_path / "report.html").text
+
+
 @pytest.mark.parametrize(
     ("resampled", "shown"), [("passages", "passages"), ("questions", "questions"), (None, "questions")]
 )
