@@ -101,7 +101,12 @@ class JobList:
         return self.jobs.setdefault(name, Job(name, kind, seed, command, filled, folder, names, exclusive))
 
 
-def settings_of(command: str, overrides: Iterable[str], read_by: Mapping[str, Sequence[str]] = READ_BY) -> list[str]:
+def settings_of(
+    command: str, overrides: Iterable[str], specific: Sequence[str], read_by: Mapping[str, Sequence[str]] = READ_BY
+) -> list[str]:
+    """What the command reads of the overrides; a generation that reranks by its `specific` ones reads more."""
+    if command == "generate" and not {"rerank", "generate.rerank"}.isdisjoint(map(key_of, specific)):
+        read_by = {**read_by, "reward_models": (command,)}
     return [text for text in overrides if command in read_by.get(key_of(text).partition(".")[0], (command,))]
 
 

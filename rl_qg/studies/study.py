@@ -33,8 +33,6 @@ PAGE = "docs/how-to/study.md"
 NAMED = f"options; see {PAGE}"
 COMPLETE = "data.json"  # in each data folder, written last
 KINDS = ("ce", "scst", "generate", "augment", "reader")
-# Training pretrains every miniature that its settings name, read or not; `model.path` of qa is its reader's.
-MINIATURES = {"train": ("",), "augment": ("qa.", "reward_models."), "qa": ("qa.",), "generate": ("model.",)}
 
 
 @dataclass
@@ -449,8 +447,10 @@ class _CellPlanner:
         self, kind: str, label: str, specific: Sequence[str], own: Values, needs: Sequence[Job], exclusive: str = ""
     ) -> Job:
         command = jobs.COMMANDS.get(kind, kind)
-        general = jobs.settings_of(command, [*self.study.settings, *self.study.resources[self.data.name].settings])
-        folders = [text for text in self.miniatures if text.startswith(MINIATURES[command])]
+        settings = [*self.study.settings, *self.study.resources[self.data.name].settings]
+        general = jobs.settings_of(command, settings, specific)
+        # Training pretrains every miniature that its settings name, read or not.
+        folders = [*(self.miniatures if command == "train" else jobs.settings_of(command, self.miniatures, specific))]
         if any(text.startswith("model=") for text in specific):  # another model; a value would override it
             folders = [text for text in folders if not text.startswith("model.path=")]
         arguments = [f"preset={self.study.preset}", *general, *folders, *jobs.ALL_EXAMPLES, *specific]

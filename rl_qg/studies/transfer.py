@@ -218,7 +218,7 @@ class _TransferPlanner:
         self, kind: str, label: str, seed: int, specific: Sequence[str], own: Values, start: Job | None, *reads: Path
     ) -> Job:
         command = jobs.COMMANDS.get(kind, kind)
-        general = jobs.settings_of(command, self.transfer.settings, SECTIONS)
+        general = jobs.settings_of(command, self.transfer.settings, specific, SECTIONS)
         arguments = [f"preset={self.transfer.preset}", *(jobs.ALL_EXAMPLES if command == "train" else ()), *general]
         arguments += [*specific, *(f"{key}={value}" for key, value in own.items())]
         return self.listed.add(kind, label, seed, arguments, [start] if start else [], hashes=map(self.hash_of, reads))

@@ -113,6 +113,14 @@ def test_commands_get_the_settings_that_they_read(tmp_path: Path) -> None:
     assert not any("scst.epochs=9" in job.arguments for job in job_grid.jobs if "-100-" in job.name)
 
 
+def test_a_generation_that_reranks_gets_the_models_of_rewards(tmp_path: Path) -> None:
+    mine = "reward_models.bert=mine"
+    for override, reads in (("generate=[generate.rerank=qrelscore]", True), ("generate=[]", False)):
+        jobs = grid(study(tmp_path, f"settings=[{mine}]", override)).jobs
+        assert {mine in job.arguments for job in jobs if job.kind == "generate"} == {reads}
+        assert {mine in job.arguments for job in jobs if job.kind in ("ce", "scst", "augment")} == {True}
+
+
 def test_only_readers_see_the_validation_questions(tmp_path: Path) -> None:
     for job in grid(study(tmp_path)).jobs:
         assert any("validation/validation.json" in text for text in job.arguments) == (job.kind == "reader")
