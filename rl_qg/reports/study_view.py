@@ -10,17 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rl_qg.pages.plots import COLOURS, RUN_COLOURS, STYLE, page_svg, shortened
-from rl_qg.pages.results import (
-    MINUS,
-    Plot,
-    Row,
-    as_markdown,
-    columns_of,
-    estimate_text,
-    joined_rows,
-    p_text,
-    text_template,
-)
+from rl_qg.pages.results import MINUS, Plot, Row, estimate_text, joined_rows, p_text, text_table, text_template
 from rl_qg.reports.run_files import SCORES, TABLES
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
@@ -56,7 +46,7 @@ def study_view(folder: Path, anchor: str) -> dict[str, Any]:
             "sets": record["sets"],
             "rewards": record["rewards"],
             "resamples": study["resamples"],
-            "plots": curves(record["cells"], anchor),
+            "plots": curves(record["cells"], len(study["seeds"]), anchor),
             "scores": score_table(record),
             "tests": [
                 {"title": title, "set": name, "rows": rows}
@@ -82,15 +72,17 @@ def study_view(folder: Path, anchor: str) -> dict[str, Any]:
 # of the bootstrap; a line for each generator, a row for each resource and filter.
 
 
-def curves(cells: Sequence[Row], salt: str) -> list[Plot]:
-    """One drawing for each resource and filter. `cells` are those of `study.json`; about `salt` see `page_svg`."""
+def curves(cells: Sequence[Row], seeds: int, salt: str) -> list[Plot]:
+    """One drawing for each resource and filter. `cells` are those of `study.json` (of a study of so many `seeds`);
+    about `salt` see `page_svg`.
+    """
     plots = []
     for (resource, filter_name), lines in _panels(cells).items():
         with matplotlib.rc_context(STYLE):
             figure = Figure(figsize=(7.6, 2.6))
             figure.subplots_adjust(left=0.075, right=0.985, top=0.9, bottom=0.17, wspace=0.16)
             for number, score in enumerate(SCORES, 1):
-                _draw(figure.add_subplot(1, 2, number), cells, lines, score)
+                _draw(figure.add_subplot(1, 2, number), seeds, lines, score)
         gold = next(row["gold"] for row in cells if row["resource"] == resource)
         note = f"{gold:,} gold questions; bands: 95 % over passages and seeds"
         svg = page_svg(figure, f"{salt} {resource} {filter_name}")
@@ -99,7 +91,7 @@ def curves(cells: Sequence[Row], salt: str) -> list[Plot]:
     return plots
 
 
-def write_curves(cells: Sequence[Row], folder: Path) -> None:
+def write_curves(cells: Sequence[Row], seeds: int, folder: Path) -> None:
     """All drawings in one picture, `curves.png` and `curves.svg`; nothing without an amount above 0."""
     panels = _panels(cells)
     if not panels:
@@ -109,7 +101,7 @@ def write_curves(cells: Sequence[Row], folder: Path) -> None:
         grid = figure.subplots(len(panels), 2, squeeze=False)
         for row, ((resource, filter_name), lines) in zip(grid, panels.items(), strict=True):
             for axes, score in zip(row, SCORES, strict=True):
-                _draw(axes, cells, lines, score)
+                _draw(axes, seeds, lines, score)
                 title = f"{SCORES[score]}, resource {shortened(resource)}, filter {shortened(filter_name)}"
                 axes.set_title(title, fontsize=9, loc="left")
         handles, labels = max((row[0].get_legend_handles_labels() for row in grid), key=lambda legend: len(legend[1]))
@@ -137,8 +129,7 @@ def _panels(cells: Sequence[Row]) -> dict[tuple[str, str], dict[str, tuple[str, 
     return panels
 
 
-def _draw(axes: Axes, cells: Sequence[Row], lines: Mapping[str, tuple[str, Sequence[Row]]], score: str) -> None:
-    all_seeds = max(len(row["seeds"]) for row in cells)
+def _draw(axes: Axes, seeds: int, lines: Mapping[str, tuple[str, Sequence[Row]]], score: str) -> None:
     for name, (colour, rows) in lines.items():
         amounts = np.array([row["amount"] for row in rows])
         low, mean, high = (
@@ -148,7 +139,7 @@ def _draw(axes: Axes, cells: Sequence[Row], lines: Mapping[str, tuple[str, Seque
         axes.fill_between(amounts, low, high, color=shade, alpha=0.13, linewidth=0)
         axes.plot(amounts, mean, "o-", color=shade, markersize=3.4, label=shortened(name))
         # Hollow: fewer questions than the axis says, or not all seeds.
-        hollow = np.array([row["short"] or len(row["seeds"]) < all_seeds for row in rows])
+        hollow = np.array([row["short"] or len(row["seeds"]) < seeds for row in rows])
         axes.plot(amounts[hollow], mean[hollow], "o", markersize=3.4, color=shade, markerfacecolor="white")
     axes.set_xlabel("generated questions, multiples of gold")
     axes.set_ylabel(f"{SCORES[score]} (%)")
@@ -197,11 +188,7 @@ def study_markdown(record: Mapping[str, Any]) -> str:
         sections[f"{title[0].upper()}{title[1:]}"] = test_table(record, question)
     for name, why in record["why"].items():
         sections[name.replace("_", " ").capitalize()] = [_with_units(_flat(row), 4) for row in why]
-    shown = {}
-    for heading, rows in sections.items():
-        if rows or heading == "Scores":
-            columns = columns_of(rows)
-            shown[heading] = as_markdown(columns, [[row.get(key, "") for key in columns] for row in rows])
+    shown = {heading: text_table(rows) for heading, rows in sections.items() if rows}
     name = Path(record["study"]["file"]).stem
     return text_template("rl_qg.reports", "study_tables.md").render(**record, name=name, tables=shown)
 

@@ -314,24 +314,14 @@ def _signature_of(run: Path | None) -> str | None:
     return read_record(run / TRAINED).get("reward") if run is not None and (run / TRAINED).exists() else None
 
 
-def _signatures(results: StudyResults) -> dict[str, str | None]:
-    """Of the reward of each generator; by resource where they differ, as miniatures do that learn from its text."""
-    found = {(group.generator, group.resource): _signature_of(group.cells[0].run) for group in results.augmented}
-    different = by_key((name, text) for (name, _), text in found.items())
-    return {
-        f"{name}, resource {resource}" if len({*different[name]}) > 1 else name: text
-        for (name, resource), text in found.items()
-    }
-
-
 def write_study_output(
     results: StudyResults, grid: Grid, failed: Mapping[str, str], skipped: Sequence[str]
 ) -> dict[str, Any]:
     """Write everything about the jobs done so far to the study's folder, and return what `study.json` holds."""
     study, folder = results.study, results.study.output_dir
-    done, seconds = [job for job in grid.jobs if is_done(job)], dict[str, float]()
-    for job in done:
-        seconds[job.kind] = round(seconds.get(job.kind, 0.0) + seconds_of(job), 1)
+    done = [job for job in grid.jobs if is_done(job)]
+    seconds = by_key((job.kind, seconds_of(job)) for job in done)
+    several = len({one.resource for one in results.augmented}) > 1
     of_file = ("file", "preset", "settings", "seeds", "amounts", "filters", "resamples")
     record: dict[str, Any] = {
         "study": {key: getattr(study, key) for key in of_file},
@@ -344,9 +334,12 @@ def write_study_output(
             "done": len(done),
             "failed": dict(failed),
             "left_out": list(skipped),
-            "seconds": seconds,
+            "seconds": {kind: round(sum(each), 1) for kind, each in seconds.items()},
         },
-        "rewards": _signatures(results),
+        "rewards": {  # by resource too: miniatures learn from its text
+            f"{one.generator}, resource {one.resource}" if several else one.generator: _signature_of(one.cells[0].run)
+            for one in results.augmented
+        },
         "questions": QUESTIONS,
         "sets": {name: len(indices) for name, indices in results.sets.items()},
         "cells": cell_rows(results),
@@ -357,5 +350,5 @@ def write_study_output(
     for name, rows in tables(record).items():
         write_text(folder / "tables" / f"{name}.csv", as_csv(rows))
     write_text(folder / "tables.md", study_markdown(record))
-    write_curves(record["cells"], folder)
+    write_curves(record["cells"], len(study.seeds), folder)
     return record
