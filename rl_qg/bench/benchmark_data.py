@@ -19,6 +19,7 @@ from rl_qg.data.examples import (
     Answer,
     QAExample,
     Role,
+    by_key,
     passage_hash,
     seeded_rank,
     sentence_of,
@@ -131,10 +132,8 @@ def divide(examples: Sequence[QAExample], sizes: Mapping[str, int], seed: int) -
             taken = [min(left, key=lambda key: counts[key])]
         role |= dict.fromkeys(taken, name)
         left = [key for key in left if key not in role]
-    parts: dict[str, list[QAExample]] = {"train": [], **{name: [] for name in sizes}}
-    for example, key in zip(examples, keys, strict=True):
-        parts[role.get(key, "train")].append(example)
-    return parts
+    parts = by_key((role.get(key, "train"), example) for example, key in zip(examples, keys, strict=True))
+    return {name: parts.get(name, []) for name in ("train", *sizes)}
 
 
 def write_bench_data(settings: BenchSettings, folder: Path) -> None:

@@ -5,7 +5,6 @@ significantly.
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -223,8 +222,8 @@ def _tests(best: ModelScore, column: Sequence[ModelScore]) -> Rows:
             continue
         difference = paired_difference(best.draws, other.draws)
         if difference["p"] is not None:
-            column = dict(zip(("data", "metric", "form", "signature"), best.column, strict=True))
-            rows.append({**column, "best": best.model, "against": other.model, **difference})
+            about = dict(zip(("data", "metric", "form", "signature"), best.column, strict=True))
+            rows.append({**about, "best": best.model, "against": other.model, **difference})
     add_holm(rows)
     return rows
 
@@ -240,8 +239,8 @@ def _row(
     else:
         mark = UNTESTED if test is None else ALIKE if test["p_holm"] >= LEVEL else WORSE
     return {
-        **{"data": result.data, "model": result.model, "metric": result.metric, "form": result.form},
-        **{"value": result.value, "low": result.low, "high": result.high, "n": result.n, "mark": mark},
+        **{name: getattr(result, name) for name in ("data", "model", "metric", "form", "value", "low", "high", "n")},
+        "mark": mark,
         "p": test and test["p"],
         "p_holm": test and test["p_holm"],
         "lower_is_better": result.lower_is_better,
@@ -253,15 +252,13 @@ def _row(
 def column_labels(results: Sequence[ModelScore]) -> dict[tuple[str, str, str], str]:
     """Names of columns, numbered by signature where there are several; a corpus score stands without the mean."""
     corpus = {(result.metric, result.signature) for result in results if result.form == CORPUS}
-    signatures: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for result in results:
-        signatures[result.metric][result.signature] = None
+    signatures = by_key((result.metric, result.signature) for result in results)
     labels: dict[tuple[str, str, str], str] = {}
     for result in results:
         if result.form == MEAN and (result.metric, result.signature) in corpus:
             continue
-        number = list(signatures[result.metric]).index(result.signature) + 1
-        label = result.metric + (f" ({number})" if len(signatures[result.metric]) > 1 else "")
+        several = list(dict.fromkeys(signatures[result.metric]))
+        label = result.metric + (f" ({several.index(result.signature) + 1})" if len(several) > 1 else "")
         if result.form not in (MEAN, CORPUS) and not result.metric.startswith("qa_"):
             label += f", {result.form}"
         labels[result.metric, result.signature, result.form] = label

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,6 @@ STAGES = ("ce", "scst")
 LIBRARIES = ("rl-qg", "torch", "transformers", "trl", "peft")
 COLUMNS = {"ce": "cross-entropy", "scst": "by reward", "gold": "human questions"}
 ORACLE_MEASURES = [run_files.ReportedMeasure(key, *how) for key, how in run_files.TABLES["oracle"].items()]
-ALGORITHMS = run_files.TABLES["algorithms"]
-BRIDGE = "The old bridge was built by Paula Klein in 1874."
 
 
 def write_model_card(run_folder: Path) -> list[Path]:
@@ -71,7 +69,7 @@ def _card(run: run_files.ReportedRun, stage: str) -> str:
         strategy=f"{ask.get('granularity')}_{ask.get('mode')}",
         base=shown(base),
         by_reward=stage == "scst",
-        algorithm=ALGORITHMS[config.get("algorithm", "scst")],
+        algorithm=run_files.TABLES["algorithms"][config.get("algorithm", "scst")],
         miniature=base.startswith("miniature:"),
         sources=as_markdown(
             ["source", "SHA-256", "licence"],
@@ -137,13 +135,15 @@ def _results(run: run_files.ReportedRun, columns: list[str]) -> str:
     if run.evaluation.count("examples") is None:
         return _results_of_training(run, columns)
     columns = [name for name in (*columns, "gold") if run.evaluation.get("models", name) is not None]
-    fields = [["reward"] if measure.key == run_files.REWARD else [measure.key] for measure in run_files.MEASURES]
-    fields += [["oracle", measure.key] for measure in ORACLE_MEASURES]
-    lines = []
-    for measure, field in zip((*run_files.MEASURES, *ORACLE_MEASURES), fields, strict=True):
-        means = [run.measured(name, *field) for name in columns]
-        if any(means):
-            lines.append([measure.label, *(_cell(measure.text, mean) for mean in means)])
+    fields = [(one, ["reward"] if one.key == run_files.REWARD else [one.key]) for one in run_files.MEASURES]
+    fields += [(one, ["oracle", one.key]) for one in ORACLE_MEASURES]
+    return _results_table(columns, ((one, [run.measured(name, *field) for name in columns]) for one, field in fields))
+
+
+def _results_table(
+    columns: Sequence[str], rows: Iterable[tuple[run_files.ReportedMeasure, list[ReportedMean | None]]]
+) -> str:
+    lines = [[one.label, *(_cell(one.text, mean) for mean in means)] for one, means in rows if any(means)]
     return as_markdown(["", *(COLUMNS[name] for name in columns)], lines)
 
 
@@ -155,12 +155,8 @@ def _results_of_training(run: run_files.ReportedRun, columns: Sequence[str]) -> 
         if line.get("eval_loss") is not None and not is_later:
             last[str(line.get("stage"))] = line
     columns = [name for name in columns if name in last]
-    lines = []
-    for measure in run_files.MEASURES:
-        values = [last[name].number(measure.field) for name in columns]
-        if any(value is not None for value in values):
-            lines.append([measure.label, *("" if value is None else measure.text(value) for value in values)])
-    return as_markdown(["", *(COLUMNS[name] for name in columns)], lines) if columns else ""
+    rows = ((one, [last[name].estimate(one.field) for name in columns]) for one in run_files.MEASURES)
+    return _results_table(columns, rows) if columns else ""
 
 
 def _readers(run: run_files.ReportedRun) -> str:
@@ -212,7 +208,7 @@ def _training(run: run_files.ReportedRun) -> dict[str, Any]:
 def marked_code(form: str) -> str:
     """Python lines that make `marked`, an input of this form (`rl_qg.generation.prompts`)."""
     if form not in run_files.TABLES["marked"]:
-        return f'marked = "{BRIDGE}"'
+        return 'marked = "The old bridge was built by Paula Klein in 1874."'
     whole, part, text, marked = run_files.TABLES["marked"][form]
     return f"""\
 {whole}, {part} = "{text}", "{marked}"

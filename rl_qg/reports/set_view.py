@@ -66,12 +66,11 @@ def file_view(
     paired = {reference for reference, _ in of_question.values()}
     if not {*of_question} <= {*range(len(questions))} or not paired <= {*range(len(references))}:
         raise ValueError("a pair of a question that is not there")
-    rows = []
-    for number, text in enumerate(questions):
-        reference, score = of_question.get(number, (None, None))
-        partner = None if reference is None else reference + 1
-        shown = None if score is None else f"{score:.2f}"
-        rows.append({"number": number + 1, "text": text or "(empty)", "partner": partner, "score": shown})
+    rows: list[dict[str, Any]] = [
+        {"number": number, "text": text or "(empty)", "partner": None} for number, text in enumerate(questions, 1)
+    ]
+    for question, (reference, score) in of_question.items():
+        rows[question] |= {"partner": reference + 1, "score": f"{score:.2f}"}
     return {
         "name": name,
         "rows": max(len(questions), len(references), 1),

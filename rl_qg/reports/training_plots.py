@@ -132,9 +132,7 @@ def _window(count: int) -> int:
 def _stages(steps: ArrayLike, values: ArrayLike, boundary: float | None) -> list[tuple[np.ndarray, np.ndarray]]:
     """Cut a series at the boundary of the stages: a mean over both would hide what changed there."""
     at, numbers = np.asarray(steps), np.asarray(values)
-    if boundary is None:
-        return [(at, numbers)] if len(at) else []
-    first = at <= boundary
+    first = at <= (np.inf if boundary is None else boundary)
     return [(at[part], numbers[part]) for part in (first, ~first) if part.any()]
 
 

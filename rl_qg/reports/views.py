@@ -48,10 +48,8 @@ def estimate_cell(estimate: ReportedMean | None, digits: int | None = None, *, s
         None if number is None else number_text(number, digits, signed=signed)
         for number in (estimate.mean, estimate.low, estimate.high)
     )
-    verdict = ""
-    if signed and estimate.excludes_zero is not None:
-        direction = "up" if estimate.mean > 0 else "down"
-        verdict = direction if estimate.excludes_zero else "unclear"
+    side = "up" if estimate.mean > 0 else "down"
+    verdict = {None: "", False: "unclear", True: side}[estimate.excludes_zero if signed else None]
     interval = f"[{low}, {high}]" if low is not None and high is not None else ""
     return {"value": value, "interval": interval, "n": estimate.n, "verdict": verdict}
 

@@ -10,7 +10,7 @@ from itertools import combinations
 
 import numpy as np
 
-from rl_qg.stats.intervals import CORRELATION, NUMBERS_AT_ONCE, Floats, PassageDraws, Statistic, estimate, quotient
+from rl_qg.stats.intervals import CORRELATION, Floats, PassageDraws, Statistic, estimate, quotient
 
 LEVELS = ("nominal", "ordinal", "interval")
 Ratings = Sequence[Sequence[float | None]]
@@ -107,11 +107,9 @@ class _RatedUnits:
         """Some draws at a time, how often each value (draws, v) and each pair (draws, p) is in them, pairs both ways
         and weighted 1 / (ratings of the unit - 1); the data alone without draws.
         """
-        step = max(1, NUMBERS_AT_ONCE // max(1, len(self.values), len(self.lower)))
-        for block in self._draws.blocks() if self._draws is not None else [np.ones((1, 1))]:
-            for start in range(0, len(block), step):
-                weights = block[start : start + step]
-                yield weights @ self._counts, weights @ self._pairs
+        columns = max(len(self.values), len(self.lower))
+        for weights in self._draws.blocks(columns) if self._draws is not None else [np.ones((1, 1))]:
+            yield weights @ self._counts, weights @ self._pairs
 
     def statistic(self, values: Sequence[Floats]) -> Statistic:
         if not self._units:

@@ -69,12 +69,10 @@ def spearman_draws(x: Floats, y: Floats, draws: PassageDraws, rows: NDArray[np.i
     """Spearman's ρ in each draw: Pearson's r of the mid-ranks of that draw."""
     columns, passage = [_levels(x), _levels(y)], draws.passage_index[rows]
     values = []
-    for block in draws.blocks():
-        step = max(1, NUMBERS_AT_ONCE // len(x))
-        for start in range(0, len(block), step):
-            weights = block[start : start + step, passage]
-            a, b = (_mid_ranks(weights, *levels) for levels in columns)
-            values.append(_weighted_pearson(weights, a, b))
+    for block in draws.blocks(len(x)):
+        weights = block[:, passage]
+        a, b = (_mid_ranks(weights, *levels) for levels in columns)
+        values.append(_weighted_pearson(weights, a, b))
     return np.concatenate(values)
 
 
@@ -377,11 +375,10 @@ def auc_draws(scores: Floats, good: NDArray[np.bool_], draws: PassageDraws, rows
     _, starts = np.unique(scores[order], return_index=True)
     passage, is_good = draws.passage_index[rows][order], good[order].astype(np.float64)
     areas = []
-    for block in draws.blocks():
-        for start in range(0, len(block), step := max(1, NUMBERS_AT_ONCE // max(1, len(scores)))):
-            weights = block[start : start + step, passage]
-            above = np.add.reduceat(weights * is_good, starts, axis=1)
-            below = np.add.reduceat(weights * (1 - is_good), starts, axis=1)
-            won = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
-            areas.append(quotient(won, above.sum(axis=1) * below.sum(axis=1)))
+    for block in draws.blocks(len(scores)):
+        weights = block[:, passage]
+        above = np.add.reduceat(weights * is_good, starts, axis=1)
+        below = np.add.reduceat(weights * (1 - is_good), starts, axis=1)
+        won = (above * (np.cumsum(below, axis=1) - below / 2)).sum(axis=1)
+        areas.append(quotient(won, above.sum(axis=1) * below.sum(axis=1)))
     return np.concatenate(areas)

@@ -133,10 +133,12 @@ class PassageDraws:
             deque(self._drawn(rng), maxlen=0)  # the seeds are drawn after the passages, kept or not
         self._seed_weights = _seed_weights(rng, seeds, resamples)
 
-    def blocks(self) -> Iterator[Floats]:
-        """The weights (draws, passages), some draws at a time."""
+    def blocks(self, columns: int = 1) -> Iterator[Floats]:
+        """The weights (draws, passages), so many draws at a time as leave memory for `columns` numbers of each."""
+        step = max(1, NUMBERS_AT_ONCE // max(1, columns))
         for block in self._kept if self._kept is not None else self._drawn(np.random.default_rng(self.seed)):
-            yield block.astype(np.float64)
+            for start in range(0, len(block), step):
+                yield block[start : start + step].astype(np.float64)
 
     def sums(self, table: ArrayLike) -> Floats:
         """For each draw the sums over questions of `table` (questions, k): float64 (1 + resamples, k)."""

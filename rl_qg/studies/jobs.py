@@ -419,9 +419,8 @@ def read_job_file(
     spec = typed(written_out(kind, content, f"{file}: "), kind, str(file), kind.page, renamed=kind.renamed)
     spec.file = str(file)
     spec.complete()
-    errors = [*_faults(spec), *spec.conflicts()]
     own = [key for key in dict.fromkeys(map(key_of, spec.overrides())) if key in spec.own_keys()]
-    if errors := [*errors, *map(spec.set_itself.format, own)]:
+    if errors := [*_faults(spec), *spec.conflicts(), *map(spec.set_itself.format, own)]:
         raise InputError(f"{file}: " + "; ".join(errors))
     return spec
 

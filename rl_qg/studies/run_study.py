@@ -16,7 +16,7 @@ from rl_qg.miniatures.recipes import PretrainingPassage
 from rl_qg.readers.comparison import count_updates
 from rl_qg.reports.report import write_report
 from rl_qg.runtime.errors import InputError
-from rl_qg.runtime.files import append_json_line, locked
+from rl_qg.runtime.files import locked, write_json_lines
 from rl_qg.settings import DataSettings, Settings
 from rl_qg.settings.training import WORLD
 from rl_qg.studies import jobs
@@ -51,10 +51,8 @@ def run_study(
             jobs.print_jobs(grid.jobs)
             print(counts)
             return study.output_dir
-        path = study.output_dir / "jobs.jsonl"
-        path.unlink(missing_ok=True)
-        for job in grid.jobs:
-            append_json_line(path, {"name": job.name, "needs": list(job.needs), "command": job.line()})
+        lines = ({"name": job.name, "needs": list(job.needs), "command": job.line()} for job in grid.jobs)
+        write_json_lines(study.output_dir / "jobs.jsonl", lines)
         for name, data in examples.resources.items():
             what = "resource %s: %d gold questions, questions generated for %d answers"
             log.info(what, name, len(data.gold), len(data.spans))

@@ -413,13 +413,10 @@ def _outcome(halving: Halving, number: int) -> str:
 
 
 def _csv_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    columns = ("rank", "value", "low", "high", "epochs", "trained")
-    shown = {name: "" if row.get(name) is None else row[name] for name in columns}
     return {
-        "rank": shown.pop("rank"),
-        "configuration": row["configuration"],
+        **{name: row[name] for name in ("rank", "configuration")},
         **row["values"],
-        **shown,
+        **{name: row.get(name) for name in ("value", "low", "high", "epochs", "trained")},
         "by_seed": " ".join(map(str, row.get("by_seed", []))),
         "tied_with": " ".join(map(str, row["tied_with"])),
         "outcome": row["outcome"],
@@ -442,10 +439,9 @@ def _page(search: SearchFile, record: Mapping[str, Any]) -> Page:
         | {"tied with": row["tied_with"], "outcome": row["outcome"]}
         for row in rows
     ]
-    decided = {True: "decided by their order", False: "not affected"}
     ties = [
         {"after epoch": tie["epochs"], "value": f"{tie['value']:.4f}", "configurations": tie["configurations"]}
-        | {"who was kept, or won": decided[tie["decided"]]}
+        | {"who was kept, or won": "decided by their order" if tie["decided"] else "not affected"}
         for tie in record["ties"]
     ]
     equal = [

@@ -405,11 +405,10 @@ def make_grid(
         for name, data in examples.resources.items():
             steps = (updates or {}).get(name)
             cells += _CellPlanner(study, examples.folder, data, miniatures[name], steps, seed, listed).cells()
-    order = {seed: number for number, seed in enumerate(study.seeds)}
     depth: dict[str, int] = {}
     for job in listed.jobs.values():
         depth[job.name] = 1 + max((depth[name] for name in job.needs), default=0)
-    jobs = sorted(listed.jobs.values(), key=lambda job: (order[job.seed], depth[job.name]))
+    jobs = sorted(listed.jobs.values(), key=lambda job: (study.seeds.index(job.seed), depth[job.name]))
     return Grid(tuple(cells), tuple(jobs))
 
 
