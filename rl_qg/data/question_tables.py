@@ -108,7 +108,7 @@ class QuestionTable:
         return {str(path): file_hash(path) for path in self.paths}
 
     def value(self, row: TableRow, column: str) -> Any:
-        """The value of a column: a text, or for references a list of texts; None if there is no such value."""
+        """The value of a column: a text, or for references a list of those that are not blank; None: there is none."""
         name = self.columns[column]
         if name == column and row.fields.get(name) is None:
             name = ALTERNATIVES.get(column, name)
@@ -147,7 +147,9 @@ def _answer(value: Any) -> str | None:
 
 def _references(value: Any) -> list[str] | None:
     texts = value if isinstance(value, list) else [value]
-    return texts if texts and all(_text(text) is not None for text in texts) else None
+    if not all(_text(text) is not None for text in texts):
+        return None
+    return [text for text in texts if text.strip()] or None  # against a blank one every question would score 0
 
 
 _NAMES = ("question", "context", "answer", "references", "sentence", "title")

@@ -58,7 +58,7 @@ def check_rows(label: str, metric: Reward, rows: Sequence[MetricRow], remedy: st
     for column in needed_columns(metric, rows):
         for row in rows:
             if getattr(row, column) is None:
-                kind = "list of texts, one at least" if column == "references" else "text"
+                kind = "list of texts, one at least not blank" if column == "references" else "text"
                 raise InputError(
                     f"{row.where}: {column!r} is missing or no {kind}, and metric {label} needs it; {remedy}, or "
                     "leave the metric out"

@@ -289,7 +289,7 @@ def _check(source: QuestionTable, reward: Reward) -> tuple[int, list[str]]:
         for column in required:
             if source.value(row, column) is None:
                 metric = "every metric" if column == "question" else getattr(reward, "name", type(reward).__name__)
-                kinds = {"answer": "text that is not blank", "references": "list of texts, one at least"}
+                kinds = {"answer": "text that is not blank", "references": "list of texts, one at least not blank"}
                 kind = kinds.get(column, "text")
                 raise InputError(
                     f"{row.where}: field {source.columns[column]!r} is missing or no {kind}, and {metric} needs it; "

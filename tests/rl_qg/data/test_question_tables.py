@@ -25,7 +25,7 @@ LETTERS = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\uf
 TEXT = st.text(LETTERS, max_size=8)
 ROWS = st.lists(
     st.fixed_dictionaries(
-        {"question": TEXT, "context": TEXT.map("c".__add__), "answer": TEXT.map("a".__add__), "references": TEXT}
+        {"question": TEXT} | {name: TEXT.map(name[0].__add__) for name in ("context", "answer", "references")}
     ),
     min_size=1,
     max_size=5,
@@ -249,6 +249,13 @@ def test_a_cell_that_says_where_an_answer_starts_is_read(tmp_path: Path) -> None
         assert (source.answer_start(good), source.answer_start(blank)) == (16, None)
         with pytest.raises(InputError, match=r"in\..sv: .* field 'answer_start' must be a whole number, got 'first'"):
             source.answer_start(bad)
+
+
+def test_blank_references_are_none(tmp_path: Path) -> None:
+    rows = [{"question": "q", "references": texts} for texts in (["", "r", " "], ["\n"], "", [])]
+    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    source = QuestionTable(tmp_path / "in.jsonl")
+    assert [source.value(row, "references") for row in source] == [["r"], None, None, None]
 
 
 def test_text_files_of_unequal_length_are_an_error(tmp_path: Path) -> None:

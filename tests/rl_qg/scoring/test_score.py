@@ -92,6 +92,7 @@ def needing(*needs: str) -> Any:
         ({"answer": None, "answers": {"text": []}}, ("answers",), "'answer' is missing"),
         ({"references": []}, ("references",), "'references' is missing or no list of texts, one at least"),
         ({"references": ["r", 1]}, ("references",), "'references' is missing or no list of texts"),
+        ({"references": ["", "  "]}, ("references",), "'references' is missing .* one at least not blank, and"),
         ({"score": 1, "earlier_score": 1}, (), "has fields 'score' and 'earlier_score'"),
         ({"parts": 1, "earlier_parts": 1}, (), "has fields 'parts' and 'earlier_parts'"),
     ],
