@@ -109,11 +109,13 @@ def example_rows(files: Sequence[Predictions], wanted: int | list[int]) -> Rows:
     or those with these numbers, from 1 on. `InputError` where there is none of a number.
     """
     total = len(files[0].rows)
-    numbers = range(1, total + 1, max(1, total // (wanted or 1)))[:wanted] if isinstance(wanted, int) else wanted
-    if numbers and max(numbers) > total:
+    if isinstance(wanted, int):
+        count = min(wanted, total)
+        wanted = [1 + place * total // count for place in range(count)]
+    if wanted and max(wanted) > total:
         raise InputError(f"examples={wanted}: the files have {total:,} questions; give numbers up to that")
     rows: Rows = []
-    for number in numbers:
+    for number in wanted:
         asked = files[0].rows[number - 1]
         about = {"number": number, "context": asked.context or "", "answer": asked.answer or ""}
         rows += [{**about, "asked by": "human", "question": text} for text in asked.references or ()]

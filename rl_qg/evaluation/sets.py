@@ -386,14 +386,16 @@ def write_set_pairs(
     if label is None:
         raise InputError("page=…: no metric compares questions with references; add one, such as metrics=[rouge_l]")
     multi: Multi = multi_of(metrics[label]).judge
-    taken = slice(0, None, max(1, len(sets.contexts) // passages))
-    contexts, references = sets.contexts[taken][:passages], sets.references[taken][:passages]
+    total = len(sets.contexts)
+    count = min(passages, total)
+    places = [place * total // count for place in range(count)]
+    contexts, references = [sets.contexts[place] for place in places], [sets.references[place] for place in places]
     texts = zip(contexts, references, strict=True)
     shown: list[dict[str, Any]] = [{"context": context, "references": human, "files": {}} for context, human in texts]
     for name, of_file in sets.predictions.items():
-        questions = of_file[taken][:passages]
+        questions = [of_file[place] for place in places]
         for row, asked, pairs in zip(shown, questions, multi.pairs(questions, references, contexts), strict=True):
             row["files"][name] = {"questions": asked, "pairs": [list(pair) for pair in pairs]}
-    record = {"metric": label, "signature": multi.signature, "of": len(sets.contexts), "passages": shown}
+    record = {"metric": label, "signature": multi.signature, "of": total, "passages": shown}
     with writing(folder):
         write_json(folder / FILE, record)

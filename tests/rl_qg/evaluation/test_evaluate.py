@@ -11,8 +11,9 @@ import sacrebleu
 import rewards
 from rl_qg.commands.cli import run_command
 from rl_qg.evaluation.evaluate import evaluate
-from rl_qg.evaluation.predictions import CORPUS, MEAN, passage_groups
+from rl_qg.evaluation.predictions import CORPUS, MEAN, Predictions, example_rows, passage_groups
 from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.kept_scores import MetricRow
 from rl_qg.settings import EvaluateSettings
 from rl_qg.stats.intervals import PassageDraws, interval_ends
 from tests.toy_metrics import SharedWords, WordCount, write_lines
@@ -270,7 +271,14 @@ def test_systems_side_by_side(tmp_path: Path) -> None:
     assert "## Side by side: question 17\n\nc8 Answer: a.\n\n| asked by |" in text
     assert (tmp_path / "out" / "tables" / "examples.csv").read_text().startswith("number,context,answer,asked by,")
     spread = run(tmp_path / "spread", files, {"words": WordCount()}, examples=3)["examples"]
-    assert list(dict.fromkeys(row["number"] for row in spread)) == [1, 7, 13]
+    assert list(dict.fromkeys(row["number"] for row in spread)) == [1, 7, 14]
+
+
+@pytest.mark.parametrize(("total", "count", "numbers"), [(9, 5, [1, 2, 4, 6, 8]), (3, 5, [1, 2, 3]), (4, 0, [])])
+def test_examples_are_spread_over_all_questions(total: int, count: int, numbers: list[int]) -> None:
+    rows = [MetricRow("line", f"q{number}", f"c{number}") for number in range(total)]
+    file = Predictions("a", rows, {}, {}, PassageDraws(range(total), resamples=2))
+    assert [row["number"] for row in example_rows([file], count)] == numbers
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,15 @@ def test_the_pairs_of_the_page_are_those_of_all_assignments(tmp_path: Path) -> N
     assert sorted(pair[:2] for pair in second["pairs"])[0] == [0, 0]
 
 
+def test_the_passages_of_the_page_are_spread_over_all(tmp_path: Path) -> None:
+    contexts = [f"Passage {number}." for number in range(9)]
+    asked = [["Who saw it?"]] * 9
+    whole = sets.PassageSets(contexts, asked, {"one": asked})
+    sets.write_set_pairs(tmp_path, whole, {"bleu": Bleu(1, "coco")}, {}, 5)
+    shown = json.loads((tmp_path / "set_pairs.json").read_text())["passages"]
+    assert [passage["context"] for passage in shown] == [contexts[number] for number in (0, 1, 3, 5, 7)]
+
+
 def test_the_draws_of_halves_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
