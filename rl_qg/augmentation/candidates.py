@@ -156,6 +156,8 @@ def parse_candidate(line: bytes, where: str) -> dict[str, Any]:
             raise InputError(f"{where}: field {name!r} holds half a character (an unpaired \\ud800 escape)")
         if kind is int and abs(record[name]) >= LARGEST:
             raise InputError(f"{where}: field {name!r} is a number of more than 64 bits; count from 0")
+    if record["candidate"] < 0:  # `synthetic-a--2` would be the id of `a` and -2, and of `a-` and 2
+        raise InputError(f"{where}: candidate={record['candidate']} is below 0; count from 0")
     answer, start = record["answer"], record["answer_start"]
     if not answer.strip():
         raise InputError(f"{where}: the answer is empty (id {record['id']})")

@@ -246,6 +246,7 @@ def lacking(name: str) -> dict[str, Any]:
         ({**GOOD, "language": 5}, "field 'language' must be str, got int"),
         (json.dumps({**GOOD, "language": "\ud800"}), "field 'language' holds half a character"),
         ({**GOOD, "answer": " "}, "the answer is empty .id p0."),
+        ({**GOOD, "candidate": -2}, "candidate=-2 is below 0; count from 0"),
         ({**GOOD, "answer_start": 12}, "answer 'Rome' is not at answer_start=12 in the context .id p0."),
         ({**GOOD, "answer_start": -5}, "answer 'Rome' is not at answer_start=-5"),
         ({**GOOD, "answer": "Oslo"}, "answer 'Oslo' is not at answer_start=13"),
