@@ -5,6 +5,7 @@ windows compete with each other: the shared normalisation of Clark and Gardner, 
 Reading Comprehension", ACL 2018.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +25,18 @@ def span_scores(logits: Tensor, config: object) -> Tensor:
     """Return each position's score, of which two rank a span: the logit, or log s(x) under a sigmoid head."""
     is_sigmoid = getattr(config, SPAN_HEAD, "softmax") == "sigmoid"
     return torch.nn.functional.logsigmoid(logits) if is_sigmoid else logits
+
+
+def letter_end(text: str, end: int) -> int:
+    """Return the end of a span past its combining marks, for which tokenizers that drop accents have no token."""
+    while end < len(text) and unicodedata.category(text[end])[0] == "M":
+        end += 1
+    return end
+
+
+def span_text(text: str, start: int, end: int) -> str:
+    """Return the characters of a span of tokens, without the white space that some tokenizers count to a token."""
+    return text[start : letter_end(text, end)].strip()
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +60,7 @@ class TokenizedPassage:
         return found
 
     def span(self, first: int, last: int) -> str:
-        return self.text[self.begins[first] : self.ends[last]]
+        return span_text(self.text, self.begins[first], self.ends[last])
 
 
 def tokenized_passages(model: FrozenModel, texts: Sequence[str]) -> list[TokenizedPassage]:

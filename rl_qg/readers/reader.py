@@ -25,7 +25,7 @@ from transformers import AutoConfig, AutoModelForQuestionAnswering, PreTrainedMo
 
 from rewards.frozen import quiet
 from rewards.pretrained import check_weights
-from rewards.relevance.reading import span_scores
+from rewards.relevance.reading import letter_end, span_scores, span_text
 from rewards.words import answer_exact_match, answer_f1
 from rl_qg.data.examples import QAExample
 from rl_qg.data.streaming import Examples
@@ -228,7 +228,7 @@ def _answer_tokens(offsets: NDArray[np.int32], example: QAExample) -> tuple[int,
     # White space around an answer belongs to no token.
     start, end = begin + len(text) - len(text.lstrip()), begin + len(text.rstrip())
     touching = np.flatnonzero((offsets[:, 1] > start) & (offsets[:, 0] < end))
-    if not touching.size or offsets[0, 0] > start or offsets[-1, 1] < end:
+    if not touching.size or offsets[0, 0] > start or letter_end(example.context, offsets[-1, 1]) < end:
         return None
     return int(touching[0]), int(touching[-1])
 
@@ -353,7 +353,7 @@ def best_answers(
                 best[number] = score
                 base = windows.bounds[window]
                 start, end = offsets[base + first, 0], offsets[base + last, 1]
-                answers[examples[number].id] = examples[number].context[start:end]
+                answers[examples[number].id] = span_text(examples[number].context, start, end)
     return answers | {examples[int(at)].id: "" for at in np.flatnonzero(none > best)} if refuses else answers
 
 

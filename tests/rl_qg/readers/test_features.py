@@ -90,6 +90,26 @@ def test_punctuation_that_touches_an_answer_is_left_out(tokenizer) -> None:
     assert labelled_texts(one_window(item, tokenizer), [item]) == ["1901"]
 
 
+def byte_level_with_spaces() -> PreTrainedTokenizerFast:
+    """As ModernBERT's: the space before a word belongs to the offsets of its token."""
+    tokenizer = byte_level()
+    marks = [("<s>", tokenizer.cls_token_id), ("</s>", tokenizer.sep_token_id)]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=marks
+    )
+    return tokenizer
+
+
+@pytest.mark.parametrize("make", [wordpiece, byte_level, byte_level_with_spaces])
+@pytest.mark.parametrize("answer", ["fox", "Jose\u0301", "cafe\u0301"])
+def test_answers_have_whole_letters_and_no_space_around_them(make, answer) -> None:
+    item = example("The red fox and Jose\u0301 ran from a cafe\u0301", answer)  # accents of their own, as in NFD
+    windows = one_window(item, make())
+    start, end = (np.zeros((1, windows.bounds[1])) for _ in range(2))
+    start[0, windows.labels[0, 0]] = end[0, windows.labels[0, 1]] = 1
+    assert best_answers(windows, [item], start, end, n_best=5, max_answer_length=30) == {"q": answer}
+
+
 def test_the_offset_decides_between_equal_words(tokenizer) -> None:
     item = QAExample("q", "t", "the fox saw the fox", "who ?", (Answer("fox", 16),))
     windows = one_window(item, tokenizer)
