@@ -104,6 +104,17 @@ class CountsCuts:
         return cut > 0
 
 
+def longest_input(model: Any, tokenizer: Any) -> int:
+    """Longest sequence the position embeddings of a model allow, special tokens included."""
+    limit = int(getattr(model.config, "max_position_embeddings", 0) or 0)
+    if limit <= 0:  # -1 in XLNet, which has no limit of its own
+        limit = int(tokenizer.model_max_length)
+    for module_name, module in model.named_modules():
+        if module_name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            return limit - module.padding_idx - 1  # RoBERTa: rows up to the padding index are unused
+    return limit
+
+
 class FrozenModel(CountsCuts):
     """A tokenizer and a model in eval mode without gradients, from a local folder or a Hub name.
 
@@ -194,14 +205,7 @@ class FrozenModel(CountsCuts):
 
     @cached_property
     def max_tokens(self) -> int:
-        """Longest sequence the position embeddings allow, special tokens included."""
-        limit = int(getattr(self.model.config, "max_position_embeddings", 0) or 0)
-        if limit <= 0:  # -1 in XLNet, which has no limit of its own
-            limit = int(self.tokenizer.model_max_length)
-        for module_name, module in self.model.named_modules():
-            if module_name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-                return limit - module.padding_idx - 1  # RoBERTa: rows up to the padding index are unused
-        return limit
+        return longest_input(self.model, self.tokenizer)
 
     def states(self, **inputs: Any) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """Run a language model; return hidden states [rows, length, width] and the head that turns them into logits.

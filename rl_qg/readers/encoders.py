@@ -1,14 +1,15 @@
 """Encoders to fine-tune or to ask: loaded with one clear line where a model does not fit, and windows padded."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 import transformers
 from torch import Tensor
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from rewards.frozen import TOKEN_HEAD, token_classifier
+from rewards.frozen import TOKEN_HEAD, longest_input, token_classifier
 from rewards.pretrained import check_tokenizer, check_weights
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import load_unsharded, loading
@@ -71,8 +72,10 @@ def load_tokenizer(
 
 
 def longest_window(path: str, tokenizer: PreTrainedTokenizerBase) -> int:
-    positions = getattr(AutoConfig.from_pretrained(path, trust_remote_code=False), "max_position_embeddings", None)
-    return int(min(positions or tokenizer.model_max_length, tokenizer.model_max_length))
+    config = AutoConfig.from_pretrained(os.path.expanduser(path), trust_remote_code=False)
+    with torch.device("meta"):  # without weights
+        model = AutoModel.from_config(config, trust_remote_code=False)
+    return min(longest_input(model, tokenizer), int(tokenizer.model_max_length))
 
 
 def load_model(

@@ -1,12 +1,17 @@
 """The reader that answers questions about passages: the windows that it reads."""
 
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from transformers import RobertaForQuestionAnswering, XLNetForQuestionAnsweringSimple
 
 from rl_qg.data.examples import QAExample
 from rl_qg.readers.reader import AnswerReader, encode, load_model
+from rl_qg.runtime.errors import InputError
+from tests.tiny_models import save
 from tests.toy_reader import save_bert, toy_tokenizer
 
 
@@ -44,3 +49,21 @@ def test_windows_share_a_third_unless_said_otherwise(
     assert windows.lengths[0] == length and len(starts) > 2
     assert {int((before >= after[0]).sum()) for before, after in pairwise(starts)} == {shared}
     assert isinstance(reader(["which animal ?"], [context])[0], str)
+
+
+XLNET = {"d_model": 16, "n_layer": 1, "n_head": 2, "d_inner": 16}  # it has no limit of its own
+ROBERTA = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 40}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "longest"),
+    [(XLNetForQuestionAnsweringSimple, XLNET, 64), (RobertaForQuestionAnswering, ROBERTA, 38)],  # two are never used
+)
+def test_a_window_is_what_the_model_can_read(tmp_path: Path, kind: Any, sizes: dict[str, int], longest: int) -> None:
+    tokenizer = toy_tokenizer(model_input_names=["input_ids", "attention_mask"])
+    save(tmp_path, tokenizer, kind(kind.config_class(vocab_size=len(tokenizer), pad_token_id=1, **sizes)))
+    reader = AnswerReader(str(tmp_path), device=torch.device("cpu"))
+    assert reader.max_length == longest
+    assert len(reader(["which animal ?"], ["fox cat owl bee " * 40])) == 1
+    with pytest.raises(InputError, match=f"max_length=65 is above the {longest} tokens"):
+        AnswerReader(str(tmp_path), device=torch.device("cpu"), max_length=65)
