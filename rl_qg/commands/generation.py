@@ -213,7 +213,8 @@ def check_numbers(settings: Settings) -> None:
 
 
 def needs_models(settings: Settings) -> bool:
-    return any(_takes_measure(name, options) for name, options in settings.augment.filters.items())
+    filters = settings.augment.filters.items()
+    return any(_takes_measure(*one) or filter_kind(*one) == "same_meaning" for one in filters)
 
 
 def with_metrics(settings: Settings, state: PartialState) -> AugmentSettings:

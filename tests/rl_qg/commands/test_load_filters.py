@@ -63,6 +63,7 @@ def test_filters_without_models_need_none() -> None:
     assert not needs_models(compose("augment", []))
     assert needs_models(compose("augment", ["filters=reward"]))
     assert needs_models(compose("augment", ["+filters.x={kind:round_trip,reader:r}"]))
+    assert needs_models(compose("augment", ["filters.same_meaning={}"]))
     settings = compose("augment", ["filters=reward", "filters.reward.field=score"])
     assert not needs_models(settings)
     assert with_metrics(settings, STATE).filters["reward"]["metric"] is None
