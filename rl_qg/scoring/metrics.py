@@ -185,7 +185,7 @@ class PartOf:
         if part not in names:
             raise InputError(f"metric {label}: it has no part {part!r}; score may be {', '.join(names) or 'left out'}")
         self.metric, self.part, self.label = metric, part, label
-        known = {name: getattr(metric, name) for name in ("needs", "reset_cache") if hasattr(metric, name)}
+        known = {name: getattr(metric, name) for name in ("name", "needs", "reset_cache") if hasattr(metric, name)}
         vars(self).update(known, higher_is_better=part not in getattr(metric, "lower_parts", ()))
         self.signature = f"{metric.signature}|part:{part}"
 

@@ -4,6 +4,7 @@ import gzip
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from rl_qg.evaluation.references import FirstReference, as_published, grouped_ro
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import processes
 from rl_qg.scoring.kept_scores import MetricRow
-from rl_qg.scoring.metrics import load_metrics
+from rl_qg.scoring.metrics import PartOf, load_metrics
 from rl_qg.settings import EvaluateSettings, Settings
 from tests.real_languages import DATA, FILES, WRITTEN, real_records
 from tests.toy_metrics import write_lines
@@ -162,6 +163,8 @@ def test_only_the_first_reference() -> None:
     cider = load("cider")
     assert FirstReference(cider).whole_set and FirstReference(cider).needs == cider.needs
     assert as_published({"cider": cider}) == {"cider": cider}  # lmqg has none
+    bertscore: Any = SimpleNamespace(name="bertscore", signature="bertscore", part_names=("precision",))
+    assert isinstance(as_published({"p": PartOf(bertscore, "precision", "p")})["p"], FirstReference)
 
 
 def test_normalisation_as_published() -> None:
