@@ -34,11 +34,6 @@ def letter_end(text: str, end: int) -> int:
     return end
 
 
-def span_text(text: str, start: int, end: int) -> str:
-    """Return the characters of a span of tokens, without the white space that some tokenizers count to a token."""
-    return text[start : letter_end(text, end)].strip()
-
-
 @dataclass(frozen=True, eq=False)
 class TokenizedPassage:
     """A passage of T tokens; ``begins`` and ``ends`` [T] are the first and one past the last character of each."""
@@ -60,7 +55,7 @@ class TokenizedPassage:
         return found
 
     def span(self, first: int, last: int) -> str:
-        return span_text(self.text, self.begins[first], self.ends[last])
+        return self.text[self.begins[first] : letter_end(self.text, self.ends[last])]
 
 
 def tokenized_passages(model: FrozenModel, texts: Sequence[str]) -> list[TokenizedPassage]:

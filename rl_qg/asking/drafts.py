@@ -21,6 +21,7 @@ from typing import TypeVar
 import torch
 
 from rewards import Usability
+from rewards.words import answer_f1
 from rl_qg.asking.documents import SEPARATOR, TextPassage, cut_text, with_full_stops, with_separators
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
 from rl_qg.asking.selection import (
@@ -44,7 +45,7 @@ from rl_qg.generation.prompts import HIGHLIGHT
 from rl_qg.generation.propose_answers import GeneratedAnswers
 from rl_qg.generation.tasks import PREFIXES
 from rl_qg.readers.answer_extractor import ExtractorAnswers
-from rl_qg.readers.reader import AnswerReader, f1
+from rl_qg.readers.reader import AnswerReader
 from rl_qg.runtime.processes import side_by_side
 from rl_qg.runtime.ranks import OutOfMemoryRetry
 from rl_qg.text.languages import code_of
@@ -327,7 +328,7 @@ class Draft:
             return
         read = self._in_parts(self.pairs, lambda some: reader([one.question for one in some], self._contexts(some)))
         found = zip(self.pairs, read, strict=True)
-        self.pairs = [replace(pair, round_trip=f1(text, pair.span.text)) for pair, text in found]
+        self.pairs = [replace(pair, round_trip=answer_f1(text, pair.span.text)) for pair, text in found]
 
     def judge(self, usability: Usability | None) -> None:
         """Let a metric judge the pairs whose score is not too low without it."""

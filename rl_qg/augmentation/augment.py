@@ -223,12 +223,10 @@ class UniformSampler(Sampler):
 
     def __init__(self, count: int, seed: int, by: str = "logprob", relevance: float = 0.5) -> None:
         super().__init__(count, seed, by, relevance)
-        self._high, self._low, self._indices = array("Q"), array("Q"), array("I")
+        self._ranks, self._indices = bytearray(), array("I")
 
     def observe(self, index: int, record: Record) -> None:
-        rank = seeded_rank(self.seed, question_key(record["context"], record["question"]).hex())
-        self._high.append(int.from_bytes(rank[:8]))
-        self._low.append(int.from_bytes(rank[8:16]))
+        self._ranks += seeded_rank(self.seed, question_key(record["context"], record["question"]).hex())[:16]
         self._indices.append(index)
         if len(self._indices) >= 2 * self.count + SPARE:
             self._keep_lowest()
@@ -239,9 +237,9 @@ class UniformSampler(Sampler):
 
     def _keep_lowest(self) -> None:
         if len(self._indices) > self.count:
-            ranks = np.asarray(self._low), np.asarray(self._high)
-            lowest = np.sort(np.lexsort(ranks)[: self.count])
-            self._low, self._high = (array("Q", rank[lowest].tobytes()) for rank in ranks)
+            ranks = np.frombuffer(self._ranks, dtype="S16")
+            lowest = np.sort(np.argsort(ranks, kind="stable")[: self.count])
+            self._ranks = bytearray(ranks[lowest].tobytes())
             self._indices = array("I", np.asarray(self._indices)[lowest].tobytes())
 
 

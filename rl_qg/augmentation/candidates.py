@@ -180,9 +180,6 @@ class Ranking:
         self.by, self.seed = by, seed
         self.indices, self.ties, self.values = array("I"), array("Q"), array("d")
 
-    def __len__(self) -> int:
-        return len(self.indices)
-
     def add(self, index: int, record: Record) -> None:
         """Add one candidate, of a higher index than the last; raise `InputError` when it lacks the number."""
         self.indices.append(index)

@@ -163,7 +163,8 @@ def similar_by_minhash(sets: TokenSets, threshold: float, fixed: int = 0) -> Ite
         for group in grouped(sets.reduced(band)[different], smallest=2):
             found.extend(b << PAIR | a for a, b in combinations(different[group].tolist(), 2))
         new = np.setdiff1d(np.asarray(found), pairs, assume_unique=True)
-        similar = [_similar(sets, pair >> PAIR, pair & (1 << PAIR) - 1, threshold) for pair in new.tolist()]
+        both = ((sets[pair >> PAIR], sets[pair & (1 << PAIR) - 1]) for pair in new.tolist())
+        similar = [similarity(*tokens) >= threshold - 1e-9 for tokens in both]
         pairs = np.union1d(pairs, new[np.array(similar, dtype=bool)])
     witness: dict[int, int] = {}  # of each set that is yielded, in ascending order of pairs: by the later, the earlier
     for pair in pairs.tolist():
@@ -174,10 +175,6 @@ def similar_by_minhash(sets: TokenSets, threshold: float, fixed: int = 0) -> Ite
         one = int(first_of[number])
         if one in witness or one != number:
             yield number, witness.get(one, one)
-
-
-def _similar(sets: TokenSets, one: int, other: int, threshold: float) -> bool:
-    return similarity(sets[one], sets[other]) >= threshold - 1e-9
 
 
 class ComparesQuestions(SetFilter):

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from rewards.faithfulness import EntityFaithfulness
 from rewards.standalone import Standalone, known_languages
-from rewards.words import ends_as_question
+from rewards.words import answer_f1, ends_as_question
 from rl_qg.augmentation.candidates import MEASURES, KeySet, Record, question_key
 from rl_qg.augmentation.funnel import (
     CandidateMeasure,
@@ -23,7 +23,7 @@ from rl_qg.augmentation.funnel import (
     Rules,
     model_identity,
 )
-from rl_qg.readers.reader import AnswerReader, f1
+from rl_qg.readers.reader import AnswerReader
 from rl_qg.text import languages
 from rl_qg.text.question_types import asks
 from rl_qg.text.words import counted, ngrams, normalised_words
@@ -51,6 +51,14 @@ class LanguageFilter(RowFilter):
     """
 
     language: str = languages.AUTO
+    unknown: ClassVar[tuple[str, str, str]] = ("", "", "")  # its kind, what is not known of a language, what follows
+
+    def notes(self) -> list[str]:
+        kind, lacking, then = self.unknown
+        return [
+            f"{self.name or kind}: {lacking} for {code or 'the language'} of {counted(count, 'candidate')}; {then}"
+            for code, count in sorted(self.noted.items())
+        ]
 
     def option_errors(self) -> list[tuple[bool, str]]:
         fault = languages.code_fault(self.language)
@@ -131,13 +139,7 @@ class StandsAlone(LanguageFilter):
     """
 
     language: str = languages.AUTO
-
-    def notes(self) -> list[str]:
-        return [
-            f"{self.name or 'standalone'}: no rules are known for {code or 'the language'} of "
-            f"{counted(count, 'candidate')}; they passed"
-            for code, count in sorted(self.noted.items())
-        ]
+    unknown = "standalone", "no rules are known", "they passed"
 
     def rules(self) -> Rules:
         def needs_passage(record: Record) -> bool:
@@ -199,17 +201,11 @@ class WellFormed(LanguageFilter):
     repeated_ngram: int = 3
     special_tokens: bool = True
     language: str = languages.AUTO
+    unknown = "well_formed", "no question words are known", "the rule 'no question word' was left out for them"
 
     def option_errors(self) -> list[tuple[bool, str]]:
         wrong = (self.repeated_ngram < 0, f"repeated_ngram={self.repeated_ngram} must not be negative")
         return [wrong, *super().option_errors()]
-
-    def notes(self) -> list[str]:
-        return [
-            f"{self.name or 'well_formed'}: no question words are known for {code or 'the language'} of "
-            f"{counted(count, 'candidate')}; the rule 'no question word' was left out for them"
-            for code, count in sorted(self.noted.items())
-        ]
 
     def rules(self) -> Rules:
         def has_leftover(record: Record) -> bool:  # not in the passage: "Ġ" is also Maltese
@@ -344,6 +340,6 @@ def _answered(reader: AnswerReader, records: Sequence[Mapping[str, Any]]) -> lis
     """For each candidate the F1 of the reader's answer, and that answer."""
     answers = reader([record["question"] for record in records], [record["context"] for record in records])
     return [
-        {"value": f1(answer, record["answer"]), "answer": answer}
+        {"value": answer_f1(answer, record["answer"]), "answer": answer}
         for answer, record in zip(answers, records, strict=True)
     ]

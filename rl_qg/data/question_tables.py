@@ -147,9 +147,8 @@ def _answer(value: Any) -> str | None:
 
 def _references(value: Any) -> list[str] | None:
     texts = value if isinstance(value, list) else [value]
-    if not all(_text(text) is not None for text in texts):
-        return None
-    return [text for text in texts if text.strip()] or None  # against a blank one every question would score 0
+    known = all(_text(text) is not None for text in texts)
+    return [text for text in texts if known and text.strip()] or None  # against a blank one every question scores 0
 
 
 _NAMES = ("question", "context", "answer", "references", "sentence", "title")

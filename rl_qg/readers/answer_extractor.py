@@ -18,10 +18,9 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
-from rewards.words import UNSPACED_LETTERS, normalise_answer
+from rewards.words import UNSPACED_LETTERS, answer_f1 as f1, normalise_answer
 from rl_qg.data.examples import QAExample, by_key
 from rl_qg.readers.encoders import IGNORED, load_model, load_tokenizer, longest_window, padded
-from rl_qg.readers.reader import f1
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
 from rl_qg.settings import AnswersSettings

@@ -1,6 +1,5 @@
 """Encoders to fine-tune or to ask: loaded with one clear line where a model does not fit, and windows padded."""
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,7 +71,7 @@ def load_tokenizer(
 
 
 def longest_window(path: str, tokenizer: PreTrainedTokenizerBase) -> int:
-    config = AutoConfig.from_pretrained(os.path.expanduser(path), trust_remote_code=False)
+    config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     with torch.device("meta"):  # without weights
         model = AutoModel.from_config(config, trust_remote_code=False)
     return min(longest_input(model, tokenizer), int(tokenizer.model_max_length))

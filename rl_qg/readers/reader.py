@@ -25,7 +25,7 @@ from transformers import AutoConfig, AutoModelForQuestionAnswering, PreTrainedMo
 
 from rewards.frozen import quiet
 from rewards.pretrained import check_weights
-from rewards.relevance.reading import letter_end, span_scores, span_text
+from rewards.relevance.reading import letter_end, span_scores
 from rewards.words import answer_exact_match, answer_f1
 from rl_qg.data.examples import QAExample
 from rl_qg.data.streaming import Examples
@@ -37,16 +37,11 @@ from rl_qg.runtime.files import read_record, write_json
 from rl_qg.runtime.processes import load_unsharded, loading
 from rl_qg.runtime.ranks import OutOfMemoryRetry
 
-# --- exact match and F1 of SQuAD v1.1, as the official evaluation script computes them
-#
-# Source: `evaluate-v1.1.py` of Rajpurkar et al., "SQuAD: 100,000+ Questions for Machine Comprehension of Text" (2016).
-
-exact_match, f1 = answer_exact_match, answer_f1
-
 
 @dataclass(frozen=True)
 class SquadScores:
-    """Scores of one reader on one set; the lists are fractions in the order of `ids`, the totals percent.
+    """Scores of one reader on one set, by SQuAD's `evaluate-v1.1.py` (`rewards.words`); the lists are fractions in the
+    order of `ids`, the totals percent.
 
     `missing` questions had no prediction: they score 0, as in the official script.
     """
@@ -73,8 +68,8 @@ def score_predictions(predictions: Mapping[str, str], examples: Iterable[QAExamp
         text = prediction or ""
         missing += prediction is None
         ids.append(example.id)
-        for scores, metric in ((exact_matches, exact_match), (f1s, f1)):
-            best = max((metric(text, answer.text) for answer in example.answers), default=exact_match(text, ""))
+        for scores, metric in ((exact_matches, answer_exact_match), (f1s, answer_f1)):
+            best = max((metric(text, answer.text) for answer in example.answers), default=answer_exact_match(text, ""))
             scores.append(0.0 if prediction is None else best)
     if not ids:
         raise InputError("no examples to score predictions against: give at least one")
@@ -148,15 +143,16 @@ def encode_in_parts(
     doc_stride: int,
     token_types: bool,
     progress: bool = False,
+    at: str = "qa.",
 ) -> Iterator[Windows]:
     """Tokenise each example into one or several windows of at most `max_length` tokens, special tokens included; yield
     the windows of `EXAMPLES_AT_ONCE` examples at a time.
 
     Neighbouring windows of a passage share `doc_stride` tokens. A question may fill half a window, or less where the
     shared tokens need the space: the end of a longer one is cut and counted. `tokenizer` is a fast one; `token_types`
-    marks question (0) and passage (1) for models that were pretrained with token types.
+    marks question (0) and passage (1) for models that were pretrained with token types. `at` precedes keys in errors.
     """
-    limit = _question_limit(tokenizer, max_length, doc_stride)
+    limit = _question_limit(tokenizer, max_length, doc_stride, at)
     remaining, begin = iter(examples), 0
     with ProgressBar(total=len(examples), desc="windows", unit="example", disable=not progress) as bar:
         while batch := list(islice(remaining, EXAMPLES_AT_ONCE)):
@@ -233,12 +229,12 @@ def _answer_tokens(offsets: NDArray[np.int32], example: QAExample) -> tuple[int,
     return int(touching[0]), int(touching[-1])
 
 
-def _question_limit(tokenizer: PreTrainedTokenizerBase, max_length: int, doc_stride: int) -> int:
+def _question_limit(tokenizer: PreTrainedTokenizerBase, max_length: int, doc_stride: int, at: str) -> int:
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True)
     limit = min(room // 2, room - doc_stride - 1)  # every window has to bring at least one new token
     if limit < 1:
         raise InputError(
-            f"qa.max_length={max_length} leaves no room for a question beside qa.doc_stride={doc_stride}: "
+            f"{at}max_length={max_length} leaves no room for a question beside {at}doc_stride={doc_stride}: "
             "raise the first or lower the second"
         )
     return limit
@@ -352,8 +348,9 @@ def best_answers(
             if score > best[number]:
                 best[number] = score
                 base = windows.bounds[window]
-                start, end = offsets[base + first, 0], offsets[base + last, 1]
-                answers[examples[number].id] = span_text(examples[number].context, start, end)
+                start, end, context = offsets[base + first, 0], offsets[base + last, 1], examples[number].context
+                # of ModernBERT and XLM-R the space before a word is a part of it
+                answers[examples[number].id] = context[start : letter_end(context, end)].strip()
     return answers | {examples[int(at)].id: "" for at in np.flatnonzero(none > best)} if refuses else answers
 
 
@@ -451,7 +448,7 @@ class AnswerReader:
                 f"{key}={path}: has no trained span head; train one with rl-qg qa data.train=… output_dir=READER and "
                 "give that folder"
             )
-        self.max_length = max_length or min(LONGEST_WINDOW, longest_window(path, self.tokenizer))
+        self.max_length = max_length or min(LONGEST_WINDOW, longest_window(os.path.expanduser(path), self.tokenizer))
         self.doc_stride = self.max_length // 3 if doc_stride is None else doc_stride
         self.max_answer_length, self.n_best, self.batch_size = max_answer_length, n_best, batch_size
         self.device, self.at = device, at
@@ -466,12 +463,9 @@ class AnswerReader:
             QAExample(str(number), "", context, question, ())
             for number, (question, context) in enumerate(zip(questions, contexts, strict=True))
         ]
-        lengths: dict[str, Any] = {"max_length": self.max_length, "doc_stride": self.doc_stride}
-        try:
-            with _TOKENISING:
-                windows = encode(examples, self.tokenizer, token_types=self.token_types, **lengths)
-        except InputError as error:
-            raise InputError(str(error).replace("qa.", self.at)) from None  # its keys are those of `rl-qg qa`
+        options: dict[str, Any] = {"max_length": self.max_length, "doc_stride": self.doc_stride, "at": self.at}
+        with _TOKENISING:
+            windows = encode(examples, self.tokenizer, token_types=self.token_types, **options)
         texts = best_answers(
             windows, examples, *self._logits(windows), n_best=self.n_best, max_answer_length=self.max_answer_length
         )

@@ -264,8 +264,6 @@ class _Job:
         settings = dataclasses.asdict(self.settings)
         seeds = settings.pop("seeds")
         settings.pop("equal_updates")  # is about several readers, and one of them does not depend on it
-        for name in {"by_length", "impossible"} - {name for name, value in settings.items() if value is True}:
-            settings.pop(name)  # which earlier versions did not know
         # The first seed also keeps its model, so another order of seeds is another run.
         inputs = {**settings, "precision": self.precision, "data": self.data, "seed": seed}
         return inputs | {"keeps_model": seed == seeds[0], "processes": self.processes.num_processes}
@@ -411,7 +409,7 @@ def _refuse_other_run(folder: Path, inputs: Mapping[str, Any], accept_changed_da
         return
     # There was no choice in earlier versions.
     missing = {"head": HEADS[0], "by_length": False, "impossible": False}
-    earlier, inputs = {**missing, **read_record(path)}, {**missing, **inputs}
+    earlier = {**missing, **read_record(path)}
     differing = [key for key in inputs if earlier.get(key) != inputs[key]]
     if (folder / "qa_metrics.json").exists():
         differing = [key for key in differing if key != "processes"]  # it is complete: the number no longer matters

@@ -50,9 +50,7 @@ def frozen_models(metric: Any) -> list[FrozenModel]:
 
 
 def _parts(reward: Any) -> list[Any]:
-    if isinstance(reward, Combined):
-        return [inner for part in reward.parts.values() for inner in _parts(part.metric)]
-    if isinstance(reward, SetReward):
+    if isinstance(reward, Combined | SetReward):
         return [inner for metric in reward.metrics for inner in _parts(metric)]
     return [reward]
 

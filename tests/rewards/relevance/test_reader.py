@@ -22,8 +22,9 @@ from transformers import (
 from rewards import MetricInputError, ReaderScore, load
 from rewards.relevance.reader import LOWEST, MEASURES
 from rewards.relevance.reading import tokenized_passages
+from rewards.words import answer_exact_match as exact_match, answer_f1 as f1
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.readers.reader import WindowCollator, best_answers, encode, exact_match, f1
+from rl_qg.readers.reader import WindowCollator, best_answers, encode
 from tests.rewards.conftest import ROBERTA, TEXT, roberta_tokenizer
 from tests.rewards.reader_reference import answer_logprob, predicted, read
 from tests.tiny_models import piece_tokenizer, save, tiny, word_tokenizer

@@ -20,6 +20,7 @@ from transformers import (
 )
 
 from rewards import load
+from rewards.words import answer_f1 as f1
 from rl_qg import AnswerSpan, QAPairs, QuestionGenerator
 from rl_qg.asking.models import QUESTIONS, default_generator, generator_path, reader_path, ways_of
 from rl_qg.asking.pairs import AskRequest
@@ -31,7 +32,7 @@ from rl_qg.generation.prompts import Prompt
 from rl_qg.generation.propose_answers import GeneratedAnswers
 from rl_qg.generation.tasks import TaskRow
 from rl_qg.miniatures.cache import SHIPPED
-from rl_qg.readers.reader import AnswerReader, f1
+from rl_qg.readers.reader import AnswerReader
 from rl_qg.runtime.errors import InputError
 from tests.tiny_models import byte_tokenizer, save, tiny, tiny_prefix, tiny_t5
 

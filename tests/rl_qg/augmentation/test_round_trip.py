@@ -9,10 +9,11 @@ import torch
 from accelerate import PartialState
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
+from rewards.words import answer_f1 as f1
 from rl_qg.augmentation.augment import augment
 from rl_qg.augmentation.funnel import FilterResources
 from rl_qg.augmentation.row_filters import RoundTrip
-from rl_qg.readers.reader import f1, load_model
+from rl_qg.readers.reader import load_model
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import AugmentSettings
 from tests.questions import record, write_questions

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from rewards.words import normalise_answer
+from rewards.words import answer_exact_match as exact_match, answer_f1 as f1, normalise_answer
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.reading import read_examples
-from rl_qg.readers.reader import exact_match, f1, score_predictions
+from rl_qg.readers.reader import score_predictions
 from rl_qg.runtime.errors import InputError
 
 SHARED = Path(__file__).resolve().parents[3].parent / "shared" / "data"
