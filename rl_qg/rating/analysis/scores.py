@@ -115,9 +115,12 @@ class SystemScores:
 
 
 def system_scores(rated: RatedItems, scores: QuestionScores, *, resamples: int, seed: int) -> SystemScores:
-    """Means over questions by system and criterion, and their mean over criteria, in draws of raters and passages."""
-    draws = CrossedDraws(scores.rater, scores.passage, resamples=resamples, seed=seed)
+    """Means over questions by system and criterion, and their mean over criteria, in draws of raters and passages.
+    Raters and passages without a score say nothing, and are not drawn.
+    """
     known = ~np.isnan(scores.values)
+    used = known.any(axis=1)
+    draws = CrossedDraws(scores.rater[used], scores.passage[used], resamples=resamples, seed=seed)
     q, c, s = len(scores.rows), len(scores.criteria), len(scores.systems)
     sums = (scores.member[:, :, None] * np.where(known, scores.values, 0.0)[:, None, :]).reshape(q, s * c)
     counts = (scores.member[:, :, None] * known[:, None, :]).reshape(q, s * c)
@@ -126,8 +129,8 @@ def system_scores(rated: RatedItems, scores: QuestionScores, *, resamples: int, 
         by_criterion = quotient(*part.reshape(len(part), 2, s, c).swapaxes(0, 1))
         return np.concatenate([by_criterion, by_criterion.mean(axis=2, keepdims=True)], axis=2)
 
-    values = draws.sums(np.hstack([sums, counts])).map(means)
-    rated_rows = scores.member * np.any(known, axis=1, keepdims=True)
+    values = draws.sums(np.hstack([sums, counts])[used]).map(means)
+    rated_rows = scores.member * used[:, None]
     return SystemScores(
         scores.systems,
         scores.criteria,

@@ -85,6 +85,15 @@ def test_raters_without_spread_have_no_z_and_are_counted() -> None:
     assert scored(columns(rows)).questions.tolist() == [2]
 
 
+def test_raters_without_a_scale_are_not_drawn() -> None:
+    """Five raters with scores are too few to be drawn, however many others rate everything alike."""
+    rows = [rating(f"r{who}", at, 10 * who + at, hit=f"h{at}") for who in range(5) for at in (1, 2, 3)]
+    alike = [rating(f"s{who}", 1, 50, hit=f"h{at}") for who in range(9) for at in (1, 2, 3, 4)]
+    alone, among = scored(columns(rows)), scored(columns([*rows, *alike]))
+    assert among.values.sizes == {"passages": 3} and among.note == alone.note != ""
+    assert among.of("a").estimate(15) == alone.of("a").estimate(15)
+
+
 def test_a_raters_scale_says_nothing() -> None:
     """A rater who rates half as far apart and 30 points higher gives the same scores."""
     rng = np.random.default_rng(2)
