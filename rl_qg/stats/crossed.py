@@ -108,7 +108,8 @@ class CrossedDraws:
         self.note = ""
         if RATERS not in drawn:
             who = "one rater" if raters == 1 else f"{raters} raters"
-            self.note = f"Intervals are about passages alone: {who} cannot say how much other raters would differ."
+            known = "Intervals are about passages alone" if passages > 1 else "One passage has no intervals"
+            self.note = f"{known}: {who} cannot say how much other raters would differ."
         elif PASSAGES not in drawn:
             self.note = "Intervals are about raters alone: one passage cannot say how much others would differ."
 

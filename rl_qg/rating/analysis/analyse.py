@@ -87,7 +87,10 @@ def _conclusion(scores: statistics.StudyScores, tables: Tables) -> list[str]:
     if scores.systems is None:
         return ["No scores: no rater gave two different ratings, so there is no scale to put them on."]
     if not tables["pairs"]:
-        return [f"Nothing to compare: all ratings are of one system ({tables['systems'][0]['system']})."]
+        names = scores.systems.systems
+        one = f"all ratings are of one system ({names[0]})"
+        what = one if len(names) == 1 else "no two systems were rated on all criteria"
+        return [f"Nothing to compare: {what}."]
     said, pairs = statistics.conclusion(tables["pairs"]), len(tables["pairs"])
     if pairs > 1:
         certain = statistics.certain_pairs(tables["pairs"])

@@ -238,6 +238,14 @@ def test_one_system_alone(tmp_path: Path) -> None:
     assert record["pairs"] == [] and {row["system"] for row in record["systems"]} == {"ce", "degraded questions"}
 
 
+def test_systems_on_different_criteria(tmp_path: Path) -> None:
+    shared, alone = ([rating(who, at, at, system=name, criterion=c, hit=f"h{at}") for who in "rs" for at in (1, 2)]
+                     for name, c in (("ce", "c"), ("scst", "d")))  # fmt: skip
+    lines(tmp_path / "ratings.jsonl", [*shared, *({**one, "position": 9} for one in alone)])
+    record = analysed(tmp_path / "ratings.jsonl", tmp_path / "out")
+    assert record["conclusion"] == ["Nothing to compare: no two systems were rated on all criteria."]
+
+
 def test_one_rater_of_one_task(tmp_path: Path) -> None:
     """As somebody who tries a study: no interval, and nothing certain."""
     lines(tmp_path / "ratings.jsonl", [*simulated_ratings([task(0)], CRITERIA, CROWD[:1])])

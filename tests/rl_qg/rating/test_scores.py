@@ -227,7 +227,9 @@ def test_what_cannot_be_drawn_is_said() -> None:
     one = CrossedDraws(np.arange(6), np.zeros(6, dtype=int), resamples=10, seed=1)
     assert "5 raters cannot" in CrossedDraws(np.arange(5), np.arange(5), resamples=10, seed=1).note
     assert "one passage cannot say" in one.note and one.sums(np.ones((6, 1))).sizes == {"raters": 6}
-    alone = CrossedDraws(np.array([0]), np.array([0]), resamples=10, seed=1).sums(np.ones((1, 1)))
+    nothing = CrossedDraws(np.array([0]), np.array([0]), resamples=10, seed=1)
+    assert nothing.note.startswith("One passage has no intervals: one rater cannot")
+    alone = nothing.sums(np.ones((1, 1)))
     statistic = alone.map(lambda part: part[:, 0]).estimate(1)
     assert (statistic.value, statistic.low) == (1.0, None) and alone.map(lambda part: part[:, 0]).p() is None
 
