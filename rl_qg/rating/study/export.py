@@ -34,7 +34,7 @@ def write_payments(store: Store, path: Path, export: Path) -> int:
     `export`: the folder of the export, which must not hold it.
     """
     if export.resolve() in path.resolve().parents or path.is_dir():
-        raise InputError(f"payments={path}: identities must not be among the ratings; name a file elsewhere")
+        raise InputError(f"payments={path}: identities are no part of an export; name a file elsewhere")
     if path.is_file() and not path.read_bytes().startswith(",".join(PAYMENT_COLUMNS).encode()):
         raise InputError(f"payments={path}: is no table of payments and would be replaced; name another file")
     rows = store.identities()
@@ -80,7 +80,7 @@ def export_study(store: Store, folder: Path) -> tuple[int, Counter[str]]:
 
         names = (RATINGS, TABLE, ITEMS, ASSIGNMENTS, FEEDBACK, PLAN)  # they are closed in the other order
         lines, table, items, assignments, feedback, plan = map(file, names)
-        json.dump(dict(store.plan.settings), plan, ensure_ascii=False, indent=2)
+        plan.write(json.dumps(dict(store.plan.settings), ensure_ascii=False, indent=2) + "\n")
         for hit in store.plan.hits:
             for item in hit.items:
                 texts = {"question": item.question, "context": hit.passages[item.passage].context}
@@ -116,8 +116,9 @@ def _check_folder(folder: Path, store: Store) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output={folder}: is a file; name a folder")
     stored = read_json(folder / PLAN) if (folder / PLAN).is_file() else None
-    if (folder / RATINGS).exists() and stored != json.loads(json.dumps(dict(store.plan.settings))):
-        raise InputError(f"output={folder}: has the ratings of another study; name another folder")
+    is_used = stored is not None or (folder / RATINGS).exists()
+    if is_used and stored != json.loads(json.dumps(dict(store.plan.settings))):
+        raise InputError(f"output={folder}: holds another study, or its plan; name another folder")
 
 
 def forget_rater(settings: RateForgetSettings) -> None:

@@ -129,7 +129,7 @@ def test_the_plan_of_an_export_is_that_of_the_study(tmp_path: Path, clock: Clock
     rated(store, clock)
     export_study(store, tmp_path / "out")
     written, exported = ((tmp_path / name / "plan.json").read_text() for name in ("plan", "out"))
-    assert json.loads(written) == json.loads(exported)
+    assert written == exported
 
 
 def test_an_export_is_one_state_of_a_study_that_goes_on(store: Store, clock: Clock) -> None:
@@ -196,6 +196,8 @@ def test_exports_that_cannot_be_made_are_one_line(tmp_path: Path) -> None:
     store = open_store(str(other), small_plan(name="other"), clock)
     rated(store, clock)
     (tmp_path / "text").write_text("x")
+    (tmp_path / "plan").mkdir()
+    (tmp_path / "plan" / "plan.json").write_text(json.dumps(dict(small_plan().settings)))
     run_command("rate", ["export", f"study={other}", f"output={tmp_path}/out"])
     for arguments, words in (
         ([f"study={file}", f"output={tmp_path}/new"], "nobody has rated anything yet"),
@@ -203,6 +205,7 @@ def test_exports_that_cannot_be_made_are_one_line(tmp_path: Path) -> None:
         ([f"study={tmp_path}/none.db", f"output={tmp_path}/new"], "no such file"),
         ([f"study={file}", f"output={tmp_path}/text"], "is a file"),
         ([f"study={file}", f"output={tmp_path}/out"], "another study"),
+        ([f"study={other}", f"output={tmp_path}/plan"], "holds another study, or its plan"),
         ([f"study={other}", f"output={tmp_path}/text/out"], "cannot be written"),
     ):
         with pytest.raises(InputError, match=words) as error:
