@@ -20,7 +20,9 @@ _SAME = 1e-9  # differences up to this are rounding of means
 
 @dataclass(frozen=True)
 class RankTest:
-    """A p-value, of so many pairs (or values of the smaller group), and the smallest p that so many allow."""
+    """A p-value, of so many pairs (or values of the smaller group), and the smallest p that so many allow,
+    without ties where p is approximate.
+    """
 
     p: float
     statistic: float

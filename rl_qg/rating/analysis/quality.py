@@ -125,7 +125,7 @@ class RaterControl:
     difference: float | None  # by how much ordinary ones are rated higher on average
     p_item_means: float | None  # of the two units, None where there is nothing to compare
     p_ratings: float | None
-    verdict: str  # undecided: so few pairs, or tasks, cannot pass whatever the values; untested: no degraded items
+    verdict: str  # undecided: so few pairs, or tasks, decide nothing, whatever the values; untested: no degraded items
     why: str = ""
 
     @property
@@ -216,8 +216,8 @@ def _control(name: str, tasks: int, good: Floats, bad: Floats, control: Control)
     verdict = PASSED if deciding.p < control.level else FAILED
     if tasks < control.least_tasks:
         verdict, why = UNDECIDED, f"{tasks} of at least {control.least_tasks} tasks"
-    elif verdict == FAILED and deciding.smallest >= control.level:
-        verdict, why = UNDECIDED, f"{deciding.n} pairs: p cannot be below {deciding.smallest:.3g}"
+    elif deciding.smallest >= control.level:  # also where ties bring the normal approximation of so few below it
+        verdict, why = UNDECIDED, f"{deciding.n} pairs: p cannot be below {deciding.smallest:.3g} without ties"
     difference = float(np.nanmean(good) - np.nanmean(bad))
     return RaterControl(name, tasks, len(bad), difference, means.p, single.p, verdict, why)
 

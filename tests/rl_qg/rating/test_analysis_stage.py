@@ -251,7 +251,7 @@ def test_one_rater_of_one_task(tmp_path: Path) -> None:
     lines(tmp_path / "ratings.jsonl", [*simulated_ratings([task(0)], CRITERIA, CROWD[:1])])
     record = analysed(tmp_path / "ratings.jsonl", tmp_path / "out", reversed=["odd"])
     assert (
-        "decide on nobody (3 pairs: p cannot be below 0.125), so all raters count."
+        "decide on nobody (3 pairs: p cannot be below 0.125 without ties), so all raters count."
         in (tmp_path / "out" / "analysis.txt").read_text()
     )
     assert all(text.startswith("It is not certain") for text in record["conclusion"][:3])

@@ -61,6 +61,14 @@ def test_too_few_pairs_are_no_failure() -> None:
     assert two.verdict == UNDECIDED and two.why == "1 of at least 2 tasks"
 
 
+@pytest.mark.parametrize("good", [[80, 81, 82, 83, 84], [80] * 5])
+def test_one_degraded_question_against_five_decides_nothing(good: list[float]) -> None:
+    """Of six values the smallest exact p is 1/6; the normal approximation has .121, and with ties .037."""
+    rows = [rating("r", at, value) for at, value in enumerate(good, 1)] + [rating("r", 9, 10, "degraded", original=1)]
+    one = only(control_of_raters(columns(rows), Control(RANK_SUM, ITEM_MEANS), ["c"]))
+    assert one.verdict == UNDECIDED and one.why == "1 pairs: p cannot be below 0.121 without ties"
+
+
 def test_degraded_questions_without_their_ordinary_ones() -> None:
     rows = [rating("r", 1, 80), rating("r", 2, 10, "degraded"), rating("s", 1, 5)]
     found = control_of_raters(columns(rows), CONTROL, ["c"])
