@@ -139,10 +139,9 @@ def rated_items(records: Located, scales: Mapping[str, Scale], *, with_open: boo
             )
         key: tuple[Any, ...] = (rater, task, item["position"])
         if item["position"] is None:  # the second value of a criterion begins another item
-            key = (rater, task, item["kind"], item["systems"], item["item"])
+            key = (rater, task, *item["question"])
             occurrences[*key, criterion] += 1
             key = (*key, occurrences[*key, criterion])
-            item["question"] = (*item["question"], key[-1])
         value = _number(where, record, "value")
         if value is None:
             left_out["without a value"] += 1
@@ -151,7 +150,9 @@ def rated_items(records: Located, scales: Mapping[str, Scale], *, with_open: boo
                 ends = f"{criterion!r} goes from {scale.lowest:g} to {scale.highest:g}"
                 raise InputError(f"{where}: field 'value' is {value:g}; {ends}")
             value = scale.lowest + scale.highest - value if scale.reversed else value
-        item = items.setdefault(key, item)
+        asked, item = item["question"], items.setdefault(key, item)
+        if item["question"] != asked:
+            raise InputError(f"{where}: {rater} has two questions at one position of {task}; number them anew")
         if criterion in item["values"]:
             raise InputError(
                 f"{where}: {rater} has two values of {criterion!r} for position {item['position']} of {task}; give "
@@ -173,12 +174,15 @@ def _item(where: str, record: Mapping[str, Any]) -> dict[str, Any]:
     hit = _text(where, record, "hit")
     task = _text(where, record, "assignment") or (f"{rater} {hit}" if hit else rater)
     item, passage, systems = _text(where, record, "item"), _text(where, record, "passage"), _systems(where, record)
-    position, item_or_task = _whole(where, record, "position"), item or passage or hit or task
+    position, place = _whole(where, record, "position"), passage or hit or task
+    if position is not None and hit:
+        place = f"{hit} {position}"
     return {
-        **{"rater": rater, "task": task, "hit": hit or task, "item": item_or_task},
+        **{"rater": rater, "task": task, "hit": hit or task, "item": item or passage or hit or task},
         **{"passage": passage or item or hit or task, "kind": kind, "systems": systems},
         **{"position": position, "original": _whole(where, record, "original")},
-        "question": (hit, position) if position is not None and hit else (hit or "", kind, systems, item_or_task),
+        # Without the name of the item that it is about, all raters of a HIT have a question at the same position.
+        "question": (hit or "", kind, tuple(sorted(systems)), item or place),
         **{"values": {}, "seconds": np.nan, "changes": np.nan},
     }
 
@@ -240,6 +244,11 @@ def _columns(
     columns: dict[str, Any] = {}
     for names, index in _INDEXED.items():
         columns[names], columns[index] = _numbered([row[index] for row in rows])
+    times = Counter[Any]()  # that a rater has seen a question of this kind, system and item
+    questions = []
+    for row in rows:
+        times[row["task"], row["question"]] += 1
+        questions.append((*row["question"], times[row["task"], row["question"]]))
     # The row of the ordinary item of each repeat and degraded one, if the task has one at that position.
     ordinary = {
         (row["rater"], row["task"], row["position"]): number
@@ -254,7 +263,7 @@ def _columns(
     ]
     return RatedItems(
         criteria=criteria,
-        question=_numbered([row["question"] for row in rows])[1],
+        question=_numbered(questions)[1],
         kind=np.array([KINDS.index(row["kind"]) for row in rows], dtype=np.int64),
         position=np.array([row["position"] or 0 for row in rows], dtype=np.int64),
         original=np.array(originals, dtype=np.int64),

@@ -51,6 +51,14 @@ def test_the_same_question_of_two_tasks_is_one() -> None:
     assert first["system"] == ["a", "b"] and first["ratings"] == {"c": [80, 60]} and first["raters"] == ["r", "s"]
 
 
+def test_agreement_of_raters_who_saw_the_questions_in_another_order() -> None:
+    """Both give each system the same value; by position they would agree on nothing."""
+    values = dict(zip("abcdef", (10, 20, 40, 60, 80, 90), strict=True))
+    rated = columns([rating(who, at, values[name], system=name) for who, order in (("r", "abcdef"), ("s", "fdbeca"))
+                     for at, name in enumerate(order, 1)])  # fmt: skip
+    assert {row["value"] for row in agreement_rows(rated, resamples=5, seed=0)} == {1.0}
+
+
 def test_agreement_by_hand() -> None:
     """α of two raters who differ by one value in three: 1 - observed / expected disagreement, by pairs of values."""
     values = {"r": (1, 2, 3), "s": (1, 2, 2)}

@@ -15,14 +15,16 @@ from rl_qg.runtime.errors import InputError
 from tests.rl_qg.rating.rating_rows import columns, rating
 
 ROWS = [
-    rating("r1", 1, 80),
-    rating("r1", 1, 30, criterion="d"),
+    rating("r1", 1, 80, system="a|b"),
+    rating("r1", 1, 30, system="a|b", criterion="d"),
     rating("r1", 2, 70, "repeat", original=1, last_ms=2500, changes=3),
     rating("r1", 3, 10, "degraded", original=1),
     rating("r2", 1, 55, system="a|b"),
     rating("r2", 2, 0, hit="h2", state="open"),
     rating("r3", 1, 1, state="expired"),
 ]
+
+SAME = {name: ROWS[0][name] for name in ("kind", "systems")}
 
 
 def written(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -53,7 +55,7 @@ def test_items_are_rows_and_criteria_columns() -> None:
     rated = columns(ROWS)
     assert rated.criteria == ("c", "d") and rated.raters == ("r1", "r2")
     assert plain(rated) == [
-        ("r1", "h1-r1", 1, 0, ("a",), [80, 30], -1),
+        ("r1", "h1-r1", 1, 0, ("a", "b"), [80, 30], -1),
         ("r1", "h1-r1", 2, 1, ("a",), [70, -1], 0),
         ("r1", "h1-r1", 3, 2, ("a",), [10, -1], 0),
         ("r2", "h1-r2", 1, 0, ("a", "b"), [55, -1], -1),
@@ -111,7 +113,8 @@ def test_a_file_from_elsewhere_needs_no_positions() -> None:
         ({"systems": []}, "field 'systems' is []"),
         ({"position": 1.5}, "field 'position' is 1.5; give a whole number"),
         ({"state": "lost"}, "field 'state' is 'lost'"),
-        ({"position": 1}, "two values of 'c' for position 1 of h1-r1"),
+        ({"position": 1, **SAME}, "two values of 'c' for position 1 of h1-r1"),
+        ({"position": 1, **SAME, "systems": ["a"]}, "line 2: r1 has two questions at one position of h1-r1"),
         ({"rater": "r9"}, "field 'assignment' is 'h1-r1', of rater 'r9' here and 'r1' elsewhere"),
     ],
 )
