@@ -11,7 +11,7 @@ from rl_qg.settings.generation import AskModelSettings
 from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, RESAMPLES, SEED, SHARE, Limits, Section, choice, key
 from rl_qg.text.languages import AUTO, OTHER, code_fault
 
-OUTCOMES = ("completed", "no_consent", "screened_out", "failed", "full")  # of a person who comes from a panel
+OUTCOMES = ("completed", "no_consent", "screened_out", "full")  # of a person who comes from a panel
 
 
 @dataclass

@@ -48,7 +48,7 @@ def landing(visit: Visit) -> Response:
     """Whoever is known goes on; else a button for volunteers, or the word that a link is needed."""
     if visit.rater and not visit.rater.forgotten:
         return redirect("/next")
-    return visit.page("landing", open=visit.site.settings.volunteers, minutes=round(visit.protocol.minutes_per_hit))
+    return visit.page("landing", open=visit.site.settings.volunteers, minutes=visit.site.renderer.minutes)
 
 
 def begin(visit: Visit) -> Response:
@@ -115,7 +115,7 @@ def consent(visit: Visit) -> Response:
         "consent",
         consent=protocol.consent,
         version=protocol.consent_version,
-        minutes=round(protocol.minutes_per_hit),
+        minutes=visit.site.renderer.minutes,
         days=None if says_days else visit.store.plan.retention_days,
     )
 

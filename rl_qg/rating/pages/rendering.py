@@ -85,10 +85,8 @@ class Renderer:
 
     def __init__(self, plan: StudyPlan) -> None:
         self.protocol = plan.protocol
-        self._places = {
-            "{minutes}": str(round(plan.protocol.minutes_per_hit)),
-            "{retention_days}": str(plan.retention_days),
-        }
+        self.minutes = max(1, round(plan.protocol.minutes_per_hit))  # of a task, in texts
+        self._places = {"{minutes}": str(self.minutes), "{retention_days}": str(plan.retention_days)}
         self.catalogues = load_catalogues()
         self._languages = [(code, texts["language_name"]) for code, texts in self.catalogues.items()]
         self._templates = _templates()

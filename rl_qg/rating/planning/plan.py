@@ -21,7 +21,7 @@ from rl_qg.pages.results import text_template
 from rl_qg.rating.plan_files import PLAN, Hit, write_plan_files
 from rl_qg.rating.planning.hits import counts_of, make_tasks
 from rl_qg.rating.planning.questions import read_questions
-from rl_qg.rating.protocol import DEGRADED, KINDS, ORDINARY, RATINGS, REPEAT, SIGNED_RANK, Control, Protocol, Texts
+from rl_qg.rating.protocol import DEGRADED, KINDS, ORDINARY, RATINGS, REPEAT, SIGNED_RANK, Control, Protocol
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import writing
 from rl_qg.settings import RatePlanSettings
@@ -46,7 +46,6 @@ and systems taken out). Together .52; within the tasks of the direct assessment 
 PASS_RATE = 0.45
 """Share of tasks by raters who pass the control in the crowd of the QAScore paper: 334 of 786 and 282 of 598."""
 LEAST_PAY = {"USD": 8.0, "GBP": 6.0}  # an hour (docs.prolific.com)
-MINUTES, DAYS = "{minutes}", "{retention_days}"  # in texts of a protocol
 
 
 def effort_of(hits: Sequence[Hit], protocol: Protocol, raters: int, pay_per_hour: float) -> dict[str, float]:
@@ -191,13 +190,15 @@ def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:
     language, raters = code_of(settings.language), settings.raters or protocol.raters_per_hit
     study = read_questions(settings.questions, settings.gold)
     tasks = make_tasks(study, protocol.recipe, language=language, seed=settings.seed, items=settings.items)
+    if not tasks.hits:
+        raise InputError("questions: none of a system beside people; the human ones are references of this protocol")
     effort = effort_of(tasks.hits, protocol, raters, settings.pay_per_hour)
     items = [item for hit in tasks.hits for item in hit.items]
     pass_rate = settings.pass_rate or (PASS_RATE if any(item.kind == DEGRADED for item in items) else 1.0)
     noise = Noise(settings.question_sd, settings.rating_sd, pass_rate)
     found = detectable_difference(tasks.hits, study.systems, raters, noise, settings.seed)
     found = found or {"one": None, "holm": None}
-    protocol = with_numbers(replace(protocol, raters_per_hit=raters), effort["minutes"], settings.retention_days)
+    protocol = replace(protocol, raters_per_hit=raters, minutes_per_hit=max(0.1, round(effort["minutes"], 1)))
     found = {key: round(value, 3) if isinstance(value, float) else value for key, value in found.items()}
     record = {
         "study": settings.study or folder.resolve().name,
@@ -228,21 +229,6 @@ def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:
         write_plan_files(folder, record, protocol, tasks.hits)
     print(summary(record, protocol, needed), end="")
     print(f"done: {folder / PLAN}; next: rl-qg rate serve plan={folder}")
-
-
-def with_numbers(protocol: Protocol, minutes: float, days: int) -> Protocol:
-    """The protocol with the minutes of a task and the days of retention, also where its texts name them."""
-
-    def filled(texts: Texts) -> Texts:
-        number = f"{max(1, round(minutes))}"
-        return {code: text.replace(MINUTES, number).replace(DAYS, str(days)) for code, text in texts.items()}
-
-    return replace(
-        protocol,
-        minutes_per_hit=round(minutes, 1),
-        instructions=tuple(map(filled, protocol.instructions)),
-        consent=filled(protocol.consent),
-    )
 
 
 def summary(record: Mapping[str, Any], protocol: Protocol, needed: int | None = None) -> str:

@@ -237,8 +237,6 @@ class AssignmentTables(StudyTables):
 
     def code(self, assignment_id: str | None, kind: str) -> str:
         """What a rater shows to be paid, always the same: of an assignment, or (None) of the whole study."""
-        if kind not in records.CODE_KINDS:
-            raise ValueError(f"{kind}: not one of {', '.join(records.CODE_KINDS)}")
         number = None if assignment_id is None else assignment_number(assignment_id)
         where, values = ("assignment IS NULL", ()) if number is None else ("assignment = ?", (number,))
         with self._database.write() as sql:

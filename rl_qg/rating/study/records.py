@@ -7,8 +7,7 @@ from rl_qg.rating.plan_files import Hit
 
 OPEN, SUBMITTED, SURPLUS, EXPIRED, RETURNED = "open", "submitted", "surplus", "expired", "returned"
 STATES = (OPEN, SUBMITTED, SURPLUS, EXPIRED, RETURNED)  # of an assignment
-COMPLETED, NO_CONSENT, SCREENED_OUT, FAILED, FULL = "completed", "no_consent", "screened_out", "failed", "full"
-CODE_KINDS = (COMPLETED, NO_CONSENT, SCREENED_OUT, FAILED, FULL)
+COMPLETED, NO_CONSENT, SCREENED_OUT, FULL = "completed", "no_consent", "screened_out", "full"  # of codes
 OTHER_BROWSER, CROWDED = "other_browser", "crowded"
 
 

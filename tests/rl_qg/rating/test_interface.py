@@ -108,6 +108,7 @@ def test_a_right_to_left_passage_on_a_left_to_right_page(tmp_path: Path) -> None
         ({"completion_url": "https://a.example/; script-src *"}, "is no address"),
         ({"completion_url": {"finished": "https://a.example"}}, "finished is not one of completed, no_consent"),
         ({"codes": "ABC"}, "codes=ABC is no mapping"),
+        ({"codes": {"failed": "ABC"}}, "codes: failed is not one of completed, no_consent, screened_out, full"),
         ({"codes": {"completed": ""}}, "codes.completed has no value"),
         ({"redirect": True}, "redirect=true needs completion_url"),
         ({"panel_parameter": "a b"}, "panel_parameter=a b is no name"),

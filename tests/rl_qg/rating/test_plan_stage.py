@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,12 @@ from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
 from rl_qg.rating.plan_files import HITS, PLAN, StudyPlan, read_plan
 from rl_qg.rating.planning.plan import write_plan
-from rl_qg.rating.protocol import load_protocol
+from rl_qg.rating.protocol import TaskRecipe, load_protocol
+from rl_qg.rating.study.store import open_store
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import RatePlanSettings
 from rl_qg.settings.yaml_files import CONFIGS
+from tests.rl_qg.rating.page_studies import RaterClient, settings_of
 
 
 @pytest.fixture
@@ -91,11 +95,23 @@ def test_tasks_too_short_for_the_control_are_named(
 
 
 def test_numbers_in_the_texts_for_raters(files: dict[str, Any], tmp_path: Path) -> None:
-    protocol = plan(files, tmp_path / "plan", retention_days=90, items=4).protocol
-    for code, text in protocol.consent.items():
-        assert "90" in text and "{" not in text, code
-    assert all("{" not in text for texts in protocol.instructions for text in texts.values())
-    assert f"about {round(protocol.minutes_per_hit)} minutes" in protocol.instructions[-1]["en"]
+    """The consent says once how long data are kept, and no page has a place that was not filled in."""
+    made = plan(files, tmp_path / "plan", retention_days=77, items=4)
+    with closing(open_store(str(tmp_path / "study.db"), made)) as store:
+        guest = RaterClient(store, settings_of()).get("/").post("/begin")
+        assert guest.path == "/consent" and guest.text.count("77 days after") == 1 and "{" not in guest.text
+        guest.post("/consent", answer="agree", version="1")
+        minutes = round(made.protocol.minutes_per_hit)
+        assert f"It takes about {minutes} minutes. You may close the page" in guest.text and "{" not in guest.text
+
+
+def test_a_plan_without_a_question_of_a_system(tmp_path: Path) -> None:
+    row = {"id": "1", "context": "Ada built it.", "answer": "Ada", "question": "Who built it?"}
+    (tmp_path / "human.jsonl").write_text(json.dumps(row) + "\n")
+    of_people = replace(load_protocol("qrelscore", CONFIGS / "protocol"), recipe=TaskRecipe("items", 6, 0, 0, 2, 1))
+    settings = RatePlanSettings(questions={"human": str(tmp_path / "human.jsonl")}, output=str(tmp_path / "plan"))
+    with pytest.raises(InputError, match="none of a system beside people"):
+        write_plan(settings, of_people)
 
 
 @pytest.mark.parametrize("name", ["demo", "qrelscore", "qg-bench"])

@@ -161,7 +161,7 @@ def test_declining_later_frees_the_task_and_deletes_what_was_rated_in_it(store: 
     guest = RaterClient(store).begin().rate()
     secret = guest.csrf
     guest.post("/consent", answer="decline")  # on the page that Back shows
-    assert guest.path == "/declined" and "Nothing was recorded" in guest.text
+    assert guest.path == "/declined" and "No rating of yours is kept" in guest.text
     assert store.progress()["ratings"] == 0
     assert guest.client.post("/task/a00001/1", data={"csrf": secret, "value-1": 5, "set-1": 1}).status_code == 409
     other = RaterClient(store).begin()
