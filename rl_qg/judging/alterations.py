@@ -317,7 +317,7 @@ def _paraphrases(
     elif by is not None:
         made, source = by.paraphrases(questions, folder, seed=settings.seed, use_cpu=use_cpu), by.made_by
     elif settings.paraphraser:
-        texts = by_model(settings.paraphraser, settings.paraphraser_prefix, questions)
+        texts = by_model(settings.paraphraser, settings.paraphraser_prefix, questions, use_cpu=use_cpu)
         made, source = ([(text, "model")] for text in texts), f"model {settings.paraphraser}"
     else:
         ruled = [by_rules(text, random.Random(f"{settings.seed} {number}")) for number, text in enumerate(questions)]

@@ -162,8 +162,10 @@ def read_pairs(path: Path) -> dict[str, str]:
     return pairs
 
 
-def by_model(model: str, prefix: str, questions: Sequence[str], *, batch_size: int = 16) -> Iterator[str]:
-    write = seq2seq(model, "paraphraser")
+def by_model(
+    model: str, prefix: str, questions: Sequence[str], *, batch_size: int = 16, use_cpu: bool = False
+) -> Iterator[str]:
+    write = seq2seq(model, "paraphraser", use_cpu=use_cpu)
     with ProgressBar(total=len(questions), desc="paraphrase", unit="question", leave=False) as bar:
         for start in range(0, len(questions), batch_size):
             batch = [prefix + question for question in questions[start : start + batch_size]]

@@ -1,13 +1,19 @@
 """The same question in other words."""
 
 import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
+from rl_qg.judging import paraphrases
+from rl_qg.judging.alterations import alter_questions
 from rl_qg.judging.paraphrases import by_model, by_rules, read_pairs
 from rl_qg.runtime.errors import InputError
+from rl_qg.scoring.kept_scores import MetricRow
+from rl_qg.settings import RobustnessSettings
 from rl_qg.text.question_types import question_type
 from rl_qg.text.words import normalised_words
 from tests.tiny_models import tiny_bart, word_tokenizer
@@ -91,3 +97,19 @@ def test_a_model(tmp_path: Path) -> None:
     (empty := tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"paraphraser=.*cannot be loaded"):
         list(by_model(str(empty), "", questions))
+
+
+def test_a_model_stays_on_the_processor_where_the_settings_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[dict[str, Any]]()
+
+    def seq2seq(model: str, key: str, **options: Any) -> Callable[[Sequence[str]], list[str]]:
+        asked.append(options)
+        return lambda texts: [f"{text} indeed?" for text in texts]
+
+    monkeypatch.setattr(paraphrases, "seq2seq", seq2seq)
+    rows = [
+        MetricRow("line 1", "Who was born in Paris?", "Ada was born in Paris.", "Ada", ("Who was born in Paris?",))
+    ]
+    settings = RobustnessSettings(paraphraser="model", kinds=["negation"], negation="not")
+    alter_questions(rows, settings, Path(), use_cpu=True)
+    assert asked == [{"use_cpu": True}]
