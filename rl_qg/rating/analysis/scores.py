@@ -119,7 +119,7 @@ def system_scores(rated: RatedItems, scores: QuestionScores, *, resamples: int, 
     Raters and passages without a score say nothing, and are not drawn.
     """
     known = ~np.isnan(scores.values)
-    used = known.any(axis=1)
+    used = np.asarray(known.any(axis=1))
     draws = CrossedDraws(scores.rater[used], scores.passage[used], resamples=resamples, seed=seed)
     q, c, s = len(scores.rows), len(scores.criteria), len(scores.systems)
     sums = (scores.member[:, :, None] * np.where(known, scores.values, 0.0)[:, None, :]).reshape(q, s * c)
