@@ -223,6 +223,7 @@ class RateAnalyseSettings(Section):
 class RateDemoSettings(Section):
     """A study to try, on one's own machine."""
 
+    run: str = key("", "a finished run, whose questions are rated; empty: questions that come with the package")
     output: str = key("rate-demo", "folder of the plan, the study and its ratings")
     port: int = key(8080, "0: any free one", Limits(0, 65535))
 

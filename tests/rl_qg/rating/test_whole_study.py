@@ -13,7 +13,7 @@ from statistics import correlation, fmean, stdev
 import pytest
 
 from rl_qg.commands.cli import run_command
-from rl_qg.rating.demo import PACKAGED
+from rl_qg.rating.demo import PACKAGED, question_rows
 from rl_qg.rating.plan_files import read_plan
 from rl_qg.rating.study.store import open_store
 from rl_qg.runtime.files import read_json
@@ -58,7 +58,9 @@ def test_what_raters_think_is_what_the_metrics_are_compared_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run_command("rate", ["plan", f"questions={PACKAGED}", "items=30", "raters=1", "output=plan"])
+    rows = question_rows(read_json(PACKAGED))
+    Path("questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run_command("rate", ["plan", "questions=questions.jsonl", "items=30", "raters=1", "output=plan"])
     plan = read_plan(Path("plan"))
     items = [item for hit in plan.hits for item in hit.items]
     degraded = {item.question for item in items if item.kind == "degraded"}
