@@ -49,6 +49,7 @@ _PLAIN_TERMS = {
 }
 _TEXTS = (str, str | None)
 _FREE_TEXTS = ("explain.question", "explain.context")  # as they are typed, whatever they look like
+FREE_KEYS = ("augment.filters.", "cluster.parameters.", "training.rate_factors.")  # names of people's own follow
 _UNREADABLE = object()
 _OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|)(?P<key>[^=]+)=(?P<value>.*)", re.DOTALL)
 
@@ -90,8 +91,8 @@ def resolved_yaml(command: str, overrides: Sequence[str]) -> str:
 def own_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, Any]]:
     """Overrides as names and values, with section names.
 
-    A key below `filters` or `cluster.parameters` is changed where there is one, and added where there is none. Keys
-    may be written as options too: see `without_dashes`.
+    A key below one of `FREE_KEYS` is changed where there is one, and added where there is none. Keys may be written as
+    options too: see `without_dashes`.
     """
     section = Settings.__dataclass_fields__.get(section_of(command))
     section_fields = section.type.__dataclass_fields__ if section else {}  # type: ignore[union-attr]
@@ -113,7 +114,7 @@ def own_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, Any
             key = f"augment.{key}"
         elif key.split(".")[0] in section_keys and key not in groups:
             key = f"{section_of(command)}.{key}"
-        if f"{key}.".startswith(("augment.filters.", "cluster.parameters.")) and sign in ("", "+"):
+        if f"{key}.".startswith(FREE_KEYS) and sign in ("", "+"):
             sign = "++"
         is_choice = key in GROUPS and (key == "preset" or not value.startswith("{"))  # which has no options
         meant = value.strip("'\"") if is_choice else _value(key, value)

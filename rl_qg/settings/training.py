@@ -172,7 +172,7 @@ class TrainingSettings(Section):
     )
     rate_factors: dict[str, float] = key(
         {},
-        "factors on the learning rate, by a part of the names of parameters, such as {crossattention: 5}",
+        "factors on the learning rate, by a part of the names of parameters, such as {encoder_attn: 5}",
         fault_of_factors,
     )
     stop_after: float | None = key(

@@ -81,6 +81,8 @@ def test_keys_of_filters_on_the_command_line() -> None:
     assert by_mapping.augment.filters == {"same_meaning": {}, "cap": {"per_answer": 1}}
     with pytest.raises(InputError, match=r"preset={a:1} is not a valid choice; choose one of "):
         compose("augment", ["preset={a:1}"])
+    factors = ["training.rate_factors={decoder.layers: 2}", "training.rate_factors.encoder=0.5"]
+    assert compose("train", factors).training.rate_factors == {"decoder.layers": 2.0, "encoder": 0.5}
     for command, key in (("augment", "augment.filtersx"), ("generate", "cluster.parametersx")):
         with pytest.raises(InputError, match=f"there is no key or group '{key}'"):
             compose(command, [f"{key}=3"])
