@@ -312,11 +312,13 @@ def sentence_texts(text: str) -> list[str]:
 
 
 def _ends(text: str, match: re.Match[str], lower_cased: bool, tokens: bool) -> bool:
+    if match.group()[0] not in ".!?…":  # looking behind each of a row that is white space would take quadratic time
+        return True
     index = match.end()
-    while index < len(text) and text[index].isspace():  # slicing the rest at each sentence would take quadratic time
+    while index < len(text) and text[index].isspace():  # slicing the rest at each sentence would, too
         index += 1
     after = text[index : index + 1]
-    if match.group()[0] in ".!?…" and ((after.islower() and not lower_cased) or after in tuple(",;")):
+    if (after.islower() and not lower_cased) or after in tuple(",;"):
         return False
     if tokens and match.group()[0] == "." and not text[match.start() - 1].isspace():
         return False

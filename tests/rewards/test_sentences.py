@@ -34,7 +34,7 @@ def test_real_documents_are_divided_as_before(path: Path, monkeypatch: pytest.Mo
     assert len(found) > 5 and found == sentences(text)
 
 
-@pytest.mark.parametrize("unit", [".", "!?", "…", ".)", ". ", "\n", "\n ", "a.", "._", "。", "1.\t", ".'\""])
+@pytest.mark.parametrize("unit", [".", "!?", "…", ".)", ". ", "\n", "\n ", "\u2029", "a.", "._", "。", "1.\t", ".'\""])
 def test_long_rows_of_marks_take_linear_time(unit: str) -> None:
     """Of quadratic time, 200,000 characters would take minutes of the processor's time."""
     code = f"from rewards.words import sentences; sentences({unit!r} * (200_000 // {len(unit)}))"
