@@ -62,8 +62,7 @@ class Gate:
         except ProblemError as problem:
             await problem.response()(scope, receive, send)
             return
-        if whole is not None:
-            await self._app(scope, web.once(whole, receive), send)
+        await self._app(scope, web.once(whole, receive), send)
 
     def _client(self, scope: Scope) -> str:
         """The number of the key, or the address where none is asked for."""
@@ -90,17 +89,16 @@ class Gate:
             self._attempts.wait(address)
         return number
 
-    async def _form(self, scope: Scope, receive: Receive) -> bytes | None:
+    async def _form(self, scope: Scope, receive: Receive) -> bytes:
         """The body of a form whose key is that of its field `key`. Without a known key it is handed on without
         `state["key"]`: the page says so beside what was typed, and makes nothing (`rl_qg.serving.page`). Its rate is
         that of its address.
         """
         whole = await self._body(scope, receive)
-        if whole is not None:
-            number = self._number_of(scope, await _key_field(scope, whole, receive))
-            if number is not None:
-                scope["state"]["key"] = number
-            self._check_rate(scope, f"address {web.network_of(scope)}" if number is None else f"key {number}")
+        number = self._number_of(scope, await _key_field(scope, whole, receive))
+        if number is not None:
+            scope["state"]["key"] = number
+        self._check_rate(scope, f"address {web.network_of(scope)}" if number is None else f"key {number}")
         return whole
 
     def _check_rate(self, scope: Scope, client: str) -> None:
@@ -110,17 +108,19 @@ class Gate:
         if wait := self._buckets.wait(client):
             raise _too_often(f"more than {self._settings.rate:g} requests a second", wait)
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The whole body, or None when the client has left before its end."""
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
         longest, seconds = self._settings.max_body_bytes, self._settings.body_seconds
         try:
-            return await web.whole_body(scope, receive, longest, seconds)
+            whole = await web.whole_body(scope, receive, longest, seconds)
         except web.BodyTooLongError:
             detail = f"the body has more than {longest} bytes, which is all this server takes"
             raise ProblemError(413, detail) from None
         except TimeoutError:
             detail = f"the body did not arrive within {seconds:g} s"
             raise ProblemError(400, detail, headers={"Connection": "close"}) from None
+        if whole is None:
+            raise ClientLeftError
+        return whole
 
 
 def _too_often(what: str, wait: float) -> ProblemError:
@@ -196,6 +196,7 @@ class RequestLog:
             await self._app(scope, received if self._log_texts else receive, send)
         except ClientLeftError:
             entry["status"] = 499  # as web servers log it; nobody gets an answer
+            self._service.metrics.cancelled.inc()
         except Exception as error:
             entry["error"] = web.described(error, message=self._log_texts)
             if entry["status"] is None:

@@ -87,7 +87,7 @@ def lmqg_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
     )
     async def question_generation(body: GenerationRequest, request: Request) -> GenerationResponse:
         asked = lmqg_request(body, service, settings)
-        found = await until_client_leaves(request, service.pairs(asked, by_sentence=body.split == "sentence"), service)
+        found = await until_client_leaves(request, service.pairs(asked, by_sentence=body.split == "sentence"))
         return GenerationResponse(qa=ranked(body.input_text, found), warning=service.warning)
 
     return router

@@ -130,7 +130,7 @@ class _Page:
             self._check_key(request)
             values = await self._with_file(form, values)
             asked = self._asked(values)
-            found = await until_client_leaves(request, self._service.pairs(asked), self._service)
+            found = await until_client_leaves(request, self._service.pairs(asked))
         except FormFault as fault:
             status = 401 if fault.field == "key" else 422
             return self._rendered(values, status, fault=str(fault), fault_field=fault.field)

@@ -58,7 +58,7 @@ def given_answers(
     return tuple(located(text, spans))
 
 
-async def until_client_leaves(request: Request, work: Awaitable[Result], service: AskingService) -> Result:
+async def until_client_leaves(request: Request, work: Awaitable[Result]) -> Result:
     """Await `work`; cancel it when the client closes its connection."""
     doing = asyncio.ensure_future(work)
 
@@ -70,7 +70,6 @@ async def until_client_leaves(request: Request, work: Awaitable[Result], service
     try:
         await asyncio.wait((doing, watching), return_when=asyncio.FIRST_COMPLETED)
         if not doing.done():
-            service.metrics.cancelled.inc()
             raise ClientLeftError
         return await doing
     finally:

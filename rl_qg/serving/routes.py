@@ -49,13 +49,13 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
     @router.post("/pairs", summary="Question-answer pairs of a text")
     async def pairs(body: messages.PairsRequest, request: Request) -> messages.PairsResponse:
         asked = requests.ask_request(body, service, settings)
-        found = await requests.until_client_leaves(request, service.pairs(asked), service)
+        found = await requests.until_client_leaves(request, service.pairs(asked))
         return _response(found, service)
 
     @router.post("/questions", summary="Questions about given answers, in their order")
     async def questions(body: messages.QuestionsRequest, request: Request) -> messages.PairsResponse:
         asked = requests.ask_request(messages.PairsRequest.model_construct(**dict(body)), service, settings)
-        found = await requests.until_client_leaves(request, service.pairs(asked), service)
+        found = await requests.until_client_leaves(request, service.pairs(asked))
         places = defaultdict[tuple[int, str], deque[int]](deque)  # of an answer that is given twice both
         for place, span in enumerate(located(asked.text, asked.answers or ())):
             places[span.start, span.text].append(place)
@@ -76,7 +76,7 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
         asked = requests.ask_request(body, service, settings)
         found = service.passages(asked)
         try:  # a problem that is known now gets its own status
-            first = await requests.until_client_leaves(request, anext(found, None), service)
+            first = await requests.until_client_leaves(request, anext(found, None))
         except BaseException:
             await found.aclose()
             raise
@@ -90,8 +90,7 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
     async def answers(body: messages.AnswersRequest, request: Request) -> messages.AnswersResponse:
         requests.check_text(body.text, settings)
         requests.check_number(body.number, "number", settings)
-        work = service.answers(body.text, body.number, body.language)
-        spans = await requests.until_client_leaves(request, work, service)
+        spans = await requests.until_client_leaves(request, service.answers(body.text, body.number, body.language))
         answers = [messages.AnswerOut.model_validate(span) for span in spans]
         return messages.AnswersResponse(answers=answers, model=service.name, warning=service.warning)
 
@@ -100,7 +99,7 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
         requests.check_text(body.text, settings)
         requests.check_number(len(body.pairs), "pairs", settings)
         items = [ScoreRequest(pair.question, body.text, pair.answer) for pair in body.pairs]
-        scores = await requests.until_client_leaves(request, service.score(items, body.language), service)
+        scores = await requests.until_client_leaves(request, service.score(items, body.language))
         return messages.ScoreResponse(scores=scores, model=service.name, warning=service.warning)
 
     if settings.explain:
@@ -111,7 +110,7 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
             given = [messages.GivenAnswer(text=body.answer, start=body.answer_start)]
             [answer] = requests.given_answers(body.text, given, settings, field="answer")
             work = service.explain(body.question, body.text, answer)
-            if (found := await requests.until_client_leaves(request, work, service)) is None:
+            if (found := await requests.until_client_leaves(request, work)) is None:
                 return messages.ExplainResponse(tokens=shared_words(body.text, body.question, answer), metric=METRIC)
             tokens = [messages.WeighedToken.model_validate(one) for one in found]
             return messages.ExplainResponse(tokens=tokens, metric=service.explains or METRIC)

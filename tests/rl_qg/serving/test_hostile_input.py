@@ -143,6 +143,20 @@ def test_a_body_that_arrives_too_slowly_is_given_up() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("keys", [[], [KEY]])
+def test_a_client_that_leaves_within_its_body_is_counted(keys: list[str]) -> None:
+    async def test() -> None:
+        async with serving(keys=keys) as (client, service):
+            left, form = asyncio.Event(), b"application/x-www-form-urlencoded"
+            left.set()
+            assert await _post(client, "/", b"text=a", left, ends=False, kind=form) == []
+            value = service.metrics.registry.get_sample_value
+            assert value("rl_qg_requests_total", {"route": "none", "status": "499"}) == 1
+            assert value("rl_qg_cancelled_total") == 1
+
+    run(test)
+
+
 def test_keys_are_asked_for_wherever_the_model_or_the_metrics_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "ATTEMPTS", 100)
 
@@ -319,10 +333,18 @@ def test_a_client_that_leaves_takes_its_request_out_of_the_queue() -> None:
     run(test)
 
 
-async def _post(client: httpx.AsyncClient, path: str, body: bytes, left: asyncio.Event) -> list[Any]:
+async def _post(
+    client: httpx.AsyncClient,
+    path: str,
+    body: bytes,
+    left: asyncio.Event,
+    *,
+    ends: bool = True,
+    kind: bytes = b"application/json",
+) -> list[Any]:
     """Send a request to the application of a client; the client closes the connection when `left` is set."""
     application = client._transport.app  # type: ignore[attr-defined]
-    first = [{"type": "http.request", "body": body, "more_body": False}]
+    first = [{"type": "http.request", "body": body, "more_body": not ends}]
     sent: list[Any] = []
 
     async def receive() -> dict[str, Any]:
@@ -346,7 +368,7 @@ async def _post(client: httpx.AsyncClient, path: str, body: bytes, left: asyncio
         "scheme": "http",
         "server": ("server", 80),
         "client": ("10.0.0.1", 5),
-        "headers": [(b"content-type", b"application/json")],
+        "headers": [(b"content-type", kind)],
     }
     await application(scope, receive, send)
     return sent
