@@ -182,6 +182,7 @@ def test_problems_of_the_server_keep_their_status(client: Any, service: KnownSer
         ({"Origin": "http://testserver.example"}, 403),
         ({"Origin": "http://testserver:81"}, 403),
         ({"Origin": "null"}, 403),
+        ({"Origin": "http://["}, 403),  # no address
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/page/export"])
