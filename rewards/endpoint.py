@@ -80,11 +80,11 @@ class Endpoint:
         self.identity = f"{self.url} {self.model}"
         name = f"{re.sub('[^A-Za-z0-9.-]+', '-', self.model)[-40:]}-{sha256(self.identity.encode()).hexdigest()[:12]}"
         self.path = Path(self.kept).expanduser() / f"{name}.jsonl"
-        self._kept: dict[str, Any] = {}
+        self._kept: dict[str, Completion] = {}
         for line in self.path.read_bytes().splitlines() if self.path.exists() else ():
-            with suppress(ValueError, KeyError, TypeError):  # a kill has cut the line
+            with suppress(ValueError, KeyError, TypeError):  # a kill has cut the line; it is asked anew
                 record = json.loads(line)
-                self._kept[record["request"]] = record
+                self._kept[record["request"]] = _completion(record["text"], record["tokens"])
         self.asked, self.spent, self.cost = 0, 0, 0.0
         self._refused, self._lock, self._ended = frozenset[str](), Lock(), False
 
@@ -101,8 +101,7 @@ class Endpoint:
         finally:
             self._ended = True
             pool.shutdown(cancel_futures=True)  # those under way are finished and kept
-        found = [self._kept[key] for key in keys]
-        return [Completion(_THOUGHTS.sub("", one["text"]).strip(), [*map(tuple, one["tokens"])]) for one in found]
+        return [self._kept[key] for key in keys]
 
     def _ask(self, key: str, body: Mapping[str, Any]) -> None:
         with self._lock:
@@ -117,12 +116,16 @@ class Endpoint:
                 goes_on = "every answer is kept: the same command goes on, and may spend as much again"
                 raise EndpointError(f"{self.url}: {spent}; {goes_on}")
             self.asked += 1
-        choice, usage = self._choice(body)
-        text, logprobs = choice.message.content or "", (choice.logprobs and choice.logprobs.content) or ()
-        tokens = [[t.token, {o.token: o.logprob for o in (t, *(t.top_logprobs or ()))}] for t in logprobs]
-        length = len(json.dumps(body))
-        used = (usage and usage.total_tokens) or (length + len(text)) // LETTERS
-        sent = min(used, (usage and usage.prompt_tokens) or length // LETTERS)  # the rest is answer, and thoughts
+        found, length = self._found(body), len(json.dumps(body))
+        try:
+            choice, usage = found.choices[0], found.usage
+            text, logprobs = choice.message.content or "", (choice.logprobs and choice.logprobs.content) or ()
+            tokens = [[t.token, {o.token: o.logprob for o in (t, *(t.top_logprobs or ()))}] for t in logprobs]
+            answer = _completion(text, tokens)
+            used = (usage and usage.total_tokens) or (length + len(text)) // LETTERS
+            sent = min(used, (usage and usage.prompt_tokens) or length // LETTERS)  # the rest is answer, and thoughts
+        except (AttributeError, LookupError, TypeError):
+            raise EndpointError(f"{self.url}: gives no chat completion; most addresses end in /v1") from None
         with self._lock:
             self.spent += used
             USED["requests"] += 1
@@ -131,13 +134,14 @@ class Endpoint:
                 cost = (sent * self.input_price + (used - sent) * self.output_price) / 1e6
                 self.cost += cost
                 USED["cost"] += cost
-            self._kept[key] = {"request": key, "text": text, "used": used, "tokens": tokens}
+            self._kept[key] = answer
+            record = {"request": key, "text": text, "used": used, "tokens": tokens}
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab") as file:  # the line before may have been cut
-                file.write(f"\n{json.dumps(self._kept[key])}\n".encode())
+                file.write(f"\n{json.dumps(record)}\n".encode())
 
-    def _choice(self, body: Mapping[str, Any]) -> tuple[Any, Any]:
-        """What the server answers, and what it used; what it refuses of the request is left out, in later ones too."""
+    def _found(self, body: Mapping[str, Any]) -> Any:
+        """What the server answers; what it refuses of the request is left out, in later ones too."""
         left_out = self._refused
         while True:
             sent = {name: value for name, value in body.items() if name not in left_out}
@@ -154,13 +158,11 @@ class Endpoint:
                 if not more:
                     raise self._fault(error) from None
                 left_out |= more
-        if not getattr(found, "choices", None):
-            raise EndpointError(f"{self.url}: gives no chat completion; most addresses end in /v1")
         with self._lock:
             if left_out > self._refused:
                 getLogger(__name__).warning("%s: takes no %s; asked without", self.url, ", ".join(sorted(left_out)))
                 self._refused = left_out
-        return found.choices[0], found.usage
+        return found
 
     def _fault(self, error: Exception) -> EndpointError:
         """In one line, in which the key does not stand."""
@@ -168,9 +170,13 @@ class Endpoint:
         text = (text.replace(self._key, "…") if self._key else text)[:LONGEST].rstrip(".")
         if status in (401, 403):  # servers repeat a part of the key
             text = f"refuses the key in {self.key_variable} (status {status}); set that variable, or name another one"
-        elif status is None or status == 429 or status >= 500:
+        elif not isinstance(error, ValueError) and (status is None or status == 429 or status >= 500):
             text += f", after {RETRIES} retries; every answer is kept: the same command goes on"
         return EndpointError(f"{self.url}: {text}")
+
+
+def _completion(text: str, tokens: Sequence[Any]) -> Completion:
+    return Completion(_THOUGHTS.sub("", text).strip(), [*map(tuple, tokens)])
 
 
 def checked_url(url: object) -> str:

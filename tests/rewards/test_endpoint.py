@@ -7,6 +7,7 @@ import pytest
 from rewards import MetricInputError
 from rewards.endpoint import USED, Endpoint, EndpointError, checked_url, is_local, message
 from tests.chat_server import TOKENS, chat_server, completion
+from tests.json_server import JsonHandler
 
 BODIES = [{"messages": [{"role": "user", "content": str(number)}], "max_tokens": 5, "seed": 1} for number in range(6)]
 SOON = {"retry-after-ms": "1"}
@@ -45,6 +46,49 @@ def test_what_was_kept_is_not_asked_again_also_after_a_line_that_a_kill_has_cut(
         third = Endpoint(chat.url, "m", kept=kept)
         assert texts(third) == texts(second)
         assert (third.asked, len(chat.requests)) == (0, 7)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"choices": [{"index": 0, "text": "of another interface"}]},
+        {"choices": [{"message": {"content": [{"type": "text", "text": "in parts"}]}}]},
+        completion("4") | {"usage": {"total_tokens": "many"}},
+        {"choices": []},
+        "a page",
+    ],
+)
+def test_what_is_no_completion_is_one_line_and_is_not_kept(kept, answer):
+    with chat_server(lambda body: answer) as chat:
+        endpoint = Endpoint(chat.url, "m", kept=kept)
+        with pytest.raises(EndpointError, match="gives no chat completion; most addresses end in /v1"):
+            texts(endpoint)
+        chat.reply = echo
+        assert texts(Endpoint(chat.url, "m", kept=kept)) == ["0", "1", "2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize("damage", [{"text": 3}, {"tokens": None}, {"tokens": [3]}])
+def test_a_kept_line_that_was_changed_is_asked_anew(kept, damage):
+    with chat_server(echo) as chat:
+        first = Endpoint(chat.url, "m", kept=kept)
+        texts(first, BODIES[:1])
+        first.path.write_text(json.dumps(json.loads(first.path.read_text()) | damage) + "\n")
+        assert texts(Endpoint(chat.url, "m", kept=kept), BODIES[:1]) == ["0"]
+        assert len(chat.requests) == 2
+
+
+def test_a_fault_that_is_not_tried_again_is_not_said_to_be(kept, monkeypatch):
+    def cut(self, *_):
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", "1")
+        self.end_headers()
+        self.wfile.write(b"{")
+
+    monkeypatch.setattr(JsonHandler, "reply", cut)
+    with chat_server(echo) as chat, pytest.raises(EndpointError) as fault:
+        texts(Endpoint(chat.url, "m", kept=kept), BODIES[:1])
+    assert "Expecting" in str(fault.value) and "retries" not in str(fault.value)
 
 
 @pytest.mark.parametrize("change", [{"model": "n"}, {"seed": 2}, {"content": "other"}])
