@@ -1,11 +1,13 @@
 """Tables as Markdown and HTML, with any text in their cells."""
 
+import re
 from importlib import resources
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 
-from rl_qg.pages.results import Page, Table, as_html, as_text, check_folder, write_results
+from rl_qg.pages.results import Page, Plot, Table, as_html, as_text, check_folder, write_results
 from rl_qg.runtime.errors import InputError
 
 
@@ -32,6 +34,12 @@ def test_a_page_is_one_file_that_holds_its_style() -> None:
     style = resources.files("rl_qg.pages").joinpath("page_style.css").read_text(encoding="utf-8")
     assert ".numbers" in style and style.strip() in html
     assert not any(mark in html for mark in ("<link", "<script", "src=", "url(", "@import"))
+
+
+def test_tables_are_offered_as_csv_and_drawings_are_not() -> None:
+    plot = Plot("drawing", "", (), Markup("<svg></svg>"))
+    html = as_html(Page("evaluate", "title", [], [Table("table", [{"a": "1"}], plots=[plot])], {}))
+    assert re.findall('download="(.*)" href', html) == ["Table 1: table.csv"]
 
 
 @pytest.mark.parametrize("name", ["evaluate.html", "evaluate.json", "evaluate.txt"])
