@@ -107,15 +107,14 @@ function selected() {
 function askSelection() {
   const span = selection();
   if (!span) return fault("Select words in the text first: with the mouse, or in the text field with Shift and the arrow keys.", $("text"));
-  return ask(span.text, span);
+  const { text, start, end } = span;
+  return ask(text, [{ text: text.slice(start, end), start: new Offsets(text).toPoints(start) }]);
 }
 
 function askAll() {
   const words = $("about").value.trim();
-  if (!words) return ask(field.text);
-  const start = field.text.indexOf(words);
-  if (start < 0) return fault($("about").dataset.fault, $("about"));
-  return ask(field.text, { start, end: start + words.length });
+  if (!field.text.includes(words)) return fault($("about").dataset.fault, $("about"));
+  return ask(field.text, words ? [{ text: words }] : null);  // the server finds them, as whole words if it can
 }
 
 // The field that cannot be used, or null; each has its line in `data-fault`.
@@ -126,21 +125,20 @@ function faulty(text) {
   return score.validity.valid ? null : score;
 }
 
-async function ask(text, span = null) {
+async function ask(text, answers = null) {
   if (asking) return;
   const wrong = faulty(text);
   fault(wrong?.dataset.fault ?? "", wrong);
   if (wrong) return;
   const { way, language } = draft();
-  const answers = span && [{ text: text.slice(span.start, span.end), start: new Offsets(text).toPoints(span.start) }];
-  const number = span ? 1 : $("number").valueAsNumber;
+  const number = answers ? 1 : $("number").valueAsNumber;
   const request = { text, number, language, way: way || null, min_score: $("min_score").value ? $("min_score").valueAsNumber : null, answers };
   asking = new AbortController();
   const { signal } = asking;
   $("stop").hidden = false;
   $("result").setAttribute("aria-busy", "true");
   const replaced = text !== work.text && work.pairs.length ? " Undo brings back those of the earlier text." : "";
-  const step = work.begin(text, language, Boolean(span));
+  const step = work.begin(text, language, Boolean(answers));
   say("Making questions …");
   let [came, reason] = [0, ""];
   $("questions-title").focus();

@@ -59,6 +59,10 @@ def test_words_can_be_typed_to_ask_about_them(visit: Opened, service: KnownServi
     page.press("#about", "Enter")
     page.wait_for_selector("#question-1")
     assert shown.texts(".to-answer") == ["bridge"] and page.inner_text("#fault") == ""
+    page.fill("#about", "art")
+    shown.ask("The party of art")
+    (span,) = service.asked[-1].answers or ()
+    assert span.start == 13, "a word, not a part of one"
 
 
 def test_the_choices_are_sent(visit: Opened, service: KnownService) -> None:
