@@ -18,7 +18,6 @@ from rl_qg.asking.documents import line_feeds
 from rl_qg.asking.exports import ENDINGS, PREFERENCES, Row, export, json_lines, preferences, row_of
 from rl_qg.asking.pairs import AskRequest, QAPair, QAPairs
 from rl_qg.pages.results import page_environment
-from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import packaged_yaml
 from rl_qg.serving.gate import MOST_FIELDS
 from rl_qg.serving.messages import PairOut, PairsRequest
@@ -134,8 +133,6 @@ class _Page:
         except FormFault as fault:
             status = 401 if fault.field == "key" else 422
             return self._rendered(values, status, fault=str(fault), fault_field=fault.field)
-        except InputError as error:
-            return self._rendered(values, 422, fault=_sentence(str(error)))
         except ProblemError as problem:
             wait = problem.headers.get("Retry-After", "")
             line = _sentence(problem.detail) + (f" Try again in {wait} seconds." if wait.isdigit() else "")
@@ -143,7 +140,7 @@ class _Page:
         except ClientLeftError:
             raise
         except Exception as error:
-            log.error("form", extra={"fields": {"error": described(error)}})
+            log.error("form", extra={"fields": {"error": described(error, message=self._settings.log_texts)}})
             return self._rendered(values, 500, fault="The model failed on this text: try another part of it.")
         told = f"{len(found)} question{'' if len(found) == 1 else 's'}."
         # Each pair also as it is on the wire, for exports and for the script.

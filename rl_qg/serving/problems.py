@@ -67,12 +67,8 @@ def problem_responses() -> dict[int | str, dict[str, Any]]:
 
 def add_problem_handlers(application: FastAPI) -> None:
     async def problem(request: Request, error: Exception) -> Response:
-        assert isinstance(error, ProblemError)
-        return error.response()
-
-    async def invalid(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        return of_validation(error).response()
+        assert isinstance(error, ProblemError | RequestValidationError)
+        return (error if isinstance(error, ProblemError) else of_validation(error)).response()
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -86,7 +82,7 @@ def add_problem_handlers(application: FastAPI) -> None:
         return ProblemError(error.status_code, detail, headers=error.headers).response()
 
     application.add_exception_handler(ProblemError, problem)
-    application.add_exception_handler(RequestValidationError, invalid)
+    application.add_exception_handler(RequestValidationError, problem)
     application.add_exception_handler(HTTPException, http)
 
 

@@ -27,12 +27,9 @@ def ask_request(body: PairsRequest, service: AskingService, settings: ServeSetti
     return AskRequest(body.text, spans, number, body.language, body.seed, body.way, body.min_score)
 
 
-def check_text(text: str, settings: ServeSettings) -> None:
-    if len(text) > settings.max_characters:
-        raise ProblemError(
-            413,
-            f"text: has {len(text)} characters; this server takes at most {settings.max_characters}: divide the text",
-        )
+def check_text(text: str, settings: ServeSettings, name: str = "text") -> None:
+    if len(text) > (most := settings.max_characters):
+        raise ProblemError(413, f"{name}: has {len(text)} characters; this server takes at most {most}: divide it")
 
 
 def check_number(number: int, name: str, settings: ServeSettings) -> None:

@@ -15,7 +15,7 @@ from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
 from rl_qg.serving import messages, requests
 from rl_qg.serving.long_texts import WholeText, located
 from rl_qg.serving.problems import ProblemError, problem_responses
-from rl_qg.serving.service import AskingService, ScoreRequest, unavailable
+from rl_qg.serving.service import AskingService, ScoreRequest
 from rl_qg.settings.web import ServeSettings
 from rl_qg.text.english import CLOSED
 from rl_qg.text.spans import tokens
@@ -81,7 +81,7 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
             await found.aclose()
             raise
         return StreamingResponse(
-            _events(first, found, WholeText(asked, service.rank), service),
+            _events(first, found, WholeText(asked, service.rank), service, log_texts=settings.log_texts),
             media_type="text/event-stream",
             headers={"X-Accel-Buffering": "no"},
         )
@@ -98,6 +98,8 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
     async def score(body: messages.ScoreRequestBody, request: Request) -> messages.ScoreResponse:
         requests.check_text(body.text, settings)
         requests.check_number(len(body.pairs), "pairs", settings)
+        for pair in body.pairs:
+            requests.check_text(pair.question, settings, "question")
         items = [ScoreRequest(pair.question, body.text, pair.answer) for pair in body.pairs]
         scores = await requests.until_client_leaves(request, service.score(items, body.language))
         return messages.ScoreResponse(scores=scores, model=service.name, warning=service.warning)
@@ -107,6 +109,7 @@ def asking_routes(service: AskingService, settings: ServeSettings) -> APIRouter:
         @router.post("/explain", summary="What in a text counts for a question")
         async def explain(body: messages.ExplainRequest, request: Request) -> messages.ExplainResponse:
             requests.check_text(body.text, settings)
+            requests.check_text(body.question, settings, "question")
             given = [messages.GivenAnswer(text=body.answer, start=body.answer_start)]
             [answer] = requests.given_answers(body.text, given, settings, field="answer")
             work = service.explain(body.question, body.text, answer)
@@ -132,11 +135,8 @@ def operation_routes(service: AskingService) -> APIRouter:
 
     @router.get("/readyz", summary="200 when requests are taken, else 503", responses=problem_responses())
     async def readyz() -> messages.HealthResponse:
-        if service.is_ready:
-            return messages.HealthResponse(status="ready")
-        if service.failure is not None:
-            raise unavailable("the model could not be loaded; see the log", 60)
-        raise unavailable("the server is shutting down" if service.is_draining else "the model is being loaded", 2)
+        service.check_ready()
+        return messages.HealthResponse(status="ready")
 
     @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
     async def metrics() -> Response:
@@ -150,6 +150,8 @@ async def _events(
     rest: AsyncGenerator[tuple[int, QAPairs]],
     whole: WholeText,
     service: AskingService,
+    *,
+    log_texts: bool,
 ) -> AsyncIterator[str]:
     """One event `pairs` for each passage, then `done` with counts, or `error` with a problem."""
     passages = 0
@@ -164,7 +166,7 @@ async def _events(
     except ProblemError as problem:
         yield _event("error", problem.to_dict())
     except Exception as error:  # the status is sent already
-        log.error("stream", extra={"fields": {"error": described(error)}})
+        log.error("stream", extra={"fields": {"error": described(error, message=log_texts)}})
         yield _event("error", ProblemError(500, "the model failed on this text").to_dict())
     finally:
         await rest.aclose()  # what still waits is cancelled

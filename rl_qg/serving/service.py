@@ -23,6 +23,7 @@ from rl_qg.runtime.ranks import OutOfMemoryRetry
 from rl_qg.serving.long_texts import WholeText, passage_requests
 from rl_qg.serving.problems import ProblemError
 from rl_qg.settings.web import ServeSettings
+from rl_qg.web.requests import described
 
 if TYPE_CHECKING:
     from rl_qg.asking.question_generator import QuestionGenerator
@@ -61,10 +62,6 @@ class ServerMetrics:
 
 class QueueFullError(Exception):
     """No more requests can wait."""
-
-
-class QueueClosedError(Exception):
-    """No more requests are taken."""
 
 
 @dataclass(eq=False)
@@ -108,11 +105,9 @@ class BatchQueue:
             return sum(job.rows for job in self._jobs)
 
     def put(self, jobs: Sequence[QueuedRequest]) -> None:
-        """Let all of these jobs wait, or none: `QueueFullError` without room, `QueueClosedError` once closed."""
+        """Let all of these jobs wait, or none: `QueueFullError` without room, and once closed."""
         with self._changed:
-            if self._closed:
-                raise QueueClosedError
-            if self._jobs and len(self._jobs) + len(jobs) > self._max_jobs:
+            if self._closed or (self._jobs and len(self._jobs) + len(jobs) > self._max_jobs):
                 raise QueueFullError
             self._jobs += jobs
             self._changed.notify_all()
@@ -209,6 +204,15 @@ class AskingService:
     @property
     def is_ready(self) -> bool:
         return self._model is not None and not self.is_draining
+
+    def check_ready(self) -> None:
+        """Raise the problem 503 where no requests are taken."""
+        if self.failure is not None:
+            raise unavailable("the model could not be loaded; see the log", 60)
+        if self.is_draining:
+            raise unavailable("the server is shutting down; ask again", 1)
+        if self._model is None:
+            raise unavailable("the model is being loaded; ask again", 2)
 
     @property
     def is_draining(self) -> bool:
@@ -343,16 +347,12 @@ class AskingService:
             future.cancel()
 
     def _put(self, jobs: Sequence[QueuedRequest]) -> list[asyncio.Future[Any]]:
-        if self.is_draining:
-            raise unavailable("the server is shutting down; ask again", 1)
-        if self._model is None:
-            raise unavailable("the model is being loaded; ask again", 2)
+        self.check_ready()
         try:
             self._queue.put(jobs)
         except QueueFullError:
+            self.check_ready()  # it may have been closed just now
             raise unavailable("too many requests are waiting; ask again later", self.seconds_to_wait) from None
-        except QueueClosedError:
-            raise unavailable("the server is shutting down; ask again", 1) from None
         return [job.awaited() for job in jobs]
 
     @property
@@ -375,6 +375,7 @@ class AskingService:
             self._model = self._load()
         except BaseException as error:  # whatever it is, who started the service has to learn of it
             self.failure = error
+            log.error("model not loaded", extra={"fields": {"error": described(error, message=True)}})
             return
         finally:
             self._loaded.set()

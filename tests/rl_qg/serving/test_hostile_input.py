@@ -125,6 +125,10 @@ def test_long_bodies_are_refused_with_and_without_their_length() -> None:
             long = {"text": "a" * 50_001}
             assert "50001 characters" in is_problem(await client.post("/v1/pairs", json=long), 413)["detail"]
             assert (await client.post("/v1/pairs", json={"text": "a" * 50_000})).status_code == 200
+            pair = {"question": "a " * 30_000, "answer": "Ada"}
+            for path, body in (("/v1/explain", pair), ("/v1/score", {"pairs": [pair]})):
+                problem = is_problem(await client.post(path, json={"text": TEXT, **body}), 413)
+                assert problem["detail"].startswith("question: has 60000 characters")
 
     run(test)
 
@@ -303,6 +307,15 @@ def test_the_log_has_one_json_line_for_each_request_and_no_text_unless_it_should
         assert json.loads(with_texts[0]["body"]) == {"text": "a secret text"}
         assert with_texts[1]["error"]["message"] == "cannot read a secret crash"
         assert KEY not in json.dumps(with_texts)
+        for shown in (True, False):
+            caplog.clear()
+            async with serving(log_texts=shown, passage_characters=30, batch_size=1) as (client, _):
+                await client.post("/", data={"text": "a secret crash"})
+                long = "A passage that is good.\n\nAnd a secret crash."
+                await client.post("/v1/pairs/stream", json={"text": long, "number": 2})
+            lines = [json.loads(JsonLines().format(one)) for one in caplog.records if one.levelname == "ERROR"]
+            assert [line["event"] for line in lines] == ["form", "stream"]
+            assert ["secret" in json.dumps(line) for line in lines] == [shown, shown]
 
     with caplog.at_level(logging.INFO):
         run(test)

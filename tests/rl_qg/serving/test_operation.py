@@ -271,7 +271,7 @@ def test_readiness_follows_the_model_and_the_shutdown() -> None:
     run(test)
 
 
-def test_a_model_that_cannot_be_loaded_is_told() -> None:
+def test_a_model_that_cannot_be_loaded_is_told(caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         def load() -> FakeModel:
             raise OSError("no such file")
@@ -283,7 +283,10 @@ def test_a_model_that_cannot_be_loaded_is_told() -> None:
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(create_app(service)), base_url="http://server"
         ) as client:
-            assert "could not be loaded" in is_problem(await client.get("/readyz"), 503)["detail"]
+            for answer in (await client.get("/readyz"), await client.post("/v1/pairs", json={"text": TEXT})):
+                assert "could not be loaded; see the log" in is_problem(answer, 503)["detail"]
+        [line] = [record for record in caplog.records if record.getMessage() == "model not loaded"]
+        assert line.fields["error"]["message"] == "no such file"  # type: ignore[attr-defined]
         service.close(30)
 
     run(test)

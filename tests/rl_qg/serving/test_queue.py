@@ -6,7 +6,7 @@ from threading import Thread
 
 import pytest
 
-from rl_qg.serving.service import BatchQueue, QueueClosedError, QueuedRequest, QueueFullError
+from rl_qg.serving.service import BatchQueue, QueuedRequest, QueueFullError
 
 
 def job(kind: str = "a", rows: int = 1, length: int = 1) -> QueuedRequest:
@@ -119,7 +119,7 @@ def test_a_closed_queue_gives_out_what_waits_and_takes_nothing() -> None:
     taken = Taken(waiting)
     assert taken.is_waited_for()
     waiting.close()
-    with pytest.raises(QueueClosedError):
+    with pytest.raises(QueueFullError):
         waiting.put([job()])
     assert taken.result() == [last]
     assert Taken(waiting).result() == []
