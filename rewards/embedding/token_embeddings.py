@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -150,13 +151,8 @@ class SentenceEncoder(TextEncoder):
 
     def search(self, passages: Sequence[str]) -> Callable[[Sequence[str]], Any]:
         """A function from questions to their cosines with the passages, float32 [questions, passages]."""
-        vectors: list[Tensor] = []  # until something is asked
-
-        def cosines(questions: Sequence[str]) -> Any:
-            vectors[:] = vectors or [self.vectors(passages)]
-            return (self.vectors(questions) @ vectors[0].T).numpy()
-
-        return cosines
+        of_passages = cache(lambda: self.vectors(passages))  # made when something is asked
+        return lambda questions: (self.vectors(questions) @ of_passages().T).numpy()
 
 
 class WordWeights:
