@@ -176,17 +176,15 @@ def scst_weight(
     if step <= boundary:
         return 0.0
     done = min(1.0, (step - boundary) / (total - boundary))
-    if schedule == "linear":
-        fraction = done
-    elif schedule == "cosine":
-        fraction = (1 - math.cos(math.pi * done)) / 2
-    elif schedule == "warmup":
-        fraction = min(1.0, done / warmup) if warmup else 1.0
-    elif schedule == "constant":
-        fraction = 1.0
-    else:
+    fractions = {
+        "linear": done,
+        "cosine": (1 - math.cos(math.pi * done)) / 2,
+        "warmup": min(1.0, done / warmup) if warmup else 1.0,
+        "constant": 1.0,
+    }
+    if schedule not in fractions:
         raise ValueError(f"schedule={schedule} is not one of {', '.join(SCHEDULES)}")
-    return maximum * fraction
+    return maximum * fractions[schedule]
 
 
 def learning_rate_factor(
