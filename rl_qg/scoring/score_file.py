@@ -319,11 +319,10 @@ def _scored_lines(
 ) -> list[bytes]:
     given = {column: [source.value(row, column) for row in rows] for column in columns}
     result = score_or_refuse(reward, f"{rows[0].where} to {rows[-1].where}", given)
-    scores, parts = _plain(result.scores), _plain(result.parts)
     lines = []
     for index, row in enumerate(rows):
-        row_parts = {name: values[index] for name, values in parts.items()}
-        lines.append(f'{_line_start(row)}{_json(scores[index])}, "parts": {_json(row_parts)}}}\n'.encode())
+        parts = {name: values[index] for name, values in result.parts.items()}
+        lines.append(f'{_line_start(row)}{_json(result.scores[index])}, "parts": {_json(parts)}}}\n'.encode())
     return lines
 
 
