@@ -13,7 +13,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -158,25 +158,22 @@ def _no_library_warnings() -> Iterator[None]:
         yield
 
 
+@dataclass(eq=False)
 class CausalStage:
     """One stage, `ce` or `scst`: its checkpoints are in `checkpoints/<name>/`, its model in `<name>/`."""
 
-    def __init__(
-        self,
-        name: str,
-        settings: Settings,
-        splits: Splits,
-        reward: Reward | None,
-        held_out: Reward | None,
-        *,
-        first_step: int = 0,
-    ) -> None:
-        self.name, self.settings, self.splits = name, settings, splits
-        self.reward, self.held_out, self.first_step = reward, held_out, first_step
-        self.folder = Path(settings.output_dir)
-        self.checkpoints = self.folder / "checkpoints" / name
+    name: str
+    settings: Settings
+    splits: Splits
+    reward: Reward | None
+    held_out: Reward | None
+    first_step: int = 0
+
+    def __post_init__(self) -> None:
+        self.folder = Path(self.settings.output_dir)
+        self.checkpoints = self.folder / "checkpoints" / self.name
         self.done = self.checkpoints / "done.json"
-        self.state = PartialState(cpu=settings.training.use_cpu)
+        self.state = PartialState(cpu=self.settings.training.use_cpu)
 
     def run(self) -> dict[str, Any]:
         """Train, unless the stage is complete; return the `step` of the run with which the stage ends, and which model
