@@ -1,6 +1,7 @@
 """Frozen models: loaded once, never trained, run in batches of similar length."""
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -28,18 +29,6 @@ TOKEN_HEAD = "token_head"  # key of a model's `config.json`: `linear` (where it 
 HEADS = ("linear", "tanh")
 
 
-class TanhHead(nn.Module):
-    """Class logits from states: linear(tanh(dense(states))); [..., width] to [..., classes]."""
-
-    def __init__(self, width: int, classes: int) -> None:
-        super().__init__()
-        self.dense = nn.Linear(width, width)
-        self.out = nn.Linear(width, classes)
-
-    def forward(self, states: Tensor) -> Tensor:
-        return self.out(self.dense(states).tanh())
-
-
 def token_classifier(config: Any) -> Any:
     """Return the class, with `from_pretrained`, of token classifiers of a configuration."""
     plain: Any = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING[type(config)]
@@ -54,7 +43,9 @@ def token_classifier(config: Any) -> Any:
             super().__init__(config)
             if not isinstance(getattr(self, "classifier", None), nn.Linear):
                 raise ModelFault(f"a {plain.__name__} has no linear head that one with a tanh layer could replace")
-            self.classifier = TanhHead(config.hidden_size, config.num_labels)
+            width = config.hidden_size
+            layers = {"dense": nn.Linear(width, width), "tanh": nn.Tanh(), "out": nn.Linear(width, config.num_labels)}
+            self.classifier = nn.Sequential(OrderedDict(layers))
             self.post_init()  # initialises the new layers
 
     WithTanhHead.__name__ = WithTanhHead.__qualname__ = f"{plain.__name__}WithTanhHead"
