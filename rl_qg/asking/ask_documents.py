@@ -137,7 +137,7 @@ class _DocumentOutput(ABC):
         self.finished = self._lines(output) if self.is_hidden and form == "jsonl" else None
 
     def _lines(self, path: Path) -> ResumableLines:
-        return ResumableLines(path, note_path(path), content=self.content, section="ask")
+        return ResumableLines(path, note_path(path), content=self.content)
 
     @abstractmethod
     def made_by(self) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def generate(
     output = part.path(output) if part else output
     count = settings.candidates
     written = count if settings.keep is None else settings.keep
-    lines = ResumableLines(output, note_path(output), content="questions", section="generate")
+    lines = ResumableLines(output, note_path(output), content="questions")
     work: Work[Any] = Work[QAExample](
         lines,
         settings.batch_size,
@@ -213,7 +213,7 @@ def generate(
 
 def merge_questions(parts: Parts, output: Path) -> None:
     """Write the questions of all parts, and the note, as one run does."""
-    lines = ResumableLines(output, note_path(output), content="questions", section="generate")
+    lines = ResumableLines(output, note_path(output), content="questions")
     lines.check(parts.note)
     parts.write(lines)
     _check_result(lines)

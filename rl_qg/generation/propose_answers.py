@@ -164,7 +164,7 @@ def propose_answers(
     excluded = hashlib.sha256(b"".join(sorted(passages.excluded))).hexdigest() if passages.excluded else ""
     made_by |= {"input": list(passages.sources), "passages": passages.form, "excluded": excluded}
     output = part.path(output) if part else output
-    lines = ResumableLines(output, note_path(output), content="answers", section="answers")
+    lines = ResumableLines(output, note_path(output), content="answers")
     work = Work[Passage](lines, settings.batch_size, "answers", "passage", _is_about)
     rows = StageRows[Any](part, "answers", passages, attrgetter("context"), work)
     position, counts = from_main(state, partial(_begin, passages, rows, made_by, accept_changed_data))
@@ -186,7 +186,7 @@ def propose_answers(
 
 def merge_answers(parts: Parts, output: Path) -> dict[str, Any]:
     """Write the answers of all parts, the note and the report, as one run does; return the report."""
-    lines = ResumableLines(output, note_path(output), content="answers", section="answers")
+    lines = ResumableLines(output, note_path(output), content="answers")
     made_by = {name: value for name, value in parts.note.items() if name != "sources"}
     check_report(output)
     lines.check(parts.note)

@@ -18,7 +18,6 @@ from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import check_unchanged, read_record, write_json, writing
 from rl_qg.runtime.ranks import Ranks, from_main
-from rl_qg.runtime.run_folder import RETIRED
 
 Row = TypeVar("Row")
 NO_SOURCES: Mapping[str, str] = MappingProxyType({})
@@ -76,15 +75,13 @@ class ResumableLines:
         output: the file of lines, `path`; of a Parquet file `path` is `<name>.jsonl` until all lines are there.
         note: the JSON file of the note; None where the first line of `path` is the note.
         content: what the lines are, for error messages, such as "questions".
-        section: of the settings, whose retired keys must have had their defaults.
     """
 
-    def __init__(self, output: Path, note: Path | None = None, *, content: str = "lines", section: str = "") -> None:
+    def __init__(self, output: Path, note: Path | None = None, *, content: str = "lines") -> None:
         self.output, self.is_table = output, output.suffix == ".parquet"
         self.path = output.with_name(f"{output.name}.jsonl") if self.is_table else output
         self.note = note
         self.content = content
-        self.section = section
 
     @property
     def begun(self) -> bool:
@@ -113,8 +110,6 @@ class ResumableLines:
             )
         differing = [key for key, value in settings.items() if earlier.get(key) != value]
         changed = [f"{key}: {shown(earlier.get(key))} -> {shown(settings[key])}" for key in differing]
-        retired = {key: RETIRED[name] for key in earlier if (name := f"{self.section}.{key}") in RETIRED}
-        changed += [f"{key}: {shown(earlier[key])} -> None" for key in retired if earlier[key] != retired[key]]
         if changed:
             raise InputError(
                 f"output={self.output}: holds {self.content} made with other settings ({'; '.join(changed)}); name "

@@ -30,19 +30,9 @@ CODE = "reward_code"  # field of the record: files with rewards that are not of 
 ACCEPT = "accept_changed_data"  # says how to continue a run, and is not part of its settings
 TRAINED = "trained.json"  # written last: all training stages are complete
 MEASURES = "measures.json"  # in the folder of a stop (`training.stop_after`), written last: it is measured
-# Keys of earlier versions, with their defaults: a run whose `config.yaml` has them so is the same run, and so are
-# lines whose note (`….settings.json`) has them so. `reward.…` stands for an option of `reward`, of `held_out`, and of
-# the parts of both.
-RETIRED: dict[str, Any] = {
-    "training.eval_batch_size": 32,
-    "reward.aggregation": "max",
-    "reward.layers": "all",
-    "reward.power": 1.0,
-    "reward.gain": "relative",
-    "reward.clip_gain": True,
-}
 # New keys, with the value under which everything is as before: a run whose `config.yaml` lacks them is the same run.
-ADDED: dict[str, Any] = {"ce.average": 1, "reward.titles": False}
+# `reward.…` stands for an option of `reward`, of `held_out`, and of the parts of both.
+ADDED: dict[str, Any] = {"ce.average": 1, "reward.titles": False, "training.rate_factors": {}}
 # Options of a judge that say how it is asked: a run goes on with others.
 ASKING = ("budget", "input_price", "output_price", "max_cost", "concurrency", "kept", "key_variable")
 # What settings of one command alone have; those that train a generator have the sections of the others too.
@@ -221,7 +211,7 @@ def check_run_folder(folder: Path, settings: Mapping[str, Any], unused: Collecti
     changed = [
         f"{key}: {old!r} -> {new!r}"
         for key, old, new in _differences(earlier, now)
-        if key.partition(".")[0] not in unused and not _only_spelled_otherwise(key, old, new)
+        if key.partition(".")[0] not in unused and not _is_added(key, old, new)
     ]
     if changed:
         raise InputError(
@@ -247,13 +237,11 @@ def is_measured(run: Path, passes: float | None) -> bool:
     return passes is not None and (stop_folder(run, passes) / MEASURES).exists()
 
 
-def _only_spelled_otherwise(key: str, old: Any, new: Any) -> bool:
-    """Whether a key is retired or new, and has the value under which that changes nothing."""
+def _is_added(key: str, old: Any, new: Any) -> bool:
+    """Whether a key is new, and has the value under which that changes nothing."""
     section, _, rest = key.partition(".")
     if section in ("reward", "held_out"):
         key = f"reward.{rest.rpartition('.')[2]}"
-    if new is None and key in RETIRED:
-        return bool(old == RETIRED[key])
     return old is None and key in ADDED and bool(new == ADDED[key])
 
 

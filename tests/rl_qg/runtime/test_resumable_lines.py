@@ -13,7 +13,6 @@ from hypothesis import given, settings, strategies as st
 
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.resumable_lines import Position, ResumableLines, Work, begins_with, json_line
-from rl_qg.runtime.run_folder import RETIRED
 from tests.full_disk import room_for
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
@@ -137,23 +136,6 @@ def test_other_settings_and_a_file_without_a_note_are_refused(tmp_path: Path) ->
         lines.check({"text": "a"})
     path.write_bytes(b"")
     assert not lines.check({"text": "anything"})  # an empty file can be used
-
-
-def test_a_retired_key_of_the_note_must_have_had_its_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RETIRED, "generate.beam_groups", 1)
-    path = tmp_path / "lines.jsonl"
-    path.write_text("{}\n", encoding="utf-8")
-    lines = ResumableLines(path, tmp_path / "note.json", content="questions", section="generate")
-    for groups in (1, 4):
-        lines.write_note({"num_beams": 8, "beam_groups": groups})
-        if groups == 1:
-            assert not lines.check({"num_beams": 8})
-        else:
-            with pytest.raises(
-                InputError, match=r"questions made with other settings \(beam_groups: 4 -> None\); name"
-            ):
-                lines.check({"num_beams": 8})
-        assert not ResumableLines(path, lines.note, section="answers").check({"num_beams": 8})
 
 
 def test_changed_sources_are_refused_unless_accepted(tmp_path: Path) -> None:
