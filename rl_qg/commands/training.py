@@ -1,7 +1,7 @@
 """The commands that train a model: generator, reader, answer extractor, keyphrase predictor, sentence classifiers."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -101,49 +101,37 @@ def _check_reward(run: OpenRun, reward: Reward) -> None:
 
 
 def best_of_n(settings: Settings, splits: Splits, reward: Reward | None, held_out: Reward | None = None) -> Path:
-    from rl_qg.training.best_of_n import train_best_of_n
-
-    def write_picks(model_path: str, spans: Sequence[QAExample], output: Path) -> None:
-        assert reward is not None  # of the stage that this belongs to
-        _best_of_samples(settings, reward, splits.hashes, model_path, spans, output)
-
-    return train_best_of_n(settings, splits, reward, held_out, write_picks=write_picks)
-
-
-def _best_of_samples(
-    settings: Settings,
-    reward: Reward,
-    sources: Mapping[str, str],
-    model_path: str,
-    spans: Sequence[QAExample],
-    output: Path,
-) -> None:
-    """Write the best by the reward of the questions that a generator samples for each answer."""
     from rl_qg.generation.generate import generate
+    from rl_qg.training.best_of_n import train_best_of_n
     from rl_qg.training.trl_stages import samples_of
 
-    load_unsharded()
-    scst = settings.scst
-    generate(
-        model_path,
-        spans,
-        output,
-        settings=GenerateSettings(
-            engine=settings.generate.engine,
-            do_sample=True,
-            num_samples=samples_of(settings),
-            top_p=scst.top_p,
-            temperature=scst.temperature,
-            max_new_tokens=scst.max_new_tokens,
-            batch_size=settings.generate.batch_size,
-            keep=1,
-        ),
-        seed=settings.seed,
-        state=processes(settings.training.use_cpu),
-        sources=sources,
-        accept_changed_data=settings.accept_changed_data,
-        reranker=replace(reranker_of(reward), strict=scst.on_bad_reward != "skip"),
-    )
+    def write_picks(model_path: str, spans: Sequence[QAExample], output: Path) -> None:
+        """Write the best by the reward of the questions that a generator samples for each answer."""
+        assert reward is not None  # of the stage that this belongs to
+        load_unsharded()
+        scst = settings.scst
+        generate(
+            model_path,
+            spans,
+            output,
+            settings=GenerateSettings(
+                engine=settings.generate.engine,
+                do_sample=True,
+                num_samples=samples_of(settings),
+                top_p=scst.top_p,
+                temperature=scst.temperature,
+                max_new_tokens=scst.max_new_tokens,
+                batch_size=settings.generate.batch_size,
+                keep=1,
+            ),
+            seed=settings.seed,
+            state=processes(settings.training.use_cpu),
+            sources=splits.hashes,
+            accept_changed_data=settings.accept_changed_data,
+            reranker=replace(reranker_of(reward), strict=scst.on_bad_reward != "skip"),
+        )
+
+    return train_best_of_n(settings, splits, reward, held_out, write_picks=write_picks)
 
 
 def train_answers(settings: Settings) -> None:
