@@ -39,17 +39,13 @@ class Command:
 
 def _commands(content: dict[str, Any]) -> dict[str, Command]:
     short = {name: keys.split() for name, keys in content["short"].items()} | {"all": [*Settings.__dataclass_fields__]}
+
+    def listed(words: str) -> tuple[str, ...]:
+        return tuple(key for word in words.split() for key in short.get(word, [word]))
+
+    lists = ("sections", "common", "words")
     return {
-        name: Command(
-            purpose=entry["purpose"],
-            example=entry["example"],
-            module=entry["file"],
-            sections=tuple(key for word in entry.get("reads", "").split() for key in short.get(word, [word])),
-            common=tuple(entry.get("common", "").split()),
-            arguments=entry.get("arguments", ""),
-            words=tuple(entry.get("words", "").split()),
-            aliases=entry.get("aliases", {}),
-        )
+        name: Command(**entry | {part: listed(entry[part]) for part in lists if part in entry})
         for name, entry in content["commands"].items()
     }
 
