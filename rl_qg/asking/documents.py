@@ -346,8 +346,7 @@ def _without_running_lines(pages: Sequence[str]) -> list[str]:
         keys = [set(_kept_from_page_to_page(own[end], at)) if own else set() for at, own in enumerate(lines)]
         counts = Counter(chain.from_iterable(keys))
         running = [any(counts[key] > 1 for key in own) for own in keys]
-        if running[0] and end == 0:
-            running[0] = counts[lines[0][0]] < 2
+        running[0] = running[0] and (end == -1 or counts[lines[0][0]] < 2)
         for own in compress(lines, running):
             del own[end]
             while own and not own[end]:

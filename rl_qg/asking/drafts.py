@@ -235,10 +235,8 @@ class Draft:
     @property
     def _proposed(self) -> int | None:
         """Answers to propose: more than pairs are wanted, because many give no usable question."""
-        number = self.request.number
-        if number is None:
-            return None
-        return max(ANSWERS_PER_PAIR * number + 2, min(len(self.passages), MOST_ANSWERS_PER_PAIR * number))
+        number, passages = self.request.number, len(self.passages)
+        return number and max(ANSWERS_PER_PAIR * number + 2, min(passages, MOST_ANSWERS_PER_PAIR * number))
 
     def propose(self, proposals: AnswerProposals) -> None:
         """Find what to ask about, unless that is done."""

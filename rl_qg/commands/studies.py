@@ -13,7 +13,6 @@ from typing import Any
 
 from rewards.loading import own_code_only
 from rl_qg.commands.compose import compose, split_outputs, without_dashes
-from rl_qg.miniatures.in_settings import pretraining_text
 from rl_qg.runtime.errors import InputError, suggestion
 from rl_qg.runtime.files import locked
 from rl_qg.settings import Settings
@@ -66,7 +65,7 @@ def search(arguments: Sequence[str]) -> None:
 
 def study(arguments: Sequence[str]) -> None:
     def run(file: str, overrides: Sequence[str], **flags: bool) -> Path:
-        return run_study(Path(file), overrides, _composed_of(file), pretraining_text, **flags)
+        return run_study(Path(file), overrides, _composed_of(file), **flags)
 
     needed = "study file first, such as rl-qg study experiments/augmentation/study.yaml"
     log.info("done: see %s", _run_file(arguments, run, needed, FLAGS | {"--tables": "tables_only"}))

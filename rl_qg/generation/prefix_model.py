@@ -85,7 +85,6 @@ def prefix_attention(
     # Fused where it is faster: its backward pass in bfloat16 on a CPU is not (`experiments/speed`).
     learns_in_bf16 = torch.is_grad_enabled() and query.dtype is torch.bfloat16 and query.device.type == "cpu"
     if prefix is None and not learns_in_bf16:
-        dropout = dropout if module.training else 0.0
         fused = nn.functional.scaled_dot_product_attention(query, key, value, attention_mask, dropout, scale=scaling)
         return fused.transpose(1, 2), None
     sources = [(key, value, attention_mask), *([] if prefix is None else [prefix[module.layer_idx]])]

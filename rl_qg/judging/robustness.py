@@ -204,9 +204,7 @@ def _tables(record: Mapping[str, Any], questions: Sequence[AlteredQuestion]) -> 
 
 
 def _by_metric(results: Sequence[Mapping[str, Any]], part: str) -> list[dict[str, str]]:
-    compared: dict[str, int] = {}
-    for row in results:
-        compared[row["kind"]] = max(compared.get(row["kind"], 0), row[part]["n"])
+    compared = {kind: max(sizes) for kind, sizes in by_key((row["kind"], row[part]["n"]) for row in results).items()}
     return joined_rows(
         results, ("metric",), lambda row: {f"{row['kind']} ({compared[row['kind']]:,})": estimate_text(row[part])}
     )
@@ -214,9 +212,9 @@ def _by_metric(results: Sequence[Mapping[str, Any]], part: str) -> list[dict[str
 
 def _examples(questions: Sequence[AlteredQuestion]) -> list[dict[str, str]]:
     originals = {question.number: question.row.question for question in questions if question.kind == ORIGINAL}
-    examples: dict[str, list[dict[str, str]]] = {}
-    for question in questions:
-        rows = examples.setdefault(question.kind, [])
-        if len(rows) < SHOWN:
-            rows.append({"kind": question.kind, "question": originals[question.number], "made": question.row.question})
-    return [row for kind, rows in examples.items() if kind != ORIGINAL for row in rows]
+    made = by_key((question.kind, question) for question in questions if question.kind != ORIGINAL)
+    return [
+        {"kind": kind, "question": originals[one.number], "made": one.row.question}
+        for kind, of_kind in made.items()
+        for one in of_kind[:SHOWN]
+    ]

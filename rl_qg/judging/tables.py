@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.ticker import MaxNLocator
 
+from rl_qg.data.examples import by_key
 from rl_qg.pages.plots import COLOURS, RUN_COLOURS, figure_of_rows, page_svg, shortened
 from rl_qg.pages.results import MINUS, NONE, Plot, Row, Rows, Table, estimate_text, joined_rows, p_text
 from rl_qg.runtime.files import packaged_yaml
@@ -59,10 +60,7 @@ def _distinct(rows: Iterable[Row], column: str) -> list[Any]:
 
 
 def _largest(rows: Rows, column: str) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for row in rows:
-        sizes[row[column]] = max(row["n"], sizes.get(row[column], 0))
-    return sizes
+    return {name: max(sizes) for name, sizes in by_key((row[column], row["n"]) for row in rows).items()}
 
 
 def _metrics(criterion: str, tables: Mapping[str, Rows]) -> Table:
@@ -116,10 +114,9 @@ def _note_of_metrics(tables: Mapping[str, Rows]) -> str:
         gap = tables["win_loss"][0]["min_gap"]
         notes.append(_note("pairs_alike", pairs=pairs, gap=f", by more than {gap:g}" if gap else ""))
     of_r = _of(correlations, level="question", coefficient="pearson")
-    columns: dict[str, list[str]] = {}
-    for row in tables["best"]:
-        for name in row["not_tested"]:
-            columns.setdefault(name, []).append(_symbol(row["level"], row["coefficient"]))
+    columns = by_key(
+        (name, _symbol(row["level"], row["coefficient"])) for row in tables["best"] for name in row["not_tested"]
+    )
     undefined = {f"{row['metric']} at {row['level']} level: {row['why']}" for row in _of(correlations, value=None)}
     named = {
         "doubtful": sorted(row["metric"] for row in of_r if row.get("p", 0) >= 0.05),

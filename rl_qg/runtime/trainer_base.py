@@ -207,7 +207,8 @@ class FiniteUpdates(TrainerCallback, ExportableState):
     def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Delete gradients that are not finite; the optimiser then skips these parameters."""
         gradients = [value.grad for value in kwargs["model"].parameters() if value.grad is not None]
-        self._infinite = bool(gradients) and not math.isfinite(float(gather(torch.nn.utils.get_total_norm(gradients))))
+        norms = gather_all([torch.nn.utils.get_total_norm(gradients)]) if gradients else []
+        self._infinite = not all(map(math.isfinite, map(float, norms)))
         if self._infinite and not args.fp16:
             kwargs["optimizer"].zero_grad(set_to_none=True)
             log.warning("step %d: the gradient is not finite; this update is skipped", state.global_step + 1)
@@ -434,11 +435,6 @@ class WholeWeights:
     def _release(self) -> None:
         for value in self._copy.parameters():
             value.data = torch.empty(0, dtype=value.dtype, device=value.device)
-
-
-def gather(value: Tensor) -> Tensor:
-    """A copy of one whole tensor; every process must call this for the same one."""
-    return gather_all([value])[0]
 
 
 def gather_all(values: Sequence[Tensor]) -> list[Tensor]:

@@ -150,10 +150,6 @@ def fault_of_placement(value: Any) -> str:
     return "" if value in ("device", "cpu") or is_fraction else f"{value} is not device, cpu, or a fraction in (0, 1]"
 
 
-def fault_of_factors(value: dict[str, float]) -> str:
-    return next((fault for factor in value.values() if (fault := POSITIVE(factor))), "")
-
-
 BASELINES = ("greedy", "leave_one_out", "mean", "none")
 NORMALISATIONS = ("running", "group", "batch", "none")
 CREDITS = ("whole", "marginal", "to_go")
@@ -173,7 +169,7 @@ class TrainingSettings(Section):
     rate_factors: dict[str, float] = key(
         {},
         "factors on the learning rate, by a part of the names of parameters, such as {encoder_attn: 5}",
-        fault_of_factors,
+        lambda factors: next(filter(None, map(POSITIVE, factors.values())), ""),
     )
     stop_after: float | None = key(
         None,

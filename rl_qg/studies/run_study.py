@@ -6,18 +6,17 @@ file and the statistics.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rl_qg.data.examples import QAExample
 from rl_qg.miniatures.cache import ensure_miniatures, is_miniature
-from rl_qg.miniatures.recipes import PretrainingPassage
+from rl_qg.miniatures.in_settings import pretraining_text
 from rl_qg.readers.comparison import count_updates
 from rl_qg.reports.report import write_report
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import locked, write_json_lines
-from rl_qg.settings import DataSettings, Settings
+from rl_qg.settings import Settings
 from rl_qg.settings.training import WORLD
 from rl_qg.studies import jobs
 from rl_qg.studies.jobs import read_job_file
@@ -25,14 +24,12 @@ from rl_qg.studies.study import KINDS, Grid, Study, StudyExamples, load_examples
 from rl_qg.studies.study_results import StudyResults, write_study_output
 
 log = logging.getLogger(__name__)
-PretrainingText = Callable[[DataSettings, Iterable[QAExample]], list[PretrainingPassage]]  # of miniatures
 
 
 def run_study(
     file: Path,
     overrides: Sequence[str],
     compose: jobs.Compose,
-    pretraining_text: PretrainingText,
     *,
     dry_run: bool = False,
     tables_only: bool = False,
@@ -41,10 +38,10 @@ def run_study(
     """Run what is not done, then write tables and page; return the page's path."""
     study = read_job_file(Study, file, overrides, allow_imports=allow_imports)
     if tables_only:  # also while another process runs the rest
-        examples, grid = plan(study, compose, pretraining_text)
+        examples, grid = plan(study, compose)
         return write_results(study, examples, grid, jobs.job_outcomes(grid.jobs))
     with locked([("output_dir", study.output_dir)]):
-        examples, grid = plan(study, compose, pretraining_text)
+        examples, grid = plan(study, compose)
         jobs.check_keys(grid.jobs, compose)
         counts = f"{len(grid.cells)} readers in the grid; {jobs.count_jobs(grid.jobs, KINDS)}"
         if dry_run:
@@ -82,7 +79,7 @@ def run_study(
     return page
 
 
-def plan(study: Study, compose: jobs.Compose, pretraining_text: PretrainingText) -> tuple[StudyExamples, Grid]:
+def plan(study: Study, compose: jobs.Compose) -> tuple[StudyExamples, Grid]:
     data = [f"data.train={WORLD}", f"data.validation={WORLD}"] if study.data.train == WORLD else []
 
     def composed(specific: Sequence[str] = ()) -> Settings:

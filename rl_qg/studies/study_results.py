@@ -169,7 +169,7 @@ def cell_rows(results: StudyResults) -> list[dict[str, Any]]:
 
 def test_rows(results: StudyResults) -> list[dict[str, Any]]:
     """One row for each difference, score and set, with its p-value before and after Holm's correction."""
-    rows, families = list[dict[str, Any]](), dict[tuple[str, str, str], list[dict[str, Any]]]()
+    rows: list[dict[str, Any]] = []
     for question, group, against in results.pairs():
         for name, indices in results.sets.items():
             for score in SCORES:
@@ -177,8 +177,7 @@ def test_rows(results: StudyResults) -> list[dict[str, Any]]:
                 row = {"question": question, **group.name, "against": against.generator, "set": name, "score": score}
                 row |= {**asdict(one.interval()), "seeds": one.seeds, "by_seed": one.by_seed(), "p": one.p()}
                 rows.append(row)
-                families.setdefault((question, score, name), []).append(row)
-    for family in families.values():
+    for family in by_key(((row["question"], row["score"], row["set"]), row) for row in rows).values():
         add_holm(family)
     return rows
 

@@ -63,9 +63,8 @@ def check_algorithm(settings: Settings) -> None:
         faults.append(f"scst.normalise_advantage={scst.normalise_advantage} (it divides by the spread of {what})")
     if scst.unlabelled_share not in (None, 0, 1):
         faults.append(f"scst.unlabelled_share={scst.unlabelled_share} (null, 0 or 1: examples are drawn alike)")
-    for name in ("stop_after", "rate_factors"):
-        if value := getattr(settings.training, name):
-            faults.append(f"training.{name}={value}")
+    given = {name: getattr(settings.training, name) for name in ("stop_after", "rate_factors")}
+    faults += [f"training.{name}={value}" for name, value in given.items() if value]
     if faults:
         raise InputError(
             f"algorithm={name}: cannot honour {', '.join(faults)}; leave the default, or use algorithm=scst"

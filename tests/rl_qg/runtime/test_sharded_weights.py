@@ -11,7 +11,7 @@ from transformers import M2M100ForConditionalGeneration
 
 from rl_qg.generation.sharing import share_encoder_pass
 from rl_qg.runtime import trainer_base
-from rl_qg.runtime.trainer_base import WholeWeights, gather
+from rl_qg.runtime.trainer_base import WholeWeights, gather_all
 from tests.processes import together
 from tests.tiny_models import tiny, tiny_bart, tiny_t5
 
@@ -72,7 +72,7 @@ def worker() -> None:
                 assert collectives.count == sum(value.numel() for value in policy.parameters()) == 0
             loss_of(plain, plain).backward()
             loss_of(model, model).backward()
-            gradients = {name: gather(value.grad) for name, value in model.named_parameters()}
+            gradients = {name: gather_all([value.grad])[0] for name, value in model.named_parameters()}
             for name, value in plain.named_parameters():
                 torch.testing.assert_close(gradients[name], value.grad, msg=lambda text, n=name: f"{n}: {text}")
             for subject in (plain, model):
