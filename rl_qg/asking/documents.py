@@ -5,13 +5,12 @@ import logging
 import re
 import sys
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
 from io import BytesIO
-from itertools import chain, compress, filterfalse, pairwise, starmap
+from itertools import compress, filterfalse, pairwise, starmap
 from typing import Any
 
 from rewards.errors import first_line
@@ -271,7 +270,8 @@ def _is_hidden(element: Any) -> bool:
     style = "".join(element.get("style", "").split()).lower()
     # Wikipedia shows formulas although their own style says otherwise, and some pages show themselves by a script.
     shown = "display:none" not in style or element.tag == "body" or element.find("math") is not None
-    shown &= element.tag != "a" or element.text not in SECTION_SIGNS
+    to_itself = element.tag == "a" and element.get("href", "").startswith("#") and not len(element)
+    shown &= not (to_itself and (element.text or "").strip() in SECTION_SIGNS)
     return element.tag in HIDDEN or element.get("role") in HIDDEN_ROLES or "hidden" in element.attrib or not shown
 
 
@@ -338,20 +338,20 @@ def _pdf(content: bytes, source: str) -> str:
 
 
 def _without_running_lines(pages: Sequence[str]) -> list[str]:
-    """Pages without the headers, footers and numbers that they share: lines at the same end of several pages that are
-    alike, or have a number that rises by one from page to page. The first line of the first page may be a title.
+    """Pages without headers, footers and numbers: lines at the same end of pages next to each other, or next but one,
+    that are alike, or have a number that rises as that of the page. The first line of all may be a title.
     """
     lines = [[" ".join(line.split()) for line in page.strip().split("\n")] for page in pages]
     for end in (0, -1) * MOST_RUNNING_LINES:
         keys = [set(_kept_from_page_to_page(own[end], at)) if own else set() for at, own in enumerate(lines)]
-        counts = Counter(chain.from_iterable(keys))
-        running = [any(counts[key] > 1 for key in own) for own in keys]
-        running[0] = running[0] and (end == -1 or counts[lines[0][0]] < 2)
+        near = [set().union(*keys[max(0, at - 2) : at], *keys[at + 1 : at + 3]) for at in range(len(keys))]
+        running = [not own.isdisjoint(others) for own, others in zip(keys, near, strict=True)]
+        running[0] = running[0] and (end == -1 or lines[0][0] not in near[0])
         for own in compress(lines, running):
-            del own[end]
-            while own and not own[end]:
-                del own[end]
-    return ["\n".join(own) for own in lines]
+            own[end] = ""
+        lines = ["\n".join(own).strip("\n").split("\n") for own in lines]
+    bare = ["\n".join(own) for own in lines]
+    return bare if any(bare) else list(pages)
 
 
 def _kept_from_page_to_page(line: str, page: int) -> Iterator[Any]:

@@ -147,6 +147,13 @@ def test_headers_and_footers_are_no_text(tmp_path: Path) -> None:
     assert text("c.pdf", ([left[0]], []), ([right], []), ([left[1]], [])) == expected.replace("old", f"old {right}")
     titled = text("d.pdf", *((alike, []) for _ in bodies))  # the first line of all may be the title
     assert titled == f"{' '.join(alike)} {expected}"
+    pages = [[f"Word {number * number}", "and so on"] for number in range(9)]
+    pages[1][1] = pages[6][1] = "He died in Rome."
+    pages[2][0], pages[7][0] = "103 copies", "108 copies"
+    far = read(tmp_path, "f.pdf", pdf_of_pages(*pages))
+    assert far.count("He died in Rome.") == 2 and "103 copies" in far and "108 copies" in far
+    alone = read(tmp_path, "g.pdf", pdf_of_pages(["Open: day 1"], ["Open: day 2"]))
+    assert " ".join(alone.split()) == "Open: day 1 Open: day 2"
     other = text("e.pdf", (["In 1901 and 8"], []), (["In 1903 and 8 more"], []), (["In 1905"], []))
     assert "1901" in other and "1903" in other and "1905" in other
 
@@ -232,11 +239,13 @@ def test_of_a_page_its_main_part_is_read(tmp_path: Path) -> None:
 
 def test_what_a_page_hides_is_not_read(tmp_path: Path) -> None:
     hidden = "<p hidden>No</p><div style='color: red; Display : none'><p>No</p></div>"
-    hidden += "<table><tr hidden><td>No</td><td>No</td></tr></table><h2><a class='headerlink' href='#a'>¶</a></h2>"
+    hidden += "<table><tr hidden><td>No</td><td>No</td></tr></table><h2><a class='headerlink' href='#a'>\n¶</a></h2>"
     formula = "<annotation encoding='application/x-tex'>{\\displaystyle E}</annotation>"
     page = "<body style='display:none'><p>It is {}<math><mi>E</mi>{}</math>{}.</p>{}"
     shown = page.format("<span style='display: none'>", formula, "</span>", hidden)
     assert read(tmp_path, "a.html", shown) == "It is E."
+    tags = "See <a href='/t'>#<span>cats</span></a> and C<a href='/c'>#</a>, <a href='/5'>§</a> 5."
+    assert read(tmp_path, "b.html", tags) == "See #cats and C#, § 5."
 
 
 def test_metadata_of_markdown_are_no_text(tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ def test_a_score_is_measured_on_whole_passages(tmp_path: Path) -> None:
     kept = [row for _, row in read_json_lines(Path(work.part(0.3).score.input))]
     assert work.total == len(rows) and 0.3 * len(rows) <= len(kept) < 0.6 * len(rows)
     assert work.rows and work.rows(0.3) == len(kept) and work.rows(1.0) == len(rows)
+    assert estimate._run("score", lambda _: None, settings, work, str(tmp_path), 0.3)["rows"] == len(kept)
     passages = {row["context"] for row in kept}
     assert kept == [row for row in rows if row["context"] in passages]
 
