@@ -343,7 +343,7 @@ def _without_running_lines(pages: Sequence[str]) -> list[str]:
     """
     lines = [[" ".join(line.split()) for line in page.strip().split("\n")] for page in pages]
     for end in (0, -1) * MOST_RUNNING_LINES:
-        keys = [set(_kept_from_page_to_page(own[end], at)) if own else set() for at, own in enumerate(lines)]
+        keys = [set(_kept_from_page_to_page(own[end], at)) for at, own in enumerate(lines)]
         near = [set().union(*keys[max(0, at - 2) : at], *keys[at + 1 : at + 3]) for at in range(len(keys))]
         running = [not own.isdisjoint(others) for own, others in zip(keys, near, strict=True)]
         running[0] = running[0] and (end == -1 or lines[0][0] not in near[0])
@@ -356,11 +356,10 @@ def _without_running_lines(pages: Sequence[str]) -> list[str]:
 
 def _kept_from_page_to_page(line: str, page: int) -> Iterator[Any]:
     """What pages share if this line runs through them: itself, or itself with one of its numbers less the page's."""
-    if len(line) > LONGEST_LINE:
-        return
-    if any(letter.isalpha() for letter in line):
+    is_short = len(line) <= LONGEST_LINE
+    if is_short and any(letter.isalpha() for letter in line):
         yield line
-    for number in _NUMBER.finditer(line):
+    for number in _NUMBER.finditer(line) if is_short else ():
         yield line[: number.start()], int(number[0]) - page, line[number.end() :]
 
 

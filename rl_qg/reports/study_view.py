@@ -247,5 +247,5 @@ def _with_units(row: Row, digits: int) -> dict[str, str]:
 def _number(value: object, digits: int) -> str:
     if not isinstance(value, float):
         return "" if value is None else str(value)
-    text = f"{value:,.0f}" if abs(round(value)) >= 10**digits else f"{value:.{digits}g}"
+    text = f"{value:,.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}"
     return text.replace("-", MINUS)

@@ -151,10 +151,7 @@ def fault_of_placement(value: Any) -> str:
 
 
 BASELINES = ("greedy", "leave_one_out", "mean", "none")
-NORMALISATIONS = ("running", "group", "batch", "none")
-CREDITS = ("whole", "marginal", "to_go")
 SCHEDULES = ("linear", "constant", "cosine", "warmup")
-RATE_SCHEDULES = ("linear", "constant")
 
 
 @dataclass
@@ -164,7 +161,7 @@ class TrainingSettings(Section):
     batch_size: int = key(16, "examples per device", COUNT)
     gradient_accumulation_steps: int = key(1, "batches per update", COUNT)
     rate_schedule: str = choice(
-        RATE_SCHEDULES, "the learning rate after the warm-up of a stage: linear (falls to 0) or constant"
+        "linear constant", "the learning rate after the warm-up of a stage: linear (falls to 0) or constant"
     )
     rate_factors: dict[str, float] = key(
         {},
@@ -230,13 +227,13 @@ class SelfCriticalOptions(Section):
     )
     num_samples: int | None = key(None, "samples per context; null: 1 for greedy and none, 4 for the others")
     credit: str = choice(
-        CREDITS,
+        "whole marginal to_go",
         "model.task=sets: what a token of a question answers for, the reward of the whole set (whole), what its "
         "question adds to the others (marginal, biased), or what the set gains from it on (to_go, not biased)",
     )
     reward_scale: float = key(1.0, "factor on the advantage, with normalise_advantage=none", POSITIVE)
     normalise_advantage: str = choice(
-        NORMALISATIONS,
+        "running group batch none",
         "divide advantages by their root mean square over earlier updates (running), by that and the one of the "
         "context's own samples (group), by that of this batch (batch), or by none",
     )

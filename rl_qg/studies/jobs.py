@@ -102,10 +102,10 @@ class JobList:
 
 
 def settings_of(
-    command: str, overrides: Iterable[str], specific: Sequence[str], read_by: Mapping[str, Sequence[str]] = READ_BY
+    command: str, overrides: Iterable[str], given: Iterable[str], read_by: Mapping[str, Sequence[str]] = READ_BY
 ) -> list[str]:
-    """What the command reads of the overrides; a generation that reranks by its `specific` ones reads more."""
-    if command == "generate" and not {"rerank", "generate.rerank"}.isdisjoint(map(key_of, specific)):
+    """What the command reads of the overrides; a generation that reranks, by all that is `given`, reads more."""
+    if command == "generate" and any(re.match(r"\+*(generate\.)?rerank[.=](?!null$)", text) for text in given):
         read_by = {**read_by, "reward_models": (command,)}
     return [text for text in overrides if command in read_by.get(key_of(text).partition(".")[0], (command,))]
 

@@ -447,9 +447,9 @@ class _CellPlanner:
     ) -> Job:
         command = jobs.COMMANDS.get(kind, kind)
         settings = [*self.study.settings, *self.study.resources[self.data.name].settings]
-        general = jobs.settings_of(command, settings, specific)
+        general = jobs.settings_of(command, settings, given := [*settings, *specific])
         # Training pretrains every miniature that its settings name, read or not.
-        folders = [*(self.miniatures if command == "train" else jobs.settings_of(command, self.miniatures, specific))]
+        folders = [*(self.miniatures if command == "train" else jobs.settings_of(command, self.miniatures, given))]
         if any(text.startswith("model=") for text in specific):  # another model; a value would override it
             folders = [text for text in folders if not text.startswith("model.path=")]
         arguments = [f"preset={self.study.preset}", *general, *folders, *jobs.ALL_EXAMPLES, *specific]

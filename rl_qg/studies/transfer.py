@@ -15,7 +15,7 @@ from typing import Any
 from rl_qg.data.examples import by_key
 from rl_qg.data.formats import existing_file
 from rl_qg.data.passages import Passages, passage_keys
-from rl_qg.pages.results import NONE, as_csv, as_markdown, estimate_text
+from rl_qg.pages.results import MINUS, NONE, as_csv, as_markdown, estimate_text
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash, locked, read_record, write_json, write_json_lines, write_text
 from rl_qg.runtime.run_folder import git_state, hardware, package_versions
@@ -218,7 +218,7 @@ class _TransferPlanner:
         self, kind: str, label: str, seed: int, specific: Sequence[str], own: Values, start: Job | None, *reads: Path
     ) -> Job:
         command = jobs.COMMANDS.get(kind, kind)
-        general = jobs.settings_of(command, self.transfer.settings, specific, SECTIONS)
+        general = jobs.settings_of(command, shared := self.transfer.settings, [*shared, *specific], SECTIONS)
         arguments = [f"preset={self.transfer.preset}", *(jobs.ALL_EXAMPLES if command == "train" else ()), *general]
         arguments += [*specific, *(f"{key}={value}" for key, value in own.items())]
         return self.listed.add(kind, label, seed, arguments, [start] if start else [], hashes=map(self.hash_of, reads))
@@ -289,7 +289,7 @@ def _cell(measures: Sequence[Mapping[str, Any]]) -> str:
     if len(known) < 2:
         return estimate_text(known[0], 4) if known else NONE
     values = [measure["value"] for measure in known]
-    return f"{fmean(values):.4f} ± {stdev(values):.4f}"
+    return f"{fmean(values):.4f} ± {stdev(values):.4f}".replace("-", MINUS)
 
 
 def run_transfer(

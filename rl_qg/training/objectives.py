@@ -210,21 +210,20 @@ def _triangle(step: int, total: int, warmup: float, decays: bool) -> float:
 def divided_by_rate(
     groups: list[dict[str, Any]], names: Mapping[Tensor, str], factors: Mapping[str, float]
 ) -> list[dict[str, Any]]:
-    """Groups of an optimiser's parameters, each divided by the factor on the learning rate: that of the first text of
-    `factors` that a parameter's name contains, else 1, whose groups come first, as the first group's rate is logged.
+    """Groups of an optimiser's parameters, each divided by the factor on the learning rate: that of the longest of
+    `factors` whose text a name contains, else 1, whose groups come first, as the first group's rate is logged.
 
     Raises `InputError` where a text is in no name of a parameter that learns.
     """
-    divided, unused = [], set(factors)
+    divided, learning = [], [names[parameter] for group in groups for parameter in group["params"]]
+    if unused := [text for text in factors if not any(text in name for name in learning)]:
+        raise InputError(f"training.rate_factors: {', '.join(unused)}: in no name of a parameter that learns")
     for group in groups:
         by_factor: dict[float, list[Tensor]] = {1.0: []}
         for parameter in group["params"]:
-            text = next((text for text in factors if text in names[parameter]), "")
-            unused.discard(text)
+            text = max((text for text in factors if text in names[parameter]), key=len, default="")
             by_factor.setdefault(factors.get(text, 1.0), []).append(parameter)
         divided += [group | {"params": own, "lr": factor * group["lr"]} for factor, own in by_factor.items() if own]
-    if unused:
-        raise InputError(f"training.rate_factors: {', '.join(sorted(unused))}: in no name of a parameter that learns")
     return sorted(divided, key=lambda group: group["lr"] != groups[0]["lr"])
 
 

@@ -244,11 +244,16 @@ def _columns(
     columns: dict[str, Any] = {}
     for names, index in _INDEXED.items():
         columns[names], columns[index] = _numbered([row[index] for row in rows])
-    times = Counter[Any]()  # that a rater has seen a question of this kind, system and item
-    questions = []
+    times, counts = Counter[Any](), []  # that a rater has seen a question of this kind, system and item
     for row in rows:
         times[row["task"], row["question"]] += 1
-        questions.append((*row["question"], times[row["task"], row["question"]]))
+        counts.append(times[row["task"], row["question"]])
+    # Several of one task are told apart by their positions: a rater may lack one of them.
+    several = {question for (_, question), count in times.items() if count > 1 and question[0]}
+    questions = [
+        (*row["question"], row["position"] if row["question"] in several and row["position"] is not None else count)
+        for row, count in zip(rows, counts, strict=True)
+    ]
     # The row of the ordinary item of each repeat and degraded one, if the task has one at that position.
     ordinary = {
         (row["rater"], row["task"], row["position"]): number

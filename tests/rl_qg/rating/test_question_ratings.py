@@ -59,6 +59,21 @@ def test_agreement_of_raters_who_saw_the_questions_in_another_order() -> None:
     assert {row["value"] for row in agreement_rows(rated, resamples=5, seed=0)} == {1.0}
 
 
+def test_several_questions_about_one_item_are_told_apart_by_position() -> None:
+    """`s` lacks the first of two questions of one system about one item; both like the second."""
+    values = {"r": (10, 80, 30, 50), "s": (None, 80, 30, 50)}
+    rated = columns(
+        [
+            rating(who, at, value, item="i", passage="p", system="a" if at < 3 else f"b{at}")
+            for who, given in values.items()
+            for at, value in enumerate(given, 1)
+            if value is not None
+        ]
+    )
+    rows = {row["statistic"]: row["value"] for row in agreement_rows(rated, resamples=5, seed=0)}
+    assert rows["Krippendorff's α, interval"] == 1.0
+
+
 def test_agreement_by_hand() -> None:
     """α of two raters who differ by one value in three: 1 - observed / expected disagreement, by pairs of values."""
     values = {"r": (1, 2, 3), "s": (1, 2, 2)}

@@ -115,8 +115,14 @@ def test_commands_get_the_settings_that_they_read(tmp_path: Path) -> None:
 
 def test_a_generation_that_reranks_gets_the_models_of_rewards(tmp_path: Path) -> None:
     mine = "reward_models.bert=mine"
-    for override, reads in (("generate=[generate.rerank=qrelscore]", True), ("generate=[]", False)):
-        jobs = grid(study(tmp_path, f"settings=[{mine}]", override)).jobs
+    for general, override, reads in (
+        ("", "generate=[generate.rerank=qrelscore]", True),
+        (",generate.rerank=qrelscore", "generate=[]", True),
+        ("", "generate=[generate.rerank.metric=qrelscore]", True),
+        ("", "generate=[generate.rerank=null]", False),
+        ("", "generate=[]", False),
+    ):
+        jobs = grid(study(tmp_path, f"settings=[{mine}{general}]", override)).jobs
         assert {mine in job.arguments for job in jobs if job.kind == "generate"} == {reads}
         assert {mine in job.arguments for job in jobs if job.kind in ("ce", "scst", "augment")} == {True}
 

@@ -232,7 +232,10 @@ def test_parameters_learn_at_their_own_rates(tmp_path: Path) -> None:
     # Adam's first step moves each weight by the learning rate, whatever its gradient (if that is far above epsilon).
     moved: dict[str, dict[str, torch.Tensor]] = {}
     one_update: dict[str, Any] = {"ce_epochs": 1.0, "scst_epochs": 0.0, "max_steps": 1, "weight_decay": 0.0}
-    for run, factors in {"alike": {}, "own": {"decoder.layers": 5.0, "layernorm_embedding": 0.5}}.items():
+    for run, factors in {
+        "alike": {},
+        "own": {"decoder": 1.0, "decoder.layers": 5.0, "layernorm_embedding": 0.5},
+    }.items():
         subject = trainer(tmp_path / run, model=tiny_bart(25, seed=1), rate_factors=factors, **one_update)
         before = {name: value.detach().clone() for name, value in subject.model.named_parameters()}
         subject.train()
