@@ -26,5 +26,6 @@ for batch in 4 16; do    # a self-critical step; quarter of an hour
     step --output "$OUT/step-$batch-float32.json"
     step --precision bf16 --reward-dtype bfloat16 --output "$OUT/step-$batch-bfloat16.json"
 done
+"$PYTHON" experiments/speed/roofline.py --batch 4 --output "$OUT/roofline-4-float32.json"    # where a step's time goes
 # From a command to its first work, a quarter of an hour; BEFORE is a checkout to compare with
 "$PYTHON" experiments/speed/start.py --output "$OUT/start.json" --runs 4 ${BEFORE:+--before "$BEFORE"}

@@ -165,7 +165,7 @@ class TrainingSettings(Section):
     )
     rate_factors: dict[str, float] = key(
         {},
-        "factors on the learning rate, by a part of the names of parameters, such as {encoder_attn: 5}",
+        "factors on the generator's learning rate, by a part of the names of parameters, such as {encoder_attn: 5}",
         lambda factors: next(filter(None, map(POSITIVE, factors.values())), ""),
     )
     stop_after: float | None = key(

@@ -353,6 +353,11 @@ def test_settings_without_meaning_for_the_algorithm_are_named(
     with pytest.raises(InputError, match=message) as error:
         check_algorithm(settings(Path("run"), "x", algorithm, **scst))
     assert "\n" not in str(error.value)
+    for name, value in {"rate_factors": {"lm_head": 2.0}, "stop_after": 1.0}.items():
+        refused = settings(Path("run"), "x", algorithm)
+        refused.training = replace(refused.training, **{name: value})
+        with pytest.raises(InputError, match=rf"algorithm={algorithm}: cannot honour training\.{name}="):
+            check_algorithm(refused)
     for share in (None, 0, 1):
         chosen = {"baseline": "leave_one_out", "normalise_advantage": "batch", "unlabelled_share": share}
         check_algorithm(settings(Path("run"), "x", "rloo", **chosen))
