@@ -29,7 +29,7 @@ def ask_request(body: PairsRequest, service: AskingService, settings: ServeSetti
 
 def check_text(text: str, settings: ServeSettings, name: str = "text") -> None:
     if len(text) > (most := settings.max_characters):
-        raise ProblemError(413, f"{name}: has {len(text)} characters; this server takes at most {most}: divide it")
+        raise ProblemError(413, f"{name}: has {len(text)} characters; this server takes at most {most}: shorten it")
 
 
 def check_number(number: int, name: str, settings: ServeSettings) -> None:
