@@ -5,7 +5,8 @@
 `train.json`: SQuAD, SQuADShifts and FairytaleQA but for the judged articles of new wiki, and `validation.json`. For
 each domain of SQuADShifts: `DOMAIN.json`, which gives reinforcement its passages and answers; `DOMAIN-test.json`,
 whose questions judge; and `without-DOMAIN.json`, what is left for cross-entropy. `without-judged.json` has neither new
-wiki nor Reddit. `reader.json`: questions of no domain of SQuADShifts, and `reader-test.json`, further articles of
+wiki nor Reddit. `du-test.json`: 1,000 questions of Du's test articles, and `without-du.json`, what is left without
+these articles. `reader.json`: questions of no domain of SQuADShifts, and `reader-test.json`, further articles of
 SQuAD. `squad-1.json` and `squad-10.json`: 1 and 10 % of the questions of SQuAD. Answers are spans; of FairytaleQA
 those questions are used whose answer stands verbatim in their section.
 """
@@ -107,6 +108,10 @@ def main() -> None:
         write(name, passages)
         write(f"{name}-test", test)
     write("without-judged", [*squad, *domains["amazon"], *fairytales])
+    du, others = (articles(data / name) for name in SQUAD)
+    write("du-test", sample(du, 1000 / sum(map(questions, du))))
+    unwatched = [*wiki, *parts["new_wiki"][1]]
+    write("without-du", [*others, *domains["amazon"], *domains["reddit"], *unwatched, *fairytales])
     for percent in (1, 10):
         write(f"squad-{percent}", sample(squad, percent / 100))
     read, unread = split(squad, READER_TEST)

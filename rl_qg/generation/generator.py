@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 
-from rewards.arithmetic import STEP, can_pack, pack, warn_if_slow
+from rewards.arithmetic import STEP, can_pack, multiply_few_rows, pack, warn_if_slow
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.beam_search import beam_search
 from rl_qg.generation.decoding import (
@@ -112,6 +112,7 @@ class CandidateGenerator:
         warn_if_slow(dtype, device, "generate.precision=no")
         if device.type == "cpu" and (rows >= STEP or independent) and can_pack(self.model):
             pack(self.model, every=independent)
+        multiply_few_rows(self.model)
         self.decoder: Decoder = (
             EncoderDecoder(self.model, self.tokenizer, prompt, engine=engine)
             if model.config.is_encoder_decoder

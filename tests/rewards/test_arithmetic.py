@@ -1,7 +1,9 @@
 """The rule of packed products, from features that are given, and the warning about types of 16 bits."""
 
+import copy
 import json
 import logging
+import pickle
 
 import pytest
 import torch
@@ -10,7 +12,20 @@ from transformers import GPT2LMHeadModel
 
 import rewards.arithmetic as rule
 from rewards import MetricInputError
-from rewards.arithmetic import SMALLEST, VOCABULARY, PackedLinear, arithmetic, can_pack, pack, packs, warn_if_slow
+from rewards.arithmetic import (
+    LARGE,
+    SMALLEST,
+    STEP,
+    VOCABULARY,
+    FewRowsLinear,
+    PackedLinear,
+    arithmetic,
+    can_pack,
+    multiply_few_rows,
+    pack,
+    packs,
+    warn_if_slow,
+)
 from rewards.frozen import FrozenModel
 from tests.tiny_models import tiny
 
@@ -48,6 +63,38 @@ def test_the_rule(processor, features, packed):
     sizes = {(768, 768), (3072, 768), (1, SMALLEST), (1, SMALLEST - 1), (50257, 768)}
     sizes |= {(VOCABULARY, 100), (VOCABULARY, 1), (VOCABULARY - 1, 1)}
     assert {size for size in sizes if packs(*size)} == packed
+
+
+@pytest.mark.parametrize(("features", "changed"), [({"onednn": ()}, True), ({}, False), ({"amd": False}, False)])
+def test_products_of_few_rows_are_those_of_the_layer(processor, features, changed):
+    processor(**features)
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(LARGE // 512, 512), nn.Linear(512, 4), nn.Linear(4, LARGE // 4, bias=False))
+    model = copy.deepcopy(plain)
+    multiply_few_rows(model)
+    assert [type(layer) is FewRowsLinear for layer in model] == [changed, False, changed]
+    model = pickle.loads(pickle.dumps(model))
+    assert model.state_dict().keys() == plain.state_dict().keys()
+    for shape in ((1,), (2,), (5, 3), (STEP,), (STEP + 1,), (0,), ()):
+        x = torch.randn(*shape, LARGE // 512)
+        with torch.no_grad():
+            torch.testing.assert_close(model(x), plain(x))
+    x = torch.randn(5, LARGE // 512)
+    gradients = []
+    for one in (model, plain):  # in training each product is as before, to the last digit
+        one(x).square().sum().backward()
+        gradients.append([weight.grad for weight in one.parameters()])
+    assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(model(x), plain(x))
+
+
+def test_few_rows_are_multiplied_as_before_where_a_user_says_so(processor, monkeypatch):
+    processor(onednn=())
+    monkeypatch.setenv(rule.VARIABLE, "never")
+    model = nn.Linear(LARGE, 1)
+    multiply_few_rows(model)
+    assert type(model) is nn.Linear
 
 
 @pytest.mark.parametrize(("choice", "packed"), [("always", True), ("never", False)])
