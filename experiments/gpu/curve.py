@@ -14,7 +14,7 @@ from launches import command_options, run
 from part import DEVICE, Part, arguments
 
 from rl_qg.data.corpus import synthetic_examples
-from rl_qg.data.oracle import judge
+from rl_qg.data.oracle import judgements
 from rl_qg.generation.generator import CandidateGenerator
 
 PRESET = {"full": "quickstart", "tiny": "smoke"}
@@ -59,8 +59,8 @@ def right(run_folder: Path, passages: int) -> dict[str, float]:
             for start in range(0, len(examples), 64)
             for question in generator.greedy(examples[start : start + 64], max_new_tokens=40)
         ]
-        verdicts = [judge(question, example) for question, example in zip(asked, examples, strict=True)]
-        found[stage] = sum(verdict == "right" for verdict in verdicts) / len(verdicts)
+        right = [one is not None and one.verdict == "right" for one in judgements(asked, examples)]
+        found[stage] = sum(right) / len(right)
     return found
 
 

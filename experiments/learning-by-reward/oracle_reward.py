@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rewards import MetricResult
 from rl_qg.data.corpus import read_facts
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.data.oracle import judge
+from rl_qg.data.oracle import judgements
 
 
 class OracleReward:
@@ -34,4 +34,4 @@ def _asks_for(question: str, context: str, answer: str) -> bool:
     facts = read_facts(context)
     starts = [fact.start for fact in facts.facts if fact.value == answer] if facts else []
     examples = [QAExample("", "", context, question, (Answer(answer, start),)) for start in starts]
-    return any(judge(question, example) == "right" for example in examples)
+    return any(one is not None and one.verdict == "right" for one in judgements([question] * len(examples), examples))

@@ -11,7 +11,7 @@ from typing import Any
 
 from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.formats import json_line_rows
-from rl_qg.data.oracle import judge
+from rl_qg.data.oracle import examine
 from rl_qg.pages.results import estimate_text, text_table
 from rl_qg.runtime.files import read_json, write_json
 from rl_qg.stats.intervals import PassageDraws, estimate
@@ -36,7 +36,8 @@ def oracle(passages: list[dict[str, Any]]) -> dict[str, Any]:
         verdicts = []
         for pair in row["pairs"]:
             answer = Answer(pair["answer"], pair["answer_start"])
-            verdicts.append(judge(pair["question"], QAExample("", "", row["context"], "", (answer,))) == "right")
+            judged = examine(pair["question"], QAExample("", "", row["context"], "", (answer,)))
+            verdicts.append(judged is not None and judged.verdict == "right")
             right |= {(answer.text, answer.start)} if verdicts[-1] else set()
         shares.append(mean(verdicts) if verdicts else float("nan"))
         found.append(float(len(right)))

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 from rl_qg.commands.cli import run_command
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample
-from rl_qg.data.oracle import judge
+from rl_qg.data.oracle import judgements
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.loading import load_seq2seq
 from rl_qg.generation.propose_answers import GeneratedAnswers
@@ -98,7 +98,7 @@ def measure(folder: str) -> dict[str, float]:
     questions: list[str] = []
     for start in range(0, len(examples), 32):
         questions += generator.greedy(examples[start : start + 32], max_new_tokens=40)
-    right = [judge(*asked) == "right" for asked in zip(questions, examples, strict=True)]
+    right = [one is not None and one.verdict == "right" for one in judgements(questions, examples)]
     precision, recall = _answers(generator, examples)
     return {"right": _share(right), "answer_precision": precision, "answer_recall": recall}
 

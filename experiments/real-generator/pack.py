@@ -10,13 +10,16 @@ packed, with the files of the first.
 import argparse
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from rl_qg.miniatures.packaged import PACKAGED, PACKED, WEIGHTS, packed
+from rl_qg.miniatures.packaged import PACKAGED, PACKED, SCALE, WEIGHTS
 
+COLUMNS = 32  # that share a scale
 FILES = ("config.json", "generation_config.json", "prompt.json", "tokenizer.json", "tokenizer_config.json")
 LOCAL = ("_name_or_path", "is_local", "local_files_only", "name_or_path")  # of the machine that trained it
 
@@ -25,6 +28,20 @@ def without_paths(value: object) -> object:
     if isinstance(value, dict):
         return {key: without_paths(item) for key, item in value.items() if key not in LOCAL}
     return value
+
+
+def packed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Matrices (r, c) as int8 with scales (r, c / 32 or 1) in float16; what has one dimension as float32."""
+    found = dict[str, Tensor]()
+    for name, weight in weights.items():
+        if weight.dim() < 2:
+            found[name] = weight.float()
+            continue
+        parts = weight.float().view(len(weight), -1, COLUMNS if weight.shape[1] % COLUMNS == 0 else weight.shape[1])
+        scale = (parts.abs().amax(2) / 127 * (1 + 2**-10) + 2**-24).half()  # rounded, but never to a smaller one
+        found[name] = (parts / scale.float()[..., None]).round().to(torch.int8).view(weight.shape)
+        found[name + SCALE] = scale
+    return found
 
 
 def main() -> None:

@@ -104,8 +104,9 @@ class _Reference:
 _NOTHING = _Reference("", "", "")
 
 
-def judge(question: str, example: QAExample) -> str | None:
-    """Whether a question about the example's passage asks for the example's answer: one of `VERDICTS`.
+def examine(question: str, example: QAExample) -> OracleJudgement | None:
+    """Whether a question about the example's passage asks for the example's answer, and what else is wrong with it.
+    The verdict is one of `VERDICTS`:
 
     - right: the fact asked for has the answer, at the place of the answer;
     - ill_formed: no question that the corpus's forms and their paraphrases explain: unfinished, repeated, scrambled,
@@ -120,12 +121,6 @@ def judge(question: str, example: QAExample) -> str | None:
     no other name of the passage has it. A question that can be read in several ways has the best of their verdicts.
     None for a passage that is not of the embedded corpus, and for an answer that is not one of its facts.
     """
-    judgement = examine(question, example)
-    return None if judgement is None else judgement.verdict
-
-
-def examine(question: str, example: QAExample) -> OracleJudgement | None:
-    """The verdict of `judge`, and what else is wrong with the question."""
     facts = corpus.read_facts(example.context)
     if facts is None or (target := corpus.answered_fact(facts, example)) is None:
         return None

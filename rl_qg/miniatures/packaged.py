@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -25,7 +24,6 @@ ENGLISH = "packaged:english"
 PACKAGED = Path(__file__).parent / "packaged_generators"
 WEIGHTS, PACKED = "model.safetensors", "packed.safetensors"
 SCALE = ".scale"
-COLUMNS = 32  # that share a scale
 READER = "reader"
 
 
@@ -60,22 +58,8 @@ def _unpack(source: Path, folder: Path) -> None:
     save_file(restored(load_file(source / PACKED)), folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def packed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices (r, c) as int8 with scales (r, c / 32 or 1) in float16; what has one dimension as float32."""
-    found = dict[str, Tensor]()
-    for name, weight in weights.items():
-        if weight.dim() < 2:
-            found[name] = weight.float()
-            continue
-        parts = weight.float().view(len(weight), -1, COLUMNS if weight.shape[1] % COLUMNS == 0 else weight.shape[1])
-        scale = (parts.abs().amax(2) / 127 * (1 + 2**-10) + 2**-24).half()  # rounded, but never to a smaller one
-        found[name] = (parts / scale.float()[..., None]).round().to(torch.int8).view(weight.shape)
-        found[name + SCALE] = scale
-    return found
-
-
 def restored(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights that `packed` made small, in float32, each within half a scale of what it was; scales (r,) too."""
+    """The weights that were packed, in float32, each within half a scale of what it was; scales (r,) too."""
     found = {name: part for name, part in parts.items() if not name.endswith(SCALE)}
     for name, part in found.items():
         if name + SCALE in parts:

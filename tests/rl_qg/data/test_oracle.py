@@ -18,7 +18,6 @@ from rl_qg.data.oracle import (
     VERDICTS,
     OracleJudgement,
     examine,
-    judge,
     judgements,
     share_differences,
     shares,
@@ -37,6 +36,11 @@ WORKS = (
     'paired with "The Hidden Harbor", a play by Ivan Nordsen. "The Hidden Harbor" is set in a coal mine. '
     '"The Hidden Harbor" appeared in 1800.'
 )
+
+
+def judge(question: str, item: QAExample) -> str | None:
+    judgement = examine(question, item)
+    return None if judgement is None else judgement.verdict
 
 
 def about(context: str, answer: str, *, last: bool = False) -> QAExample:

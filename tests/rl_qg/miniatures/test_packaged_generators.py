@@ -1,6 +1,7 @@
 """Generators of real text that come with the package: their weights of 8 bits, and where they are unpacked."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,16 @@ from rl_qg.asking.models import PACKAGED_SCORE, check_text, chosen_reader, least
 from rl_qg.asking.pairs import AskRequest
 from rl_qg.generation.loading import load_generator
 from rl_qg.miniatures import packaged
-from rl_qg.miniatures.packaged import ENGLISH, PACKED, packaged_folder, packed, restored
+from rl_qg.miniatures.packaged import ENGLISH, PACKED, packaged_folder, restored
 from rl_qg.runtime.errors import InputError
 from tests.tiny_models import save, tiny_bart, word_tokenizer
+
+SCRIPTS = str(Path(__file__).parents[3] / "experiments" / "real-generator")
+sys.path.insert(0, SCRIPTS)
+
+from pack import packed  # noqa: E402
+
+sys.path.remove(SCRIPTS)
 
 VALUES = st.floats(-1e4, 1e4, width=32)
 

@@ -6,7 +6,7 @@ import pytest
 
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample
-from rl_qg.data.oracle import judge
+from rl_qg.data.oracle import examine
 from rl_qg.scoring.wrong_questions import ANSWER_KINDS, KINDS, TEMPLATE, wrong_questions
 from tests.questions import example
 
@@ -30,7 +30,11 @@ def made(corpus: list[QAExample]) -> dict[str, list[str | None]]:
 
 def test_on_the_embedded_corpus_the_oracle_agrees(corpus: list[QAExample], made: dict[str, list[str | None]]) -> None:
     verdicts = {
-        kind: Counter(judge(text, item) for text, item in zip(texts, corpus, strict=True) if text)
+        kind: Counter(
+            judged.verdict
+            for text, item in zip(texts, corpus, strict=True)
+            if text and (judged := examine(text, item)) is not None
+        )
         for kind, texts in made.items()
     }
     n = len(corpus)
