@@ -26,7 +26,7 @@ from rl_qg.data.examples import QAExample, by_key, passage_hash, seeded_rank
 from rl_qg.readers.encoders import FLOAT32, IGNORED, load_tokenizer
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import load_unsharded, loading
-from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, difference, difference_p, estimate
+from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, difference, difference_p, estimate, quotient
 from rl_qg.text.question_types import NINE_TYPES, nine_type
 from rl_qg.text.spans import sentence_at, sentence_spans
 
@@ -224,9 +224,8 @@ def _together(predicted: Decisions, actual: Decisions, draws: PassageDraws) -> d
 def _measures(counts: Floats) -> dict[str, Floats]:
     """The measures of counts (draws, 5), each (draws,); NaN where nothing is divided by nothing."""
     both, predicted, actual, right, total = counts.T
-    with np.errstate(invalid="ignore", divide="ignore"):
-        values = (both / predicted, both / actual, 2 * both / (predicted + actual), right / total)
-    return dict(zip(MEASURES, values, strict=True))
+    parts = ((both, predicted), (both, actual), (2 * both, predicted + actual), (right, total))
+    return {name: quotient(part, whole) for name, (part, whole) in zip(MEASURES, parts, strict=True)}
 
 
 def _intervals(measures: Mapping[str, Floats], draws: PassageDraws) -> dict[str, Any]:
