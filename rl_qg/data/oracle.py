@@ -106,7 +106,7 @@ _NOTHING = _Reference("", "", "")
 
 def examine(question: str, example: QAExample) -> OracleJudgement | None:
     """Whether a question about the example's passage asks for the example's answer, and what else is wrong with it.
-    The verdict is one of `VERDICTS`:
+    The verdict is one of `VERDICTS`.
 
     - right: the fact asked for has the answer, at the place of the answer;
     - ill_formed: no question that the corpus's forms and their paraphrases explain: unfinished, repeated, scrambled,
