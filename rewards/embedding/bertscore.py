@@ -83,7 +83,6 @@ class BERTScore(Metric):
         self.layer = min(published, depth) if layer is None else layer
         self._embed = TextEncoder(self.encoder, [self.layer], batch_size=batch_size, name=self.name)
         self._weights = WordWeights(idf, self._embed, marks=0.0, name=self.name)
-        self._embed.truncated = 0  # counts the texts that are scored, not those of idf
         self._baseline = _baseline(rescale, self.layer)
         self.bounds = (-1.0, 1.0) if rescale is None else (float("-inf"), 1.0)
 

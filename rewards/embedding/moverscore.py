@@ -86,7 +86,6 @@ class MoverScore(Metric):
         layers = range(max(1, depth - _POOLED_LAYERS + 1), depth + 1) if variant == "official" else [depth]
         self._embed = TextEncoder(self.encoder, list(layers), batch_size=batch_size, name=self.name)
         self._weights = WordWeights(idf, self._embed, marks=1.0, name=self.name)
-        self._embed.truncated = 0  # counts the texts that are scored, not those of idf
 
     def choices(self) -> Mapping[str, object]:
         layers = self._embed.layers

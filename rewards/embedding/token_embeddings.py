@@ -196,6 +196,7 @@ class WordWeights:
         for start in range(0, len(texts), 4096):
             for tokens in encoder.tokens(texts[start : start + 4096]):
                 self._counts.update(set(tokens.ids))
+        encoder.truncated = 0  # counts the texts that are scored, not those of idf
         self._texts = len(texts)
         digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
         self.description = f"{len(texts)}@{digest}"

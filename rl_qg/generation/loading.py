@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -110,15 +110,11 @@ def add_lora(model: PreTrainedModel, settings: PeftSettings, tokens: Sequence[in
     head: Any = adapted.get_base_model().get_output_embeddings()
     tied = getattr(head, "token_adapter", None)  # where head and embeddings are one, peft leaves out the head's bias
     if tied is not None and getattr(tied.base_layer, "bias", None) is not None:
-        head.register_forward_hook(_with_bias)
+        head.register_forward_hook(lambda module, given, logits: logits + module.token_adapter.base_layer.bias)
     # With the name of the base model, peft would ask the Hub at each checkpoint whether the vocabulary has grown. It
     # has (by `<hl>`), and peft would save all embeddings with the adapters.
     adapted.peft_config[adapted.active_adapter].base_model_name_or_path = ""
     return adapted
-
-
-def _with_bias(module: Any, given: Any, logits: Tensor) -> Tensor:
-    return logits + module.token_adapter.base_layer.bias
 
 
 def has_lora(model: nn.Module) -> bool:
