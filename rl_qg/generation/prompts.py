@@ -297,10 +297,6 @@ def type_token(row: QAExample) -> str:
     return TYPE_TOKENS[unit.type] if unit is not None and unit.type is not None else ""
 
 
-def token_ids_of(tokenizer: PreTrainedTokenizerBase, task: str, format: str = "") -> list[int]:
-    return tokenizer.convert_tokens_to_ids(Prompt(task=task, format=format).tokens)
-
-
 def highlight(example: QAExample, task: str = "questions", mark: str = MARK) -> str:
     """The context with `<hl>` on both sides of the first answer (or another `mark`), at its offset (not at other
     occurrences); without an answer as it is. For a model of another task than `questions`, words that it would read as

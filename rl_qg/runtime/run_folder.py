@@ -232,11 +232,6 @@ def stop_folder(run: Path, passes: float) -> Path:
     return run / f"epoch-{passes:g}"
 
 
-def is_measured(run: Path, passes: float | None) -> bool:
-    """Whether a run has stopped after these passes and was measured there."""
-    return passes is not None and (stop_folder(run, passes) / MEASURES).exists()
-
-
 def _is_added(key: str, old: Any, new: Any) -> bool:
     """Whether a key is new, and has the value under which that changes nothing."""
     section, _, rest = key.partition(".")

@@ -24,14 +24,14 @@ from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, take
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.loading import add_lora, load_seq2seq
-from rl_qg.generation.prompts import Prompt, add_highlight, default_prefix, token_ids_of
+from rl_qg.generation.prompts import Prompt, add_highlight, default_prefix
 from rl_qg.generation.sets import in_order_of_model, set_rows
 from rl_qg.generation.tasks import task_rows
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json
 from rl_qg.runtime.processes import processes
 from rl_qg.runtime.ranks import from_main
-from rl_qg.runtime.run_folder import TRAINED, is_measured, stop_folder
+from rl_qg.runtime.run_folder import MEASURES, TRAINED, stop_folder
 from rl_qg.runtime.trainer_base import resume_training
 from rl_qg.scoring.reward_scorer import Reward, check_direction, signature_of
 from rl_qg.scoring.separation import check_reward, sampler
@@ -58,8 +58,7 @@ def train(settings: Settings, splits: Splits, reward: Reward | None, held_out: R
     """Run the stages that `settings.stages` names; return the folder of the last model, or that of the stop."""
     folder, stop = Path(settings.output_dir), settings.training.stop_after
     final = folder / ("ce" if settings.stages == "ce" else "scst")
-    if is_measured(folder, stop):
-        assert stop is not None
+    if stop is not None and (stop_folder(folder, stop) / MEASURES).exists():  # it stopped there, and was measured
         log.info("train: %s is complete already", stop_folder(folder, stop))
         return stop_folder(folder, stop)
     if (folder / TRAINED).exists() and stop is not None:
@@ -331,7 +330,7 @@ def seq2seq_trainer(
         prefix = stored.prefix if stored and goes_on else default_prefix(model, task)
     if settings.peft.method != "none":
         set_seed(settings.seed)  # for the weights of the adapters
-        model = add_lora(model, settings.peft, token_ids_of(tokenizer, task, form))
+        model = add_lora(model, settings.peft, tokenizer.convert_tokens_to_ids(Prompt(task=task, format=form).tokens))
     arguments = _arguments(settings, **changed)  # after the model: with ZeRO-3 it would be loaded in shards otherwise
     arguments.prefix = prefix
     stops = [] if settings.training.stop_after is None else [StopAfter()]
