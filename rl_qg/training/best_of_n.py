@@ -90,10 +90,8 @@ def train_best_of_n(
 
 
 def check_best_of_n(settings: Settings) -> None:
-    defaults = type(settings.scst)()
-    changed = [name for name in NOT_SAMPLED if getattr(settings.scst, name) != getattr(defaults, name)]
-    if changed:
-        named = ", ".join(f"scst.{name}={getattr(settings.scst, name)}" for name in changed)
+    if changed := settings.scst.changed(*NOT_SAMPLED):
+        named = ", ".join(f"scst.{given}" for given in changed)
         raise InputError(
             f"algorithm={ALGORITHM}: samples by temperature and top_p alone; leave {named} at its default"
         )

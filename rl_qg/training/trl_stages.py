@@ -50,13 +50,9 @@ HONOURED = frozenset(
 def check_algorithm(settings: Settings) -> None:
     """Refuse wrong settings, and changed `scst.*` settings that the algorithm cannot honour."""
     scst, name = settings.scst, settings.algorithm
-    default = {field.name: field.default for field in fields(SelfCriticalOptions)}
-    faults = [
-        f"scst.{key}={value}"
-        for key in default
-        if key not in HONOURED and (value := getattr(scst, key)) != default[key]
-    ]
-    if scst.baseline not in (default["baseline"], BASELINES[name]):
+    refused = [field.name for field in fields(SelfCriticalOptions) if field.name not in HONOURED]
+    faults = [f"scst.{given}" for given in scst.changed(*refused)]
+    if scst.baseline not in (SelfCriticalOptions.baseline, BASELINES[name]):
         faults.append(f"scst.baseline={scst.baseline} (it is {BASELINES[name]} by definition)")
     if (name, scst.normalise_advantage) in (("grpo", "batch"), ("rloo", "group")):
         what = "each group" if name == "grpo" else "the batch"
