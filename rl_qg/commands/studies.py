@@ -40,13 +40,15 @@ def _composed_of(file: str) -> Compose:
 
 
 def _run_file(arguments: Sequence[str], run: Callable[..., Any], needed: str, flags: Mapping[str, str] = FLAGS) -> Any:
-    """Call `run` with a YAML file, `key=value` of that file, and each flag; without a file say what is `needed`."""
+    """Call `run` with a YAML file, `key=value` of that file, what composes the settings of its jobs, and each flag;
+    without a file say what is `needed`.
+    """
     chosen = {name: flag in arguments for flag, name in flags.items()}
     file, *overrides = [text for text in arguments if text not in flags] or [""]
     if not file or file.startswith("-") or "=" in file:
         raise InputError(f"give a {needed}")
     with nullcontext() if chosen["allow_imports"] else own_code_only():
-        return run(file, overrides, **chosen)
+        return run(file, overrides, _composed_of(file), **chosen)
 
 
 def shipped_searches() -> Mapping[str, Path]:
@@ -54,30 +56,23 @@ def shipped_searches() -> Mapping[str, Path]:
 
 
 def search(arguments: Sequence[str]) -> None:
-    def run(file: str, overrides: Sequence[str], *, dry_run: bool, allow_imports: bool) -> None:
+    def run(file: str, overrides: Sequence[str], composed: Compose, *, dry_run: bool, allow_imports: bool) -> None:
         read = read_search(file, overrides, shipped_searches(), allow_imports=allow_imports)
         with locked([("output_dir", read.output_dir)]):
-            run_search(read, _composed_of(file), dry_run=dry_run)
+            run_search(read, composed, dry_run=dry_run)
 
     names = ", ".join(shipped_searches())
     _run_file(arguments, run, f"search file first, or one of {names}; such as rl-qg search search.yaml")
 
 
 def study(arguments: Sequence[str]) -> None:
-    def run(file: str, overrides: Sequence[str], **flags: bool) -> Path:
-        return run_study(Path(file), overrides, _composed_of(file), **flags)
-
     needed = "study file first, such as rl-qg study experiments/augmentation/study.yaml"
-    log.info("done: see %s", _run_file(arguments, run, needed, FLAGS | {"--tables": "tables_only"}))
+    log.info("done: see %s", _run_file(arguments, run_study, needed, FLAGS | {"--tables": "tables_only"}))
 
 
 def transfer(arguments: Sequence[str]) -> None:
     """Generators trained on some data and tested on others."""
-
-    def run(file: str, overrides: Sequence[str], *, dry_run: bool, allow_imports: bool) -> None:
-        run_transfer(Path(file), overrides, _composed_of(file), dry_run=dry_run, allow_imports=allow_imports)
-
-    _run_file(arguments, run, "transfer file first, such as rl-qg bench transfer transfer.yaml")
+    _run_file(arguments, run_transfer, "transfer file first, such as rl-qg bench transfer transfer.yaml")
 
 
 def bench(arguments: Sequence[str]) -> None:
