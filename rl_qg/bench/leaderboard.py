@@ -276,13 +276,8 @@ def _page(results: Sequence[ModelScore], rows: Rows, tests: Rows, labels: Mappin
                 line = lines.setdefault(row["model"], {"model": row["model"]})
                 value = estimate_text(row, 2 if row["metric"].startswith("qa_") else 4) + MARKS[row["mark"]]
                 line[label + (" ↓" if row["lower_is_better"] else "")] = value
-        tables.append(
-            Table(
-                data,
-                [lines[model] for model in models if model in lines],
-                "" if tables else NOTES["marks"].format(level=LEVEL),
-            )
-        )
+        note = "" if tables else NOTES["marks"].format(level=LEVEL)
+        tables.append(Table(data, [lines[model] for model in models if model in lines], note))
     lines_of_tests = [
         {
             "data": row["data"],

@@ -294,14 +294,11 @@ def evaluate_pairs(metrics: Mapping[str, Reward], settings: EvaluateSettings, fo
         },
         **pair_record(sets, metrics, folder / "pairs", resamples=settings.resamples, seed=settings.seed),
     }
-    page = Page("evaluate", " · ".join(files), _facts(record), _tables(record), record["signatures"])
+    few = few_passages(min(count["passages"] for count in record["counts"].values()))
+    facts = template_lines("rl_qg.evaluation", "facts_of_pairs.txt", **record, notes=NOTES, few=few)
+    page = Page("evaluate", " · ".join(files), facts, _tables(record), record["signatures"])
     write_results(folder, "evaluate", record, page, {name: record[name] for name in ("scores", "tests")})
     log.info("%s\ndone: open %s", as_text(page), folder / "evaluate.html")
-
-
-def _facts(record: Mapping[str, Any]) -> list[str]:
-    few = few_passages(min(count["passages"] for count in record["counts"].values()))
-    return template_lines("rl_qg.evaluation", "facts_of_pairs.txt", **record, notes=NOTES, few=few)
 
 
 def _tables(record: Mapping[str, Any]) -> list[Table]:
