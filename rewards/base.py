@@ -2,7 +2,7 @@
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -228,7 +228,7 @@ class Metric(BaseReward):
         blank: dict[str, Any] = {"contexts": "", "answers": "", "references": (), "titles": ""}
         columns: list[Sequence[Any]] = [questions]
         for name, values in optional.items():
-            if values is not None and len(values) != len(questions):
+            if values is not None and len(self._listed(name, values)) != len(questions):
                 raise MetricInputError(
                     f"{self.name}: {len(questions)} questions but {len(values)} {name}; give one of each per row"
                 )
@@ -242,7 +242,7 @@ class Metric(BaseReward):
                 columns.append(values)
                 continue
             for row, group in enumerate(values):
-                if isinstance(group, str) or not isinstance(group, Sequence) or not group:
+                if not _is_list(group) or not len(group):
                     raise MetricInputError(
                         f"{self.name}: references[{row}] is {group!r}; give a list with at least one gold question"
                     )
@@ -251,9 +251,7 @@ class Metric(BaseReward):
         return list(zip(*columns, strict=True))
 
     def _check_texts(self, field: str, values: Sequence[Any]) -> None:
-        if isinstance(values, str):
-            raise MetricInputError(f"{self.name}: {field} is one text; give a list of texts")
-        for row, value in enumerate(values):
+        for row, value in enumerate(self._listed(field, values)):
             if not isinstance(value, str):
                 raise MetricInputError(
                     f"{self.name}: {field}[{row}] is {type(value).__name__}, not text: {value!r:.60}"
@@ -264,3 +262,15 @@ class Metric(BaseReward):
                 raise MetricInputError(
                     f"{self.name}: {field}[{row}] is not valid Unicode (a lone surrogate): {value!a:.60}"
                 ) from None
+
+    def _listed(self, field: str, values: Any) -> Any:
+        if not _is_list(values):
+            what = "one text" if isinstance(values, str) else f"a {type(values).__name__}"
+            raise MetricInputError(f"{self.name}: {field} is {what}; give a list, or one column of a table")
+        return values
+
+
+def _is_list(values: Any) -> bool:
+    """Whether it has entries in an order, as a list, an array or a column of a table; a table has columns."""
+    unlike = isinstance(values, str | bytes | Mapping | AbstractSet) or getattr(values, "ndim", 1) != 1
+    return isinstance(values, Collection) and not unlike

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import logging
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,10 +60,12 @@ class Retrievability(Metric):
         dtype: str = "float32",
     ) -> None:
         self.batch_size = batch_of(self.name, batch_size)
-        if passages in (None, ""):
+        if passages is None or (isinstance(passages, str) and not passages):
             raise MetricInputError(f"retrievability: passages has no value; {_FORM}")
-        texts = passages_of(passages) if isinstance(passages, str | Path) else [*map(_plain, passages or ())]
-        self._texts = list(dict.fromkeys(texts))
+        texts = passages_of(passages) if isinstance(passages, str | Path) else list(passages)
+        if wrong := [text for text in texts if not isinstance(text, str)]:
+            raise MetricInputError(f"retrievability: passages has {wrong[0]!r:.60}, which is no text; leave it out")
+        self._texts = list(dict.fromkeys(map(_plain, texts)))
         if len(self._texts) < 2:
             raise MetricInputError(
                 f"retrievability: passages has {len(self._texts)} passage(s), among which nothing is found; give the "
@@ -134,7 +137,7 @@ def passages_of(path: str | Path) -> list[str]:
     path = path_of("retrievability", "passages", path)
     where = f"retrievability: passages {str(path)!r}"
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig") as file:
             text = file.read()
         if not path.name.removesuffix(".gz").endswith(".jsonl"):
             return [_plain(one["context"]) for article in json.loads(text)["data"] for one in article["paragraphs"]]
@@ -143,7 +146,7 @@ def passages_of(path: str | Path) -> list[str]:
             where = f"retrievability: passages {str(path)!r}, line {at}"
             texts += [_plain(json.loads(line)["context"])] if line.strip() else []
         return texts
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise MetricInputError(f"{where} cannot be read ({error}); {_FORM}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise MetricInputError(f"{where}: no context; {_FORM}") from None

@@ -254,12 +254,8 @@ def self_bleu(predictions: Sets, order: int = 2, *, tokenize: str = "ptb") -> li
     Source: Zhu et al., "Texygen: A Benchmarking Platform for Text Generation Models", SIGIR 2018.
     """
     questions = distinct(predictions, tokenize=tokenize)
-    rows = [
-        (text, [*group[:at], *group[at + 1 :]])
-        for group in questions
-        if len(group) > 1
-        for at, text in enumerate(group)
-    ]
+    several = [group for group in questions if len(group) > 1]
+    rows = [(text, [*group[:at], *group[at + 1 :]]) for group in several for at, text in enumerate(group)]
     metric = Bleu(order, "coco", tokenize=tokenize)
     scores = iter(metric.score([text for text, _ in rows], references=[others for _, others in rows]).scores)
     return [math.fsum(next(scores) for _ in group) / len(group) if len(group) > 1 else 0.0 for group in questions]

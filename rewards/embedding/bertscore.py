@@ -160,7 +160,7 @@ def _baseline(rescale: float | str | Path | None, layer: int) -> Tensor | None:
         values = [number("bertscore", "rescale", rescale)] * 3
     else:
         try:
-            with path_of("bertscore", "rescale", rescale).open(encoding="utf-8", newline="") as file:
+            with path_of("bertscore", "rescale", rescale).open(encoding="utf-8-sig", newline="") as file:
                 rows = {int(row["LAYER"]): row for row in csv.DictReader(file)}
             values = [float(rows[layer][part]) for part in "PRF"]
         except (OSError, ValueError, KeyError, TypeError) as error:

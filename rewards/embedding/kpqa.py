@@ -340,10 +340,8 @@ def rouge_l_kpqa(text: Weighted, reference: Weighted) -> tuple[float, float, flo
 
 def paper_bleu1(text: Weighted, reference: Sequence[int], *, once: bool = False) -> float:
     """BLEU-1-KPQA as printed (equation 1), at least 0; with ``once`` at most 1. A text without weight scores 0."""
-    counts = Counter(reference)
-    matched = sum(
-        weight * (min(counts[token], 1) if once else counts[token]) for token, weight in zip(*text, strict=True)
-    )
+    counts = Counter({*reference} if once else reference)
+    matched = sum(weight * counts[token] for token, weight in zip(*text, strict=True))
     total = sum(text[1])
     return matched / total if total > 0 else 0.0
 

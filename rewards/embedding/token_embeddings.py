@@ -180,7 +180,7 @@ class WordWeights:
             return
         if isinstance(source, str | Path):
             try:
-                text = path_of(name, "idf", source).read_text(encoding="utf-8")
+                text = path_of(name, "idf", source).read_text(encoding="utf-8-sig")
             except (OSError, UnicodeDecodeError) as error:
                 raise MetricInputError(
                     f"{name}: idf={str(source)!r} cannot be read ({error}); give a text file with one per line"

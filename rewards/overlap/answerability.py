@@ -119,10 +119,8 @@ def sort_words(question: str, data_type: str = "squad") -> tuple[list[str], list
     if data_type == "wikimovies":
         content = [word for word in words for part in RELATION_WORDS if part in word]
     else:
-        of_type = set(kind)
-        content = [
-            word for word in words if word not in of_type and not word[0].isupper() and word not in FUNCTION_WORDS
-        ]
+        others = FUNCTION_WORDS.union(kind)
+        content = [word for word in words if word not in others and not word[0].isupper()]
     return content, entity, kind, [word.lower() for word in words if word.lower() in FUNCTION_WORDS]
 
 
@@ -286,9 +284,8 @@ class Answerability(Metric):
         if not asks(question):
             return [0.0] * len(CLASSES)
         available = {word.lower() for word in tokenizer(self.tokenize)(context)}
-        words = [
-            {word.lower() for word in group or ()} for group in class_words(question, self.data_type, self.tokenize)
-        ]
+        groups = class_words(question, self.data_type, self.tokenize)
+        words = [{word.lower() for word in group or ()} for group in groups]
         content, entity, _, function = (len(group & available) / len(group) if group else None for group in words)
         enough = min(1.0, (len(words[0]) + len(words[1])) / FEWEST)
         return [

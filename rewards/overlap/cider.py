@@ -161,7 +161,7 @@ def _documents(given: object) -> list[list[str]]:
     path = path_of("cider", "documents", given)
     form = "give a text file with a text on each line, or .jsonl with a list of texts on each line"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise MetricInputError(f"cider: documents {str(path)!r} cannot be read ({error}); {form}") from None
     groups = []

@@ -40,7 +40,7 @@ def read_max_min(given: str | Path | Sequence[float], metric: str, signature: st
     limits: Any = given
     if isinstance(given, str | Path):
         try:
-            content = json.loads(path_of(metric, "max_min", given).read_text(encoding="utf-8"))
+            content = json.loads(path_of(metric, "max_min", given).read_text(encoding="utf-8-sig"))
             found, limits = content["signature"], (content["score"]["min"], content["score"]["max"])
         except (OSError, UnicodeDecodeError, ValueError, TypeError, KeyError) as error:
             raise MetricInputError(
@@ -236,7 +236,7 @@ def _shuffled(total: int, most: int, seed: int) -> Iterator[int]:
 
 def _read(path: object) -> Mapping[str, object]:
     try:
-        content = json.loads(path_of("qrelscore", "baselines", path).read_text(encoding="utf-8"))
+        content = json.loads(path_of("qrelscore", "baselines", path).read_text(encoding="utf-8-sig"))
     except (OSError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise MetricInputError(
             f"qrelscore: baselines={path}: cannot be read ({error}); give a file from rl-qg baselines, 'squad', "

@@ -3,9 +3,11 @@
 import inspect
 from functools import partial
 
+import numpy as np
 import pytest
+from pandas import DataFrame
 
-from rewards import Metric, MetricInputError, MetricResult
+from rewards import Metric, MetricInputError, MetricResult, load
 from rewards.base import Inputs
 
 
@@ -72,6 +74,13 @@ def test_nothing_to_score():
         ({"contexts": ["c", 7], "answers": ["a", "a"]}, r"contexts\[1\] is int, not text"),
         ({"contexts": ["c", "c"], "answers": ["a", None]}, r"answers\[1\] is NoneType, not text"),
         ({"contexts": "cc", "answers": ["a", "a"]}, "contexts is one text"),
+        (
+            {"contexts": DataFrame({"c": ["x", "y"]}), "answers": ["a", "a"]},
+            "contexts is a DataFrame; give a list, or",
+        ),
+        ({"contexts": {"x": 1, "y": 2}, "answers": ["a", "a"]}, "contexts is a dict; give a list"),
+        ({"contexts": {"x", "y"}, "answers": ["a", "a"]}, "contexts is a set; give a list"),
+        ({"contexts": iter("xy"), "answers": ["a", "a"]}, "contexts is a str_ascii_iterator; give a list"),
         ({"contexts": ["c", "\ud800"], "answers": ["a", "a"]}, r"contexts\[1\] is not valid Unicode"),
     ],
 )
@@ -79,6 +88,16 @@ def test_bad_input_is_one_line_that_names_the_position(arguments, message):
     with pytest.raises(MetricInputError, match=message) as caught:
         Lengths().score(["q", "q"], **arguments)
     assert "\n" not in str(caught.value)
+
+
+def test_columns_of_tables_and_arrays_are_lists():
+    table = DataFrame({"q": ["Who ran?", "Where?"], "r": [np.array(["Who ran?"], object), np.array(["x", "Where?"])]})
+    table = table.iloc[::-1]
+    assert load("rouge_l").score(table["q"], references=table["r"]).scores == [1.0, 1.0]
+    with pytest.raises(MetricInputError, match="questions is a DataFrame"):
+        load("rouge_l").score(table[["q"]], references=table["r"])
+    with pytest.raises(MetricInputError, match=r"references\[0\] is array"):
+        load("rouge_l").score(["Who?"], references=[np.array([])])
 
 
 def test_columns_that_are_not_needed_may_hold_anything():

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pandas import Series
 
 from rewards import MetricInputError, Retrievability, Weighted
 from rewards.embedding.token_embeddings import SentenceEncoder
@@ -101,12 +102,24 @@ def test_bad_collections(tmp_path: Path) -> None:
 
     (tmp_path / "bad.jsonl").write_text('{"context": "a"}\n{"text": "b"}\n')
     (tmp_path / "bad.json").write_text("[1]")
+    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(b'{"context": "a"}')[:10] + b"\xff" * 30)
     refuses("passages has no value", None)
+    refuses("passages has no value", "")
+    refuses("passages has None, which is no text", ["one", None])
+    refuses(r"cut\.jsonl\.gz' cannot be read", tmp_path / "cut.jsonl.gz")
     refuses("among which nothing is found", ["one", " one "])
     refuses(r"cannot be read", tmp_path / "none.jsonl")
     refuses(r"bad\.jsonl', line 2: no context", tmp_path / "bad.jsonl")
     refuses(r"bad\.json': no context", tmp_path / "bad.json")
     refuses(r"contexts\[0\] is none of the 4 passages: 'Elsewhere\.'", PASSAGES)
+
+
+def test_collections_as_tables_and_other_programs_hold_them(tmp_path: Path) -> None:
+    lines = "\n".join(json.dumps({"context": text}) for text in PASSAGES)
+    (tmp_path / "marked.jsonl").write_text(f"\ufeff{lines}", encoding="utf-8")  # by a byte order mark
+    for passages in (np.array(PASSAGES), Series(PASSAGES, index=[3, 1, 0, 2]), tmp_path / "marked.jsonl"):
+        metric = Retrievability(passages)  # type: ignore[arg-type]
+        assert metric.signature == Retrievability(PASSAGES).signature
 
 
 def test_cut_texts_are_counted_in_sums_too(folders: dict[str, str]) -> None:

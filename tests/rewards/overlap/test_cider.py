@@ -78,6 +78,8 @@ def test_documents_from_files(tmp_path):
         got = from_file.score(QUESTIONS, references=REFERENCES)
         assert got == from_list.score(QUESTIONS, references=REFERENCES)
         assert from_file.signature == from_list.signature
+    texts.write_text("\ufeff" + texts.read_text(encoding="utf-8"), encoding="utf-8")  # a byte order mark is no letter
+    assert load("cider", documents=texts).signature == from_file.signature
     assert "|documents:6@" in from_file.signature and "|documents:call|" in load("cider").signature
 
 
