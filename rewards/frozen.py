@@ -1,6 +1,7 @@
 """Frozen models: loaded once, never trained, run in batches of similar length."""
 
 import logging
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from transformers.utils import logging as transformers_logging
 
 from rewards.arithmetic import can_pack, pack, unpack, warn_if_slow
 from rewards.errors import MetricInputError, UnreachableModel
-from rewards.pretrained import ModelFault, check_tokenizer, check_weights, explained, load_weights
+from rewards.pretrained import ModelFault, check_tokenizer, check_weights, explained, lacking, load_weights
 from rewards.signature import model_identity
 
 logger = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ class FrozenModel(CountsCuts):
         dtype: str,
         weights: Path | None = None,
     ) -> None:
-        self.name = str(name)
+        self.name = os.path.expanduser(name)
         config = _load_config(self.name, kind)
         self.tokenizer: Any = load_tokenizer(self.name)
         number = getattr(torch, "float32" if dtype == "tf32" else dtype, None)
@@ -353,8 +354,7 @@ def _load_model(name: str, kind: str, **options: Any) -> Any:
             auto = token_classifier(options["config"])
     with quiet():  # missing weights are checked here
         model, report = _load("weights", name, auto, use_safetensors=True, output_loading_info=True, **options)
-    missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))
-    if missing:
+    if missing := [key for key in lacking(model, report) if not key.startswith("pooler.")]:
         raise MetricInputError(f"{name!r} lacks the weights {missing[0]!r} (of {len(missing)}); {what} is needed")
     return model.eval().requires_grad_(False)
 
@@ -374,7 +374,7 @@ def quiet() -> Iterator[None]:
 
 
 def load_tokenizer(name: str | Path) -> Any:
-    return _load("tokenizer", str(name), transformers.AutoTokenizer)
+    return _load("tokenizer", os.path.expanduser(name), transformers.AutoTokenizer)
 
 
 def _load(part: str, name: str, auto: Any, **options: Any) -> Any:

@@ -305,12 +305,8 @@ class CTC(Metric):
 
     def compute(self, inputs: Inputs) -> MetricResult:
         rows = zip(inputs.questions, inputs.contexts, inputs.references, strict=True)
-        scores = [
-            self._scorer.score(
-                doc=context, refs=list(references), hypo=question, aspect=self.aspect, remove_stopwords=False
-            )
-            for question, context, references in rows
-        ]
+        options = {"aspect": self.aspect, "remove_stopwords": False}
+        scores = [self._scorer.score(doc=doc, refs=[*gold], hypo=asked, **options) for asked, doc, gold in rows]
         return MetricResult([0.0 if value is None else float(value) for value in scores], {})
 
     def to(self, device: str | torch.device) -> Self:
@@ -350,7 +346,7 @@ class RQUGE(Metric):
     ) -> None:
         self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.reader = FrozenModel(qa_model, "seq2seq", device=device, dtype=dtype)
-        rules = Path(qa_model) / "generation_config.json"  # it is in no hash of a folder; the Hub's revision has it
+        rules = Path(self.reader.name, "generation_config.json")  # in no hash of a folder; the Hub's revision has it
         self._rules = {"generation": file_hash(rules)} if rules.is_file() else {}
         self.regressor = FrozenModel(span_scorer, "regressor", device=device, dtype=dtype)
         check_outputs(self.name, self.regressor, 1, "a regression has one")

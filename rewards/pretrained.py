@@ -21,7 +21,7 @@ OWN_CODE = (
 _OFFLINE = RLock()
 NO_SAFETENSORS = (
     "it has no weights in safetensors, and pickled ones (pytorch_model.bin) are not read; if you trust them, save the "
-    "model again: AutoModel.from_pretrained(…).save_pretrained(…)"
+    "model again, by the class of its task: AutoModelForSeq2SeqLM.from_pretrained(…).save_pretrained(…)"
 )
 NO_TOKENIZER = "it has no tokenizer (tokenizer.json, or a vocabulary; some need the package sentencepiece)"
 
@@ -113,6 +113,12 @@ def load_weights(model: nn.Module, path: Path) -> None:
         if names:
             raise ModelFault(f"it does not belong to this model ({what} weights {names[0]!r}, of {len(names)})")
     model.load_state_dict(state, strict=False)
+
+
+def lacking(model: nn.Module, report: Mapping[str, Any]) -> list[str]:
+    """The weights that the library drew at random, by its report; those of positions (PEGASUS) it computes."""
+    computed = {f"{name}.weight" for name, module in model.named_modules() if hasattr(module, "create_weight")}
+    return sorted({*report["missing_keys"]} - computed)
 
 
 def check_tokenizer(tokenizer: Any) -> None:

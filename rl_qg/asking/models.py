@@ -3,6 +3,7 @@ package), and what those who read its questions must know of it.
 """
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -42,8 +43,8 @@ def generator_path(path: str | Path) -> str:
         return generator_folder(name)
     if is_miniature(name):
         return _packaged(name, "model.path", "generation_config.json", also=(QUESTIONS,))
-    name = packaged_folder(name)
-    folder = Path(name).expanduser()
+    name = os.path.expanduser(packaged_folder(name))
+    folder = Path(name)
     stages = [folder / stage for stage in STAGES if (folder / stage / "config.json").is_file()]
     return str(stages[0]) if stages and not (folder / "config.json").is_file() else name
 

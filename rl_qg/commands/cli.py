@@ -157,12 +157,15 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
         print(completion(arguments[0] if arguments else "bash"), end="")
         return
     name, arguments = named_command([name, *arguments])
-    for text in arguments:  # names of files among them are written to reports
+    for place, text in enumerate(arguments):  # names of files among them are written to reports
         if text.encode(errors="ignore").decode() != text:
             raise InputError(f"argument {text!r}: is not UTF-8 text; give it, or name the file, in UTF-8")
-        home = (text.partition("=")[2] or text).partition("/")[0]
-        if home.startswith("~") and " " not in home and os.path.expanduser(home) == home:
-            raise InputError(f"argument {text!r}: there is no such home folder; write the whole path")
+        value = text.partition("=")[2] or text
+        home = value.partition("/")[0]
+        if home.startswith("~") and " " not in home:
+            if os.path.expanduser(home) == home:
+                raise InputError(f"argument {text!r}: there is no such home folder; write the whole path")
+            arguments[place] = text.removesuffix(value) + os.path.expanduser(value)  # after `key.key=` no shell does
     if subcommands := [known for known in COMMANDS if known.startswith(f"{name} ")]:
         if "-h" in arguments or "--help" in arguments:
             print(group_help(name))

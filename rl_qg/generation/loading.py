@@ -23,7 +23,7 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.pytorch_utils import Conv1D
 
-from rewards.pretrained import check_tokenizer, check_weights
+from rewards.pretrained import ModelFault, check_tokenizer, check_weights, lacking
 from rl_qg.generation.prefix_model import ENCODERS, PrefixLM
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
@@ -201,10 +201,11 @@ def _weights(
         raise InputError(f"model.path={path}: a {config.model_type} model generates no text")
     load_unsharded()
     with loading(path, KEY, "question generator") as name:
-        model = auto_class.from_pretrained(
-            name, config=config, trust_remote_code=False, use_safetensors=True, dtype=torch.float32
-        )
+        options = {"config": config, "dtype": torch.float32, "output_loading_info": True}
+        model, report = auto_class.from_pretrained(name, trust_remote_code=False, use_safetensors=True, **options)
         check_weights(model, tokenizer, grows=True)  # `add_highlight` adds rows
+        if missing := lacking(model, report):
+            raise ModelFault(f"it lacks {missing[0]!r}, of {len(missing)}; save it again by {auto_class.__name__}")
     return model
 
 
@@ -239,5 +240,5 @@ def _only_fills_masks(config: PreTrainedConfig) -> bool:
 
 def weights_hash(path: str) -> str:
     """One hash of all weight files of a folder; for a Hub model its name."""
-    files = sorted(Path(path).glob("*.safetensors"))
+    files = sorted(Path(path).expanduser().glob("*.safetensors"))
     return hashlib.sha256("".join(map(file_hash, files)).encode()).hexdigest() if files else path

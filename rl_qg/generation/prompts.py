@@ -219,7 +219,7 @@ class Prompt:
 
     @classmethod
     def stored(cls, folder: str | Path) -> "Prompt | None":
-        path = Path(folder) / PROMPT_FILE
+        path = Path(os.path.expanduser(folder), PROMPT_FILE)
         if not os.path.exists(path):  # unlike pathlib, no error for a name too long
             return None
         values = read_json(path)

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import RobertaModel
+from safetensors.torch import load_file, save_file
+from transformers import PegasusForConditionalGeneration, RobertaModel
 
 import rewards.frozen
-from rewards import MetricInputError, QAScore
+from rewards import BARTScore, MetricInputError, QAScore
 from rewards.frozen import FrozenModel, batches_by_length, loading_on, target_logprobs
+from tests.tiny_models import save, tiny, word_tokenizer
 
 
 def frozen(folder, kind="causal", dtype="float32"):
@@ -146,6 +148,24 @@ def test_a_model_without_its_head(folders, tmp_path):
     RobertaModel.from_pretrained(folders["roberta"], add_pooling_layer=False).save_pretrained(copy)
     with pytest.raises(MetricInputError, match=r"lacks the weights 'lm_head\."):
         frozen(str(copy), "masked")
+
+
+def test_positions_that_pegasus_computes_need_not_be_in_its_files(tmp_path):
+    tokenizer = word_tokenizer("w1 w2")
+    model = tiny(PegasusForConditionalGeneration, len(tokenizer))
+    folder = Path(save(tmp_path / "pegasus", tokenizer, model))
+    whole = BARTScore(str(folder), device="cpu").score(["w1"], ["w2 w1"]).scores
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: weight for name, weight in weights.items() if "embed_positions" not in name}
+    assert len(weights) - len(kept) == 2
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    assert BARTScore(str(folder), device="cpu").score(["w1"], ["w2 w1"]).scores == whole
+
+
+def test_a_folder_in_the_home_folder(folders, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copytree(folders["gpt2"], tmp_path / "gpt2")
+    assert frozen("~/gpt2").identity == frozen(str(tmp_path / "gpt2")).identity
 
 
 def test_an_unknown_dtype(folders):

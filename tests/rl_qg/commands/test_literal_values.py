@@ -145,3 +145,15 @@ def test_a_reader_that_has_seen_enough_is_no_error_but_another_broken_pipe_is(tm
     code = "import rl_qg.commands.cli as cli\ndef run(*_): raise BrokenPipeError('of a worker')\n"
     code += "cli.run_command = run\ncli.main(['train'])"
     assert subprocess.run([sys.executable, "-c", code], **CAPTURED).returncode == 1
+
+
+def test_the_home_folder_is_meant_by_a_tilde_in_outputs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, here = tmp_path / "home", tmp_path / "here"
+    for folder in (home, here):
+        folder.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(here)
+    (home / "text.txt").write_text("Ida Koll built a mill in 1204.")
+    run_command("answers", ["~/text.txt", "output=~/answers.jsonl", "training.use_cpu=true"])
+    assert (home / "answers.jsonl").exists()
+    assert not [*here.iterdir()]
