@@ -116,16 +116,29 @@ class Endpoint:
                 goes_on = "every answer is kept: the same command goes on, and may spend as much again"
                 raise EndpointError(f"{self.url}: {spent}; {goes_on}")
             self.asked += 1
-        found, length = self._found(body), len(json.dumps(body))
-        try:
-            choice, usage = found.choices[0], found.usage
+        found, text, answer = self._found(body), "", None
+        with suppress(AttributeError, LookupError, TypeError):
+            choice = found.choices[0]
             text, logprobs = choice.message.content or "", (choice.logprobs and choice.logprobs.content) or ()
             tokens = [[t.token, {o.token: o.logprob for o in (t, *(t.top_logprobs or ()))}] for t in logprobs]
             answer = _completion(text, tokens)
-            used = (usage and usage.total_tokens) or (length + len(text)) // LETTERS
-            sent = min(used, (usage and usage.prompt_tokens) or length // LETTERS)  # the rest is answer, and thoughts
-        except (AttributeError, LookupError, TypeError):
-            raise EndpointError(f"{self.url}: gives no chat completion; most addresses end in /v1") from None
+        used = self._count(body, getattr(found, "usage", None), str(text))
+        if answer is None:
+            raise self._fault(ValueError("gives no chat completion; most addresses end in /v1"))
+        with self._lock:
+            self._kept[key] = answer
+            record = {"request": key, "text": text, "used": used, "tokens": tokens}
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as file:  # the line before may have been cut
+                file.write(f"\n{json.dumps(record)}\n".encode())
+
+    def _count(self, body: Mapping[str, Any], usage: Any = None, text: str = "") -> int:
+        """Add the tokens of an answer, also of one that is no completion; return them: the server's, else by letters."""
+        given = [getattr(usage, name, None) for name in ("total_tokens", "prompt_tokens")]
+        total, prompt = (count if isinstance(count, int) else 0 for count in given)
+        length = len(json.dumps(body))
+        used = total or (length + len(text)) // LETTERS
+        sent = min(used, prompt or length // LETTERS)  # the rest is answer, and thoughts
         with self._lock:
             self.spent += used
             USED["requests"] += 1
@@ -134,11 +147,7 @@ class Endpoint:
                 cost = (sent * self.input_price + (used - sent) * self.output_price) / 1e6
                 self.cost += cost
                 USED["cost"] += cost
-            self._kept[key] = answer
-            record = {"request": key, "text": text, "used": used, "tokens": tokens}
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab") as file:  # the line before may have been cut
-                file.write(f"\n{json.dumps(record)}\n".encode())
+        return used
 
     def _found(self, body: Mapping[str, Any]) -> Any:
         """What the server answers; what it refuses of the request is left out, in later ones too."""
@@ -153,6 +162,8 @@ class Endpoint:
                 found = self._create(model=self.model, **sent)
                 break
             except (self._openai.OpenAIError, ValueError) as error:
+                if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):  # an answer, which may be paid for
+                    self._count(body)
                 given = OPTIONAL.keys() & sent.keys() if getattr(error, "status_code", 0) in (400, 422) else set()
                 more = {name for name in given if OPTIONAL[name] in str(error)} or given - {"max_tokens"}
                 if not more:

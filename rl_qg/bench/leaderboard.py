@@ -64,7 +64,7 @@ def read_results(sources: Sequence[tuple[str | None, Path]]) -> list[ModelScore]
     human questions, with its folder's where it is called train, validation, dev or test.
     """
     found: dict[tuple[str, ...], ModelScore] = {}
-    hashes: dict[tuple[str, str], ModelScore] = {}
+    hashes: dict[str, ModelScore] = {}
     for name, source in sources:
         for result in _checked(name, source):
             key = (*result.column, result.model)
@@ -74,7 +74,7 @@ def read_results(sources: Sequence[tuple[str | None, Path]]) -> list[ModelScore]
                     f"{result.data!r}, with other values; name the models apart (predictions={{NAME: FILE}}), or the "
                     "data (NAME=RESULT)"
                 )
-            first = hashes.setdefault((result.data, result.metric), result) if result.data_hashes else result
+            first = hashes.setdefault(result.data, result) if result.data_hashes else result
             if first.data_hashes != result.data_hashes:
                 raise InputError(
                     f"{first.source} and {result.source}: are about other human questions, and both are called "

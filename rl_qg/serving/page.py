@@ -281,7 +281,8 @@ def _row(text: str, title: str, wire: str, number: int) -> Row:
         sent = SentPair.model_validate_json(wire)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ProblemError(422, f"pair {number}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        fault = f"{'.'.join(map(str, first['loc']))}: {first['msg']}".lstrip(": ")  # what is no JSON has no place
+        raise ProblemError(422, f"pair {number}: {fault}") from None
     if not sent.question.strip() or not sent.answer.strip():
         raise ProblemError(422, f"pair {number}: its question or its answer is blank")
     if sent.answer_start < 0 or not text.startswith(sent.answer, sent.answer_start):

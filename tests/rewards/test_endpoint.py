@@ -53,16 +53,19 @@ def test_what_was_kept_is_not_asked_again_also_after_a_line_that_a_kill_has_cut(
     [
         {"choices": [{"index": 0, "text": "of another interface"}]},
         {"choices": [{"message": {"content": [{"type": "text", "text": "in parts"}]}}]},
-        completion("4") | {"usage": {"total_tokens": "many"}},
+        completion(None) | {"choices": []},
         {"choices": []},
         "a page",
     ],
 )
-def test_what_is_no_completion_is_one_line_and_is_not_kept(kept, answer):
+def test_what_is_no_completion_is_one_line_and_is_not_kept_but_counted(kept, answer):
     with chat_server(lambda body: answer) as chat:
-        endpoint = Endpoint(chat.url, "m", kept=kept)
+        endpoint = Endpoint(chat.url, "m", kept=kept, concurrency=1)
         with pytest.raises(EndpointError, match="gives no chat completion; most addresses end in /v1"):
             texts(endpoint)
+        given = isinstance(answer, dict) and "usage" in answer
+        least = TOKENS if given else len(json.dumps(BODIES[0])) // 4
+        assert least <= endpoint.spent <= (TOKENS if given else least + 20)
         chat.reply = echo
         assert texts(Endpoint(chat.url, "m", kept=kept)) == ["0", "1", "2", "3", "4", "5"]
 
@@ -86,9 +89,14 @@ def test_a_fault_that_is_not_tried_again_is_not_said_to_be(kept, monkeypatch):
         self.wfile.write(b"{")
 
     monkeypatch.setattr(JsonHandler, "reply", cut)
-    with chat_server(echo) as chat, pytest.raises(EndpointError) as fault:
-        texts(Endpoint(chat.url, "m", kept=kept), BODIES[:1])
+    with chat_server(echo) as chat:
+        endpoint = Endpoint(chat.url, "m", kept=kept, budget=1, **PRICES)
+        with pytest.raises(EndpointError) as fault:
+            texts(endpoint, BODIES[:1])
+        with pytest.raises(EndpointError, match="budget of 1 tokens is spent"):  # the server may count such answers
+            texts(endpoint, BODIES[1:2])
     assert "Expecting" in str(fault.value) and "retries" not in str(fault.value)
+    assert endpoint.spent > 1 and endpoint.cost > 0 and len(chat.requests) == 1
 
 
 @pytest.mark.parametrize("change", [{"model": "n"}, {"seed": 2}, {"content": "other"}])
@@ -169,8 +177,9 @@ def test_a_limit_that_lets_nothing_be_asked_is_refused():
         Endpoint("http://127.0.0.1/v1", "m", max_cost=0, **PRICES)
 
 
-def test_tokens_are_estimated_where_the_server_does_not_count_them(kept):
-    with chat_server(lambda body: completion("x" * 400, used=False)) as chat:
+@pytest.mark.parametrize("usage", [{}, {"usage": None}, {"usage": {"total_tokens": "many"}}])
+def test_tokens_are_estimated_where_the_server_does_not_count_them(kept, usage):
+    with chat_server(lambda body: completion("x" * 400, used=False) | usage) as chat:
         endpoint = Endpoint(chat.url, "m", kept=kept, **PRICES)
         endpoint.answers(BODIES[:1])
         sent = len(json.dumps(BODIES[0]))

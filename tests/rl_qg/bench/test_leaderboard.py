@@ -174,6 +174,25 @@ def test_names_of_data(tmp_path: Path, models: dict[str, Any]) -> None:
         read_results([("x", path) for path in (run, *sources)])
 
 
+def test_metrics_of_other_human_questions_are_not_put_in_one_table(tmp_path: Path) -> None:
+    """Nor are those of readers, whose questions are in `data`; results that do not say theirs stay."""
+    for folder, place, metric, of in (
+        ("words", "references", "words", {"a/squad.json": "1"}),
+        ("readers", "data", "qa_f1", {"b/squad.json": "2"}),
+        ("same", "data", "qa_f1", {"b/squad.json": "1"}),
+        ("none", "references", "bleu4", {}),
+    ):
+        row = {"predictions": "a", "metric": metric, "value": 0.5}
+        (tmp_path / folder).mkdir()
+        record = {"scores": [row], "signatures": {metric: "s"}, place: of}
+        (tmp_path / folder / "evaluate.json").write_text(json.dumps(record))
+    words, readers, same, none = (tmp_path / name for name in ("words", "readers", "same", "none"))
+    with pytest.raises(InputError, match=f"^{words}/.* and {readers}/.*: are about other human.*called 'squad'; name"):
+        read_results([(None, words), (None, readers)])
+    assert {one.data for one in read_results([("e", words), ("d", readers)])} == {"e", "d"}
+    assert {one.data for one in read_results([(None, words), (None, same), ("squad", none)])} == {"squad"}
+
+
 def test_runs_and_what_is_no_result(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()

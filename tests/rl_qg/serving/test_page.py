@@ -229,7 +229,8 @@ def test_exported_offsets_are_those_of_the_text(client: Any) -> None:
     [
         ({"pair": []}, "no question is kept: keep at least one"),
         ({"format": "docx"}, "format=docx is not one of"),
-        ({"pair": "[1"}, "pair 1: "),
+        ({"pair": "[1"}, "pair 1: Invalid JSON"),
+        ({"pair": "[1]"}, "pair 1: Input should be an object"),
         ({"pair": json.dumps({**PAIR, "answer_start": 20})}, "pair 1: its answer is not in the text at character 20"),
         (
             {"pair": json.dumps({**PAIR, "answer_start": -33})},

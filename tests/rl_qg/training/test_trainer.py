@@ -1,11 +1,14 @@
 """The trainer: a reward that is learned, reproducible runs, logs, and any seq2seq model."""
 
+import json
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from rl_qg.generation import decoding as rollout
 from rl_qg.readers.fine_tuning import FineTuning
@@ -248,6 +251,25 @@ def test_parameters_learn_at_their_own_rates(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match=r"rate_factors: xattention: in no name of a parameter that learns"):
         trainer(tmp_path / "wrong", rate_factors={"xattention": 2.0}).train()
+
+
+@pytest.mark.skipif(find_spec("deepspeed") is None, reason="deepspeed is not installed")
+@pytest.mark.parametrize("own", ["optimizer", "scheduler"])
+def test_what_a_file_of_deepspeed_would_ignore_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str
+) -> None:
+    file = {"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": "auto", own: {"type": "AdamW"}}
+    (tmp_path / "zero.json").write_text(json.dumps(file))
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")
+    monkeypatch.setenv("ACCELERATE_DEEPSPEED_CONFIG_FILE", str(tmp_path / "zero.json"))
+    options: dict[str, Any] = {"output_dir": str(tmp_path), "use_cpu": True}
+    try:
+        with pytest.raises(ValueError, match=f"file of DeepSpeed has its own {own}, without .*; remove it there"):
+            SelfCriticalConfig(**options, rate_factors={"decoder": 2.0})
+        if own == "optimizer":
+            SelfCriticalConfig(**options)
+    finally:
+        unset_hf_deepspeed_config()
 
 
 def test_bf16_trains_both_stages(tmp_path: Path) -> None:
