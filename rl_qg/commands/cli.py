@@ -25,7 +25,7 @@ from rl_qg.commands.catalogue import (
     overview,
     section_of,
 )
-from rl_qg.commands.compose import compose, resolved_yaml, unread_keys
+from rl_qg.commands.compose import check_home, compose, resolved_yaml, unread_keys
 from rl_qg.commands.endpoints import check_endpoints, report_use
 from rl_qg.runtime.errors import InputError, LocalError, Terminated, suggestion
 from rl_qg.runtime.files import is_disk_full, locked
@@ -161,10 +161,8 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
         if text.encode(errors="ignore").decode() != text:
             raise InputError(f"argument {text!r}: is not UTF-8 text; give it, or name the file, in UTF-8")
         value = text.partition("=")[2] or text
-        home = value.partition("/")[0]
-        if home.startswith("~") and " " not in home:
-            if os.path.expanduser(home) == home:
-                raise InputError(f"argument {text!r}: there is no such home folder; write the whole path")
+        check_home(value, f"argument {text!r}")
+        if value.startswith("~"):
             arguments[place] = text.removesuffix(value) + os.path.expanduser(value)  # after `key.key=` no shell does
     if subcommands := [known for known in COMMANDS if known.startswith(f"{name} ")]:
         if "-h" in arguments or "--help" in arguments:

@@ -56,6 +56,9 @@ _OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|)(?P<key>[^=]+)=(?P<value>.*)", re.DOT
 
 def compose(command: str, overrides: Sequence[str]) -> Settings:
     given = full_overrides(command, overrides)
+    for name, value in given:
+        for one in leaves(value) if name not in _FREE_TEXTS else ():  # in quotes, lists and mappings too
+            check_home(one, f"{name}={one}")
     config = _composed({name: value for name, value in given if _chooses(name, value)})
     try:
         for name, value in given:  # one at a time: the error knows its key
@@ -77,6 +80,13 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
         if (value := getattr(settings, name)) is not None and command not in (in_parts := with_key(name)):
             raise InputError(f"{name}={value}: is for {', '.join(in_parts)}; leave it out")
     return settings
+
+
+def check_home(value: Any, shown: str) -> None:
+    """Raise `InputError` where a path begins with the home folder of nobody: pathlib would end in a traceback."""
+    home = value.partition("/")[0] if isinstance(value, str) else ""
+    if home.startswith("~") and " " not in home and os.path.expanduser(home) == home:
+        raise InputError(f"{shown}: there is no such home folder; write the whole path")
 
 
 def _chooses(name: str, value: Any) -> bool:

@@ -39,6 +39,9 @@ LARGEST_DOCUMENT = 1 << 28
 """Bytes to which a gzipped file that is one JSON document may unpack. Such a file is held whole, as objects that take
 several times its bytes, and gzip can hide a thousand bytes in one. A file that is not gzipped has no limit."""
 
+_NUMBER = re.compile(  # 1,500.25 and 1.500,25 and 3.5 are one; of 12.03.1945 and 10:30 each row of digits
+    r"(?<![\d.,])(?:\d{1,3}(?:[.,]\d{3})+(?:[.,]\d+)?|\d+(?:\.\d+|,\d\d?))(?![.,]?\d)|\d+"
+)
 LONGEST_WORDS = 200  # characters; the search for whole words takes the product of both lengths
 LONGEST_LINE = 1 << 26
 """Bytes of a line, and characters of a paragraph, in files that are read line by line."""
@@ -93,20 +96,23 @@ def existing_file(source: str | Path) -> Path:
 def word_places(part: str, whole: str) -> Iterator[int]:
     """Where `part` stands in `whole` as whole words; nowhere if it has more than `LONGEST_WORDS` characters."""
     found = re.finditer(rf"(?<!\w)(?={re.escape(part)}(?!\w))", whole) if len(part) <= LONGEST_WORDS else iter(())
-    return (match.start() for match in found)
+    return (match.start() for match in found if not _divides_number(match.start(), len(part), whole))
 
 
 def find_once(part: str, whole: str) -> int:
     """The position of `part` in `whole` if it occurs once, or of several times once as whole words; -1 if it does not
-    occur, or only within a longer row of digits; -2 if several times.
+    occur, or only within a longer number; -2 if several times.
     """
     first = whole.find(part)
     if first >= 0 and whole.find(part, first + 1) >= 0:
         # Without spaces it is chance what stands beside a word.
         places = [] if any(map(is_unspaced, part)) else list(islice(word_places(part, whole), 2))
         return places[0] if len(places) == 1 else -2
-    ends = (whole[place - 1 : place + 1] for place in (first, first + len(part)) if place > 0)
-    return -1 if any(len(end) == 2 and end.isdecimal() for end in ends) else first
+    return -1 if _divides_number(first, len(part), whole) else first
+
+
+def _divides_number(start: int, length: int, whole: str) -> bool:
+    return any(n.start() < end < n.end() for n in _NUMBER.finditer(whole) for end in (start, start + length))
 
 
 def is_unicode(text: str) -> bool:

@@ -72,6 +72,7 @@ def load_tokenizer(
 
 def longest_window(path: str, tokenizer: PreTrainedTokenizerBase) -> int:
     config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    config.architectures = config.architectures or []  # which the library goes through where a type has several models
     with torch.device("meta"):  # without weights
         model = AutoModel.from_config(config, trust_remote_code=False)
     return min(longest_input(model, tokenizer), int(tokenizer.model_max_length))

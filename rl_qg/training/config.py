@@ -98,7 +98,10 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
         self.remove_unused_columns = False  # the collator reads all fields of an example
         Seq2SeqTrainingArguments.__post_init__(self)
         file = getattr(self.deepspeed_plugin, "deepspeed_config", {})
-        lost = {"optimizer": self.rate_factors and "training.rate_factors", "scheduler": "a learning rate of each stage"}
+        lost = {
+            "optimizer": self.rate_factors and "training.rate_factors",
+            "scheduler": "a learning rate of each stage",
+        }
         for own, ignored in lost.items():
             if ignored and own in file:
                 raise ValueError(f"the config file of DeepSpeed has its own {own}, without {ignored}; remove it there")

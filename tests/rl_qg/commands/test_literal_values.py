@@ -27,7 +27,7 @@ NAMES = [
     "true",
     "1e5",
     "$HOME.json",
-    "~x!.json",
+    "x~!.json",
     "名前.json",
 ]
 
@@ -71,6 +71,24 @@ def test_long_values_and_texts_that_begin_like_a_list_are_read() -> None:
 def test_a_list_that_cannot_be_read_is_one_line() -> None:
     with pytest.raises(InputError, match=r"data.train=\[a,\{b\] cannot be read; write a list as \[a,b\]"):
         compose("train", ["data.train=[a,{b]"])
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("train", "data.train='~no.such.user/x.json'"),
+        ("train", "data.train=[a.json,'~no.such.user/x.json']"),
+        ("evaluate", "predictions={a: '~no.such.user/x.json'}"),
+        ("qa", "model.path=~no.such.user/x.json"),
+        ("train", "+reward.model='~no.such.user/x.json'"),
+        ("rate plan", "output='~no.such.user/x.json'"),
+    ],
+)
+def test_a_home_folder_that_there_is_not_is_one_line(command: str, text: str) -> None:
+    with pytest.raises(InputError, match=r"=~no\.such\.user/x\.json: there is no such home folder; write"):
+        compose(command, [text])
+    explained = compose("explain", ["question=~no.such.user/ is no path"]).explain
+    assert explained.question.startswith("~")
 
 
 def test_a_mapping_changes_options_of_what_a_group_chooses() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import RobertaForQuestionAnswering, XLNetForQuestionAnsweringSimple
+from transformers import FunnelConfig, RobertaForQuestionAnswering, XLNetForQuestionAnsweringSimple
 
 from rl_qg.data.examples import QAExample
-from rl_qg.readers.reader import AnswerReader, encode, load_model
+from rl_qg.readers.reader import AnswerReader, encode, load_model, load_tokenizer
 from rl_qg.runtime.errors import InputError
 from tests.tiny_models import save
 from tests.toy_reader import save_bert, toy_tokenizer
@@ -67,3 +67,13 @@ def test_a_window_is_what_the_model_can_read(tmp_path: Path, kind: Any, sizes: d
     assert len(reader(["which animal ?"], ["fox cat owl bee " * 40])) == 1
     with pytest.raises(InputError, match=f"max_length=65 is above the {longest} tokens"):
         AnswerReader(str(tmp_path), device=torch.device("cpu"), max_length=65)
+
+
+def test_the_window_of_a_model_whose_folder_does_not_say_its_class(tmp_path: Path) -> None:
+    """Of Funnel the library has two, and would look for the one that `architectures` names."""
+    tokenizer = toy_tokenizer(model_input_names=["input_ids", "attention_mask"])
+    tokenizer.save_pretrained(tmp_path)
+    FunnelConfig(vocab_size=len(tokenizer), block_sizes=[1], d_model=16, n_head=2, d_head=8).save_pretrained(tmp_path)
+    load_tokenizer(str(tmp_path), max_length=64)
+    with pytest.raises(InputError, match="max_length=65 is above the 64 tokens"):
+        load_tokenizer(str(tmp_path), max_length=65)
