@@ -133,7 +133,7 @@ class Endpoint:
                 file.write(f"\n{json.dumps(record)}\n".encode())
 
     def _count(self, body: Mapping[str, Any], usage: Any = None, text: str = "") -> int:
-        """Add the tokens of an answer, also of one that is no completion; return them: the server's, else by letters."""
+        """Count an answer, also one that is no completion; return its tokens: by the server, else by letters."""
         given = [getattr(usage, name, None) for name in ("total_tokens", "prompt_tokens")]
         total, prompt = (count if isinstance(count, int) else 0 for count in given)
         length = len(json.dumps(body))

@@ -19,7 +19,7 @@ from rl_qg.runtime.files import file_hash
 
 log = logging.getLogger(__name__)
 ALTERNATIVES = {"context": "paragraph", "answer": "answers", "references": "reference"}
-"""Second name under which a column is looked up if its name was not set: as in QG-Bench, SQuAD, QGEval."""
+"""Second name of a column that is blank or missing, if its name was not set: as in QG-Bench, SQuAD, QGEval."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,9 @@ class QuestionTable:
 
     def value(self, row: TableRow, column: str) -> Any:
         """The value of a column: a text, or for references a list of those that are not blank; None: there is none."""
-        name = self.columns[column]
-        if name == column and row.fields.get(name) is None:
-            name = ALTERNATIVES.get(column, name)
-        return _READ[column](row.fields.get(name))
+        read, name = _READ[column], self.columns[column]
+        value, other = read(row.fields.get(name)), ALTERNATIVES.get(column) if name == column else None
+        return value or (other and read(row.fields.get(other))) or value
 
     def answer_start(self, row: TableRow) -> int | None:
         """Where the answer begins in the context, as the row says; None if it does not say."""

@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -299,10 +298,12 @@ def type_token(row: QAExample) -> str:
 
 def highlight(example: QAExample, task: str = "questions", mark: str = MARK) -> str:
     """The context with `<hl>` on both sides of the first answer (or another `mark`), at its offset (not at other
-    occurrences); without an answer as it is. For a model of another task than `questions`, words that it would read as
-    separators are escaped.
+    occurrences); without an answer as it is. What a model would read as a mark or as a separator is escaped.
     """
-    written = partial(escape, task=task) if tokens_of(task) else str
+
+    def written(text: str) -> str:
+        return (escape(text, task) if tokens_of(task) else text).replace(HIGHLIGHT, r"<\hl>")
+
     space = " " if type_token(example) else ""  # after the token
     if not example.answers:
         return f"{space}{written(example.context)}"

@@ -20,6 +20,8 @@ from rl_qg.text.languages import AUTO, OTHER, code_fault
 Texts = Mapping[str, str]  # by language code of the interface
 Reader = Callable[[str, Any, str], Any]  # place for messages, plain value, language of texts without one
 
+TAKEN = {"overall": "the name of the mean over criteria"}  # what no criterion is called
+TAKEN |= dict.fromkeys(("system", "questions", "shown"), "the name of another column of the results")
 ORDINARY, REPEAT, DEGRADED, REFERENCE = "ordinary", "repeat", "degraded", "reference"
 KINDS = (ORDINARY, REPEAT, DEGRADED, REFERENCE)  # of the items of a task
 SLIDER, CHOICE = "slider", "choice"
@@ -281,8 +283,8 @@ def _check_whole(where: str, protocol: Protocol) -> None:
         raise InputError(f"{where}: criteria: give at least one")
     if len(set(names)) < len(names):
         raise InputError(f"{where}: criteria: two have one name ({', '.join(names)})")
-    if "overall" in names:
-        raise InputError(f"{where}: criteria: overall is the name of the mean over criteria; rename it")
+    if taken := [name for name in names if name in TAKEN]:
+        raise InputError(f"{where}: criteria: {taken[0]} is {TAKEN[taken[0]]}; rename it")
     for one in protocol.criteria:
         at = f"{where}: criteria: {one.name}"
         if one.scale == SLIDER and (one.anchors or not (one.low and one.high)):

@@ -400,7 +400,7 @@ class AskingService:
                 for job in jobs:
                     self._answer([job])
                 return
-            self.metrics.failures.inc()
+            self.metrics.failures.inc(isinstance(error, LocalError) or not isinstance(error, InputError))
             told: Exception = error  # bad input and too little memory are told the client, everything else the log
             if isinstance(error, LocalError):  # of `OutOfMemoryRetry`
                 log.error("out of memory", extra={"fields": {"error": str(error)}})

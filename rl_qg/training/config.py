@@ -100,7 +100,7 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
         file = getattr(self.deepspeed_plugin, "deepspeed_config", {})
         lost = {
             "optimizer": self.rate_factors and "training.rate_factors",
-            "scheduler": "a learning rate of each stage",
+            "scheduler": "a rate of each stage",
         }
         for own, ignored in lost.items():
             if ignored and own in file:

@@ -23,7 +23,7 @@ from rl_qg.rating.analysis.scores import (
     z_scores,
 )
 from rl_qg.rating.planning.questions import HUMAN
-from rl_qg.rating.protocol import DEGRADED, ITEM_MEANS, SIGNED_RANK, Control, Protocol
+from rl_qg.rating.protocol import DEGRADED, ITEM_MEANS, SIGNED_RANK, TAKEN, Control, Protocol
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json, read_json_lines
 from rl_qg.settings.web import RateAnalyseSettings
@@ -99,8 +99,8 @@ def read_study(source: str, settings: RateAnalyseSettings, *, key: str = "rating
 
 def _as_set(study: RatedStudy, settings: RateAnalyseSettings) -> RatedStudy:
     criteria, control = study.rated.criteria, study.control
-    if OVERALL in criteria:
-        raise InputError(f"{study.path}: criterion {OVERALL!r} is the name of the mean over criteria; rename it")
+    if taken := [name for name in criteria if name in TAKEN]:
+        raise InputError(f"{study.path}: criterion {taken[0]!r} is {TAKEN[taken[0]]}; rename it")
     for setting, names in (("control_criteria", settings.control_criteria), ("reversed", settings.reversed)):
         for name in names or ():
             if name not in criteria:

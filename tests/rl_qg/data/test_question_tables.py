@@ -258,6 +258,23 @@ def test_blank_references_are_none(tmp_path: Path) -> None:
     assert [source.value(row, "references") for row in source] == [["r"], None, None, None]
 
 
+def test_a_blank_column_does_not_hide_the_other_name(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"references": texts, "answer": "", "context": ""}
+        | {"reference": "r", "answers": {"text": ["a"]}, "paragraph": "p"}
+        for texts in ("", ["", " "], [], None)
+    ]
+    rows += [
+        {"references": ["s"], "reference": "r", "answer": "b", "answers": ["a"], "context": "c", "paragraph": "p"}
+    ]
+    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    source = QuestionTable(tmp_path / "in.jsonl")
+    found = [[source.value(row, name) for name in ("references", "answer", "context")] for row in source]
+    assert found == [[["r"], "a", "p"]] * 4 + [[["s"], "b", "c"]]
+    named = QuestionTable(tmp_path / "in.jsonl", {"references": "own"})
+    assert {named.value(row, "references") is None for row in named} == {True}  # who names a column means that one
+
+
 def test_text_files_of_unequal_length_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "q.txt").write_text("one\ntwo\n\n")  # a blank line is an item
     (tmp_path / "c.txt").write_text("one\ntwo\nthree\nfour\nfive")

@@ -1,5 +1,6 @@
 """Model inputs have the answer marked at its offset and never cut it off."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -166,3 +167,10 @@ def test_the_lengths_of_a_prompt_are_those_of_the_settings() -> None:
         settings.max_source_length,
         settings.max_target_length,
     )
+
+
+@pytest.mark.parametrize("task", ["questions", "pairs", "sets"])
+def test_a_passage_with_the_mark_in_it_has_its_answer_marked_alone(task: str) -> None:
+    text = highlight(example("Write <hl> Ada <hl> there.", "Ada", "Who?"), task)
+    assert text.split(HIGHLIGHT)[1].strip() == "Ada" and text.count(HIGHLIGHT) == 2
+    assert highlight(replace(example("A <hl> b", "b", "Who?"), answers=()), task).count(HIGHLIGHT) == 0

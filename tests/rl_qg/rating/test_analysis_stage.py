@@ -279,10 +279,15 @@ def test_what_cannot_be_analysed(
 
 
 def test_no_criterion_is_called_as_the_mean_of_all(tmp_path: Path) -> None:
-    rows = [rating("r", at, at, criterion=name) for at in (1, 2) for name in ("c", "overall")]
-    lines(tmp_path / "ratings.jsonl", rows)
-    with pytest.raises(InputError, match=r"ratings\.jsonl: criterion 'overall' is the name of the mean over criteria"):
-        analysed(tmp_path / "ratings.jsonl", tmp_path / "out")
+    for taken, what in (
+        ("overall", "the mean over criteria"),
+        ("system", "another column"),
+        ("shown", "another column"),
+    ):
+        rows = [rating("r", at, at, criterion=name) for at in (1, 2) for name in ("c", taken)]
+        lines(tmp_path / "ratings.jsonl", rows)
+        with pytest.raises(InputError, match=rf"ratings\.jsonl: criterion '{taken}' is the name of {what}"):
+            analysed(tmp_path / "ratings.jsonl", tmp_path / "out")
 
 
 def test_an_export_whose_files_do_not_fit(toy: tuple[Path, Path, dict[str, Any]], tmp_path: Path) -> None:

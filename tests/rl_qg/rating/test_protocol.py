@@ -134,6 +134,11 @@ WRONG = [
     ({"criteria": [{"statement": "x"}]}, r"criteria\[1\]: name is missing"),
     ({"criteria": 2 * MINIMAL["criteria"]}, r"two have one name \(a, a\)"),
     ({"criteria": [MINIMAL["criteria"][0] | {"name": "overall"}]}, "overall is the name of the mean over criteria"),
+    (
+        {"criteria": [MINIMAL["criteria"][0] | {"name": "system"}]},
+        "system is the name of another column of the results",
+    ),
+    ({"criteria": [MINIMAL["criteria"][0] | {"name": "questions"}]}, "questions is the name of another column"),
     ({"criteria": [{"name": "a", "statement": "x", "scale": "choice", "anchors": [[1]]}]}, "expected a value and its"),
     ({"practice": [PRACTICE | {"answer": "Eve"}]}, r"practice\[1\]: answer 'Eve' is not in the context"),
     ({"practice": [PRACTICE | {"expected": {"b": [1, 2]}}]}, r"expected: there is no criterion 'b'; they are a"),

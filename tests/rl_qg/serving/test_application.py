@@ -347,5 +347,8 @@ def test_a_folder_that_is_given_without_a_name_has_one_for_clients(
             assert service.warning == f"{shown} knows little. It says yes/no..."
             refused = await client.post("/v1/pairs", json={"text": "refuse"})
             assert is_problem(refused, 422)["detail"] == f"model.path={shown}: this text is refused."
+            assert b"rl_qg_failures_total 0.0" in service.metrics.text()  # the model did not fail
+            assert (await client.post("/v1/pairs", json={"text": "crash"})).status_code == 500
+            assert b"rl_qg_failures_total 1.0" in service.metrics.text()
 
     run(test)
