@@ -112,7 +112,8 @@ def find_once(part: str, whole: str) -> int:
 
 
 def _divides_number(start: int, length: int, whole: str) -> bool:
-    return any(n.start() < end < n.end() for n in _NUMBER.finditer(whole) for end in (start, start + length))
+    ends = (start, start + length)  # a few characters around each suffice: the whole would be read for every place
+    return any(n.start() < end < n.end() for end in ends for n in _NUMBER.finditer(whole, max(0, end - 30), end + 30))
 
 
 def is_unicode(text: str) -> bool:
