@@ -182,8 +182,7 @@ class FewRowsLinear(nn.Linear):
         if torch.is_grad_enabled() or not 1 < len(rows) <= STEP or not whole or rows.device.type != "cpu":
             return super().forward(input)
         product = (self.weight @ rows.t()).t()
-        product = product if self.bias is None else product + self.bias
-        return product.reshape(*input.shape[:-1], self.out_features)
+        return (product if self.bias is None else product + self.bias).reshape(*input.shape[:-1], self.out_features)
 
 
 def multiply_few_rows(model: nn.Module) -> None:

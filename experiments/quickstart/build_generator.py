@@ -36,7 +36,6 @@ from rl_qg.miniatures.cache import (
     ROWS,
     SHIPPED,
     generator_folder,
-    weights_of,
 )
 from rl_qg.runtime.files import write_json
 
@@ -53,13 +52,14 @@ def train(folder: Path) -> Path:
     return folder / "ce"
 
 
+@torch.no_grad()
 def difference(base: PreTrainedModel, trained: PreTrainedModel, rank: int) -> dict[str, Tensor]:
     """What `trained` differs in from `base`, in half precision: of a matrix (m, n) the factors (m, r) and (r, n) of
     the best approximation of rank r (Eckart and Young 1936), the rows that it has in addition; other weights whole.
     """
     parts: dict[str, Tensor] = {}
     before = base.state_dict()
-    for name, weight in weights_of(trained).items():
+    for name, weight in trained.named_parameters():
         rows = len(before[name])
         change = weight[:rows] - before[name]
         if len(weight) > rows:

@@ -67,13 +67,6 @@ def section_of(command: str) -> str:
     return command.replace("-", "_").replace(" ", "_")
 
 
-def with_key(name: str) -> list[str]:
-    """The commands that read a single key, apart from those that read all."""
-    return [
-        command for command, entry in COMMANDS.items() if name in entry.sections and "output_dir" not in entry.sections
-    ]
-
-
 def metrics_without_file() -> list[str]:
     """Metrics that need no options: those of `rewards.METRICS` without a file in `configs/reward/`."""
     return sorted(METRICS.keys() - set(choices("reward")))

@@ -160,8 +160,7 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     for place, text in enumerate(arguments):  # names of files among them are written to reports
         if text.encode(errors="ignore").decode() != text:
             raise InputError(f"argument {text!r}: is not UTF-8 text; give it, or name the file, in UTF-8")
-        value = text.partition("=")[2] or text
-        check_home(value, f"argument {text!r}")
+        check_home(value := text.partition("=")[2] or text, f"argument {text!r}")
         if value.startswith("~"):
             arguments[place] = text.removesuffix(value) + os.path.expanduser(value)  # after `key.key=` no shell does
     if subcommands := [known for known in COMMANDS if known.startswith(f"{name} ")]:

@@ -19,7 +19,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from rl_qg.commands.catalogue import COMMANDS, GROUPS, groups_of, metrics_without_file, offered, section_of, with_key
+from rl_qg.commands.catalogue import COMMANDS, GROUPS, groups_of, metrics_without_file, offered, section_of
 from rl_qg.runtime.errors import InputError, suggestion
 from rl_qg.settings import Settings, all_keys
 from rl_qg.settings.keys import MISSING
@@ -76,9 +76,11 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
         if name in _FREE_TEXTS:
             setattr(settings.explain, name.rpartition(".")[2], text)
     settings.check()
+    apart = {one: entry.sections for one, entry in COMMANDS.items() if "output_dir" not in entry.sections}
     for name in ("part", "launcher"):
-        if (value := getattr(settings, name)) is not None and command not in (in_parts := with_key(name)):
-            raise InputError(f"{name}={value}: is for {', '.join(in_parts)}; leave it out")
+        read = [one for one, sections in apart.items() if name in sections]
+        if (value := getattr(settings, name)) is not None and command not in read:
+            raise InputError(f"{name}={value}: is for {', '.join(read)}; leave it out")
     return settings
 
 

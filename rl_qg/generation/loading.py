@@ -117,15 +117,11 @@ def add_lora(model: PreTrainedModel, settings: PeftSettings, tokens: Sequence[in
     return adapted
 
 
-def has_lora(model: nn.Module) -> bool:
-    return hasattr(model, "merge_and_unload")
-
-
 def merge_lora(model: nn.Module) -> PreTrainedModel:
     """A copy of the model with the adapters merged into its weights: removing merged adapters would leave rounding
-    errors, which would change further training.
+    errors, which would change further training. A model without adapters as it is.
     """
-    return copy.deepcopy(model).merge_and_unload()  # type: ignore[operator]
+    return copy.deepcopy(model).merge_and_unload() if hasattr(model, "merge_and_unload") else model
 
 
 def load_generator(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

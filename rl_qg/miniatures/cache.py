@@ -199,7 +199,7 @@ def add_difference(model: PreTrainedModel, parts: Mapping[str, Tensor]) -> None:
     """Add a difference, as `experiments/quickstart/build_generator.py` computes it, to the weights of its base, whose
     embeddings have the additional rows already.
     """
-    for name, weight in weights_of(model).items():
+    for name, weight in model.named_parameters():
         if name + LEFT in parts:
             change = parts[name + LEFT].float() @ parts[name + RIGHT].float()
             weight[: len(change)] += change
@@ -207,8 +207,3 @@ def add_difference(model: PreTrainedModel, parts: Mapping[str, Tensor]) -> None:
             weight[: len(parts[name])] += parts[name].float()
         if name + ROWS in parts:
             weight[-len(parts[name + ROWS]) :] = parts[name + ROWS].float()
-
-
-def weights_of(model: PreTrainedModel) -> dict[str, Tensor]:
-    """The trained weights by name, each once where several names share it."""
-    return {name: parameter.data for name, parameter in model.named_parameters()}

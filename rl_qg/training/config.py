@@ -98,13 +98,10 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
         self.remove_unused_columns = False  # the collator reads all fields of an example
         Seq2SeqTrainingArguments.__post_init__(self)
         file = getattr(self.deepspeed_plugin, "deepspeed_config", {})
-        lost = {
-            "optimizer": self.rate_factors and "training.rate_factors",
-            "scheduler": "a rate of each stage",
-        }
-        for own, ignored in lost.items():
-            if ignored and own in file:
-                raise ValueError(f"the config file of DeepSpeed has its own {own}, without {ignored}; remove it there")
+        factors = self.rate_factors and "training.rate_factors"
+        for own, lost in (("optimizer", factors), ("scheduler", "the rates of each stage")):
+            if lost and own in file:
+                raise ValueError(f"the config file of DeepSpeed has its own {own}, without {lost}; remove it there")
 
     def boundary(self, max_steps: int) -> int:
         """The last step of the cross-entropy stage, of `max_steps` in all."""

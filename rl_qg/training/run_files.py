@@ -13,7 +13,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.trainer_callback import ExportableState
 
 from rl_qg.data.examples import QAExample
-from rl_qg.generation.loading import has_lora, merge_lora
+from rl_qg.generation.loading import merge_lora
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import append_json_line, cut_json_lines, write_json, writing
 from rl_qg.runtime.run_folder import MEASURES, stop_folder
@@ -130,7 +130,7 @@ def save_model_folder(trainer: Any, folder: Path) -> None:
     trainer.accelerator.wait_for_everyone()
     with trainer.whole_model() as model:
         if trainer.is_world_process_zero():
-            merged = merge_lora(model) if has_lora(model) else model
+            merged = merge_lora(model)
             trainer.encoder.languages.set_generation(merged.generation_config)
             merged.save_pretrained(partial)
             trainer.processing_class.save_pretrained(partial)
