@@ -121,7 +121,7 @@ def merge_lora(model: nn.Module) -> PreTrainedModel:
     """A copy of the model with the adapters merged into its weights: removing merged adapters would leave rounding
     errors, which would change further training. A model without adapters as it is.
     """
-    return copy.deepcopy(model).merge_and_unload() if hasattr(model, "merge_and_unload") else model
+    return copy.deepcopy(model).merge_and_unload() if hasattr(model, "merge_and_unload") else model  # type: ignore[operator]
 
 
 def load_generator(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
