@@ -3,10 +3,10 @@
     python experiments/real-generator/measure.py --data DATA/new_wiki-test.json --reader READER --output FILE.json \
         NAME=MODEL ...
 
-Written for each generator and for the human questions: the measures of `rl_qg.scoring.held_out`, METEOR, the shares
-that pass `rewards.QuestionForm` and of which all names and numbers stand in the passage, F1 and exact match of the
-reader's answer (round trip). The questions themselves, with the exact match of each, are in FILE.questions.json, which
-holds human ones and is not part of this repository.
+Written for each generator and for the human questions: the measures of `rl_qg.scoring.held_out`, METEOR, BLEU-4 by the
+captioning scripts, the shares that pass `rewards.QuestionForm` and of which all names and numbers stand in the
+passage, F1 and exact match of the reader's answer (round trip). The questions themselves, with the exact match of
+each, are in FILE.questions.json, which holds human ones and is not part of this repository.
 """
 
 import argparse
@@ -39,6 +39,9 @@ def measures(
     given = {"contexts": contexts, "answers": answers}
     found = {**held_out_measures(texts, gold, contexts), "different": len(set(texts)) / len(texts)}
     found["meteor"] = fmean(rewards.load("meteor").score(texts, references=[[one] for one in gold]).scores)
+    published = rewards.load("coco_bleu4")  # as papers compute it, of lower case
+    sums = published.statistics([one.lower() for one in texts], [[one.lower()] for one in gold]).sum(0)
+    found["coco_bleu4"] = float(published.corpus(sums))
     found["form"] = fmean(rewards.load("form").score(texts, **given).scores)
     for name, reader in readers.items():
         parts = reader.score(texts, **given).parts
