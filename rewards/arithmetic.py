@@ -47,6 +47,7 @@ def arithmetic() -> dict[str, Any]:
     of_rule = f": on an AMD processor layers of {large}"
     return {
         "packed": packs(VOCABULARY, SMALLEST),
+        "few_rows": choice != "never" and _is_amd() and not _onednn_has("bf16"),
         "reason": f"{VARIABLE}={choice}{of_rule if choice == 'rule' else ''}",
         "amd": _is_amd(),
         "mkldnn_bf16": _onednn_has("bf16"),
@@ -182,12 +183,13 @@ class FewRowsLinear(nn.Linear):
         if torch.is_grad_enabled() or not 1 < len(rows) <= STEP or not whole or rows.device.type != "cpu":
             return super().forward(input)
         product = (self.weight @ rows.t()).t()
-        return (product if self.bias is None else product + self.bias).reshape(*input.shape[:-1], self.out_features)
+        product = (product if self.bias is None else product + self.bias).contiguous()  # some models view it otherwise
+        return product.view(*input.shape[:-1], self.out_features)
 
 
 def multiply_few_rows(model: nn.Module) -> None:
     """Make the large linear layers of a model that decodes `FewRowsLinear`, where that is faster."""
-    if _choice() != "never" and _is_amd() and not _onednn_has("bf16"):
+    if arithmetic()["few_rows"]:
         for layer in model.modules():
             if type(layer) is nn.Linear and layer.in_features * layer.out_features >= LARGE:
                 layer.__class__ = FewRowsLinear
@@ -206,7 +208,7 @@ def pack(model: nn.Module, *, every: bool = False) -> None:
     """Replace linear layers of a frozen model by packed ones, one at a time: by the rule (`packs`), or every one."""
     child: Any
     for name, child in list(model.named_children()):
-        if type(child) is nn.Linear or type(child) is Conv1D:
+        if type(child) in (nn.Linear, FewRowsLinear, Conv1D):
             is_conv = type(child) is Conv1D
             weight = child.weight.t() if is_conv else child.weight
             if every or packs(*weight.shape):

@@ -128,7 +128,7 @@ class FrozenModel(CountsCuts):
         dtype: str,
         weights: Path | None = None,
     ) -> None:
-        self.name = os.path.expanduser(name)
+        self.name = os.path.expanduser(str(name))
         config = _load_config(self.name, kind)
         self.tokenizer: Any = load_tokenizer(self.name)
         number = getattr(torch, "float32" if dtype == "tf32" else dtype, None)
@@ -374,7 +374,7 @@ def quiet() -> Iterator[None]:
 
 
 def load_tokenizer(name: str | Path) -> Any:
-    return _load("tokenizer", os.path.expanduser(name), transformers.AutoTokenizer)
+    return _load("tokenizer", os.path.expanduser(str(name)), transformers.AutoTokenizer)
 
 
 def _load(part: str, name: str, auto: Any, **options: Any) -> Any:

@@ -116,9 +116,10 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def lacking(model: nn.Module, report: Mapping[str, Any]) -> list[str]:
-    """The weights that the library drew at random, by its report; those of positions (PEGASUS) it computes."""
-    computed = {f"{name}.weight" for name, module in model.named_modules() if hasattr(module, "create_weight")}
-    return sorted({*report["missing_keys"]} - computed)
+    """The weights that the library drew at random, by its report; those of positions (PEGASUS, FSMT) it computes."""
+    drawn = {name for name, _ in model.named_parameters(remove_duplicate=False)}  # no buffers
+    made = {f"{name}.weight" for name, one in model.named_modules() if {"create_weight", "make_weight"} & {*dir(one)}}
+    return sorted({*report["missing_keys"]} & drawn - made)
 
 
 def check_tokenizer(tokenizer: Any) -> None:

@@ -161,7 +161,7 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
         if text.encode(errors="ignore").decode() != text:
             raise InputError(f"argument {text!r}: is not UTF-8 text; give it, or name the file, in UTF-8")
         check_home(value := text.partition("=")[2] or text, f"argument {text!r}")
-        if value.startswith("~"):
+        if value.startswith("~") and "/" in value:
             arguments[place] = text.removesuffix(value) + os.path.expanduser(value)  # after `key.key=` no shell does
     if subcommands := [known for known in COMMANDS if known.startswith(f"{name} ")]:
         if "-h" in arguments or "--help" in arguments:

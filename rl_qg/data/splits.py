@@ -45,11 +45,6 @@ class Splits:
     choice: Mapping[str, Any] | None = None  # what chooses, and on which passages (`rl_qg.commands.runs`)
 
     @property
-    def validation_in_training(self) -> list[QAExample]:
-        """The validation examples that evaluations during training read."""
-        return [one for one in self.validation if not self.choosing or passage_key(one.context) in self.choosing]
-
-    @property
     def judging(self) -> list[QAExample]:
         """The validation examples that chose no model."""
         return [one for one in self.validation if passage_key(one.context) not in self.choosing]

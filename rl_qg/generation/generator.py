@@ -119,7 +119,7 @@ class CandidateGenerator:
             else CausalDecoder(self.model, self.tokenizer, prompt)
         )
         self.encoder = self.decoder.encoder
-        packed = not any(type(module) is torch.nn.Linear for module in self.model.modules())
+        packed = not any(isinstance(module, torch.nn.Linear) for module in self.model.modules())
         shares = isinstance(self.decoder, EncoderDecoder) and self.decoder.shares_passages
         self._independent = independent and packed and shares
         if self._independent:  # pad inputs to full lengths, and keep rows that have ended

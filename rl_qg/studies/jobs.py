@@ -379,7 +379,7 @@ class JobFile:
     kind, page, shown_keys = "", "", ""  # its name, the document about it, and keys for a message
     renamed: ClassVar[Sequence[tuple[str, str]]] = ()  # fields, and what they are called in the file
     whole: ClassVar[Sequence[str]] = ()  # keys below which names may have dots
-    file = ""  # where it was read from
+    file, output_dir = "", Path()  # where it was read from, and the folder of all results
     set_itself = ""  # of a key that no override may set
 
     def own_keys(self) -> Sequence[str]:
@@ -417,7 +417,7 @@ def read_job_file(
     for text in overrides:
         override(content, text, kind.kind, whole=kind.whole)
     spec = typed(written_out(kind, content, f"{file}: "), kind, str(file), kind.page, renamed=kind.renamed)
-    spec.file = str(file)
+    spec.file, spec.output_dir = str(file), Path(os.path.expanduser(spec.output_dir))
     spec.complete()
     own = [key for key in dict.fromkeys(map(key_of, spec.overrides())) if key in spec.own_keys()]
     if errors := [*_faults(spec), *spec.conflicts(), *map(spec.set_itself.format, own)]:

@@ -21,6 +21,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, set_seed
 
 from rewards.contract import is_set_reward
 from rl_qg.data.examples import QAExample
+from rl_qg.data.passages import passage_key
 from rl_qg.data.splits import Splits, take
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.loading import add_lora, load_seq2seq
@@ -304,7 +305,8 @@ def unlabelled_examples(settings: Settings, splits: Splits, reward: Reward | Non
 
 def evaluation_sample(splits: Splits, settings: Settings) -> list[QAExample]:
     limit, what = settings.training.eval_samples, "validation questions are used at each evaluation"
-    return take(splits.validation_in_training, limit, settings.data.seed, "training.eval_samples", what)
+    watched = [one for one in splits.validation if not splits.choosing or passage_key(one.context) in splits.choosing]
+    return take(watched, limit, settings.data.seed, "training.eval_samples", what)
 
 
 def seq2seq_trainer(

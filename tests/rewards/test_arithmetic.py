@@ -79,6 +79,7 @@ def test_products_of_few_rows_are_those_of_the_layer(processor, features, change
         x = torch.randn(*shape, LARGE // 512)
         with torch.no_grad():
             torch.testing.assert_close(model(x), plain(x))
+            assert model(x).is_contiguous()  # FSMT's attention, among others, views it in another shape
     x = torch.randn(5, LARGE // 512)
     gradients = []
     for one in (model, plain):  # in training each product is as before, to the last digit

@@ -2,9 +2,11 @@ from collections import Counter
 from statistics import fmean
 
 import pytest
+import yaml
 
 from rl_qg.runtime.errors import InputError
-from rl_qg.studies.search_space import OptunaProposals, grid, randomly, read_space
+from rl_qg.studies.search_space import OptunaProposals, grid, randomly, read_search, read_space
+from tests.rl_qg.studies.search_folder import SEARCH
 
 SPACE = {"ce.learning_rate": {"low": "1e-5", "high": 1e-3, "log": True}, "ce.label_smoothing": [0.0, 0.15]}
 
@@ -90,3 +92,9 @@ def test_optuna_is_told_equal_proposals_without_running_them_again() -> None:
             assert item.number not in scores
             scores[item.number] = 1.0
     assert len(scores) == 2
+
+
+def test_the_folder_of_results_may_be_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))  # jobs, to which it is given as an argument, write there
+    (tmp_path / "search.yaml").write_text(yaml.safe_dump({**SEARCH, "output_dir": "~/found"}))
+    assert read_search(str(tmp_path / "search.yaml"), (), {}).output_dir == tmp_path / "found"
