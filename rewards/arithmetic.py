@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 VARIABLE = "RL_QG_PACKED"
 SMALLEST = 1 << 17  # weights of a layer that is packed: 192 x 768 has more, and gains; 128 x 512 has fewer, and loses
 LARGE = 1 << 19  # weights of a `FewRowsLinear`: 768 x 768 gains, 384 x 384 does not
+FEW_ROWS = 32  # at most: with 64 a layer that ends in a vocabulary loses
 VOCABULARY = 8000  # outputs of a layer that is packed on AVX2: 384 x 8,000 gains, 128 x 2,000 and 768 x 3,072 do not
 
 _warned: set[tuple[torch.dtype, str]] = set()
@@ -173,14 +174,15 @@ class PackedLinear(nn.Module):
 
 
 class FewRowsLinear(nn.Linear):
-    """A linear layer that without gradients multiplies up to `STEP` rows as ``W x^T``, transposed: on an AMD processor
-    with AVX2 alone MKL is up to three times as fast so on two threads, and no slower on one.
+    """A linear layer that without gradients, and with several threads, multiplies up to `FEW_ROWS` rows as ``W x^T``,
+    transposed: on an AMD processor with AVX2 alone MKL is up to three times as fast so with two threads.
     """
 
     def forward(self, input: Tensor) -> Tensor:
         rows = input.reshape(-1, input.shape[-1])
+        few = 1 < len(rows) <= FEW_ROWS and torch.get_num_threads() > 1 and rows.device.type == "cpu"
         whole = rows.dtype is self.weight.dtype is torch.float32 and not torch.is_autocast_enabled("cpu")
-        if torch.is_grad_enabled() or not 1 < len(rows) <= STEP or not whole or rows.device.type != "cpu":
+        if torch.is_grad_enabled() or not few or not whole:
             return super().forward(input)
         product = (self.weight @ rows.t()).t()
         product = (product if self.bias is None else product + self.bias).contiguous()  # some models view it otherwise

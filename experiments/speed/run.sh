@@ -19,7 +19,6 @@ measure bartscore-8-contexts bartscore --contexts 8 --repetitions 3    # memory 
 "$PYTHON" experiments/speed/reader.py --shared "$SHARED" --contexts 3 --pairs 4 --output "$OUT/reader.json"
 "$PYTHON" experiments/speed/products.py --shared "$SHARED" --output "$OUT/products.json"
 "$PYTHON" experiments/speed/few_rows.py --threads 2 --output "$OUT/few-rows-2.json"
-"$PYTHON" experiments/speed/few_rows.py --threads 1 --output "$OUT/few-rows-1.json"
 "$PYTHON" experiments/speed/half_products.py --output "$OUT/half-products.json"
 "$PYTHON" experiments/speed/half_models.py --shared "$SHARED" --output "$OUT/half-models.json"
 "$PYTHON" experiments/speed/precision.py --shared "$SHARED" --output "$OUT/precision.json"

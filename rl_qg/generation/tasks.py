@@ -183,7 +183,8 @@ def _answer_rows(examples: Sequence[QAExample]) -> list[QAExample]:
     for sources in _by_passage([example for example in examples if example.question]):
         left_out += len(sources)
         for row in sentence_rows(sources[0].id, sources[0].context):
-            inside = [source for source in sources if _holds(row.answers[0], source.answers[0])]
+            first, last = row.answers[0].start, row.answers[0].start + len(row.answers[0].text)
+            inside = [one for one in sources if first <= one.answers[0].start <= last - len(one.answers[0].text)]
             left_out -= len(inside)
             if inside:
                 answers = dict.fromkeys(source.answers[0].text for source in inside)
@@ -196,8 +197,3 @@ def _answer_rows(examples: Sequence[QAExample]) -> list[QAExample]:
 def taught(row: TaskRow, text: str, sources: Sequence[QAExample]) -> TaskRow:
     first = sources[0]
     return replace(row, title=first.title, question=text, sources=tuple(sources), language=first.language)
-
-
-def _holds(sentence: Answer, answer: Answer) -> bool:
-    end = answer.start + len(answer.text)
-    return sentence.start <= answer.start and end <= sentence.start + len(sentence.text)

@@ -241,7 +241,9 @@ class Interval:
     passages: int
 
 
-def mean_interval(values: ArrayLike, draws: PassageDraws, *, bounds: Bounds | None = None) -> Interval:
+def mean_interval(
+    values: ArrayLike, draws: PassageDraws, *, level: float = 0.95, bounds: Bounds | None = None
+) -> Interval:
     """Return the mean of `values` (questions,) with its interval over the passages of `draws` (`interval_ends`).
 
     NaN stands for a question without a value, which is left out. Equal values give an interval of width 0, unless they
@@ -261,7 +263,7 @@ def mean_interval(values: ArrayLike, draws: PassageDraws, *, bounds: Bounds | No
         ends = (None, None)
     elif not equal or (bounds is not None and mean in bounds):
         means = np.full(2, mean) if equal else draws.means(column)
-        ends = interval_ends(means, draws.units_of(known), bounds=bounds)
+        ends = interval_ends(means, draws.units_of(known), level=level, bounds=bounds)
     return Interval(mean, *ends, present.size, passages)
 
 

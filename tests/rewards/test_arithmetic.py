@@ -13,9 +13,9 @@ from transformers import GPT2LMHeadModel
 import rewards.arithmetic as rule
 from rewards import MetricInputError
 from rewards.arithmetic import (
+    FEW_ROWS,
     LARGE,
     SMALLEST,
-    STEP,
     VOCABULARY,
     FewRowsLinear,
     PackedLinear,
@@ -66,8 +66,9 @@ def test_the_rule(processor, features, packed):
 
 
 @pytest.mark.parametrize(("features", "changed"), [({"onednn": ()}, True), ({}, False), ({"amd": False}, False)])
-def test_products_of_few_rows_are_those_of_the_layer(processor, features, changed):
+def test_products_of_few_rows_are_those_of_the_layer(processor, monkeypatch, features, changed):
     processor(**features)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Linear(LARGE // 512, 512), nn.Linear(512, 4), nn.Linear(4, LARGE // 4, bias=False))
     model = copy.deepcopy(plain)
@@ -75,7 +76,7 @@ def test_products_of_few_rows_are_those_of_the_layer(processor, features, change
     assert [type(layer) is FewRowsLinear for layer in model] == [changed, False, changed]
     model = pickle.loads(pickle.dumps(model))
     assert model.state_dict().keys() == plain.state_dict().keys()
-    for shape in ((1,), (2,), (5, 3), (STEP,), (STEP + 1,), (0,), ()):
+    for shape in ((1,), (2,), (5, 3), (FEW_ROWS,), (FEW_ROWS + 1,), (0,), ()):
         x = torch.randn(*shape, LARGE // 512)
         with torch.no_grad():
             torch.testing.assert_close(model(x), plain(x))
