@@ -101,7 +101,7 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
         factors = self.rate_factors and "training.rate_factors"
         for own, lost in (("optimizer", factors), ("scheduler", "the rates of each stage")):
             if lost and own in file:
-                raise ValueError(f"the config file of DeepSpeed has its own {own}, without {lost}; remove it there")
+                raise ValueError(f"the file of DeepSpeed has its own {own}, which ignores {lost}; remove it there")
 
     def boundary(self, max_steps: int) -> int:
         """The last step of the cross-entropy stage, of `max_steps` in all."""

@@ -264,7 +264,7 @@ def test_what_a_file_of_deepspeed_would_ignore_is_refused(
     monkeypatch.setenv("ACCELERATE_DEEPSPEED_CONFIG_FILE", str(tmp_path / "zero.json"))
     options: dict[str, Any] = {"output_dir": str(tmp_path), "use_cpu": True}
     try:
-        with pytest.raises(ValueError, match=f"file of DeepSpeed has its own {own}, without .*; remove it there"):
+        with pytest.raises(ValueError, match=f"of DeepSpeed has its own {own}, which ignores .*; remove it"):
             SelfCriticalConfig(**options, rate_factors={"decoder": 2.0})
         if own == "optimizer":
             SelfCriticalConfig(**options)
