@@ -340,7 +340,8 @@ def _load_config(name: str, kind: str) -> Any:
             raise MetricInputError(f"model folder {name!r} {fault}; give a folder with {what}, or a Hub name")
     config = _load("configuration", name, transformers.AutoConfig)
     both_ways = type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING or config.model_type in _READ_BOTH_WAYS
-    fits = both_ways if kind == "encoder" else type(config) in mapping and not (kind == "causal" and both_ways)
+    ahead = kind == "causal" and both_ways and not getattr(config, "is_decoder", False)  # it sees later tokens
+    fits = both_ways if kind == "encoder" else type(config) in mapping and not ahead
     if not fits or (kind != "seq2seq" and config.is_encoder_decoder):
         raise MetricInputError(f"{name!r} holds a model of type {config.model_type!r}; {what} is needed")
     return config

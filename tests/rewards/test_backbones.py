@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import (
     AlbertForMaskedLM,
+    BertLMHeadModel,
     DistilBertForMaskedLM,
     Gemma2ForCausalLM,
     LlamaForCausalLM,
@@ -37,10 +38,13 @@ def backbones(tmp_path_factory):
     causal = {**sizes, "positions": 48, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
     gemma = {**causal, "query_pre_attn_scalar": 8, "final_logit_softcapping": 2.0}
     special = {"decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
+    words = word_piece()
+    words.add_special_tokens({"bos_token": "[CLS]", "eos_token": "[SEP]"})
     models = {
         "albert": (pieces, tiny(AlbertForMaskedLM, len(pieces), embedding_size=8, positions=40, **sizes)),
         "distilbert": (pieces, tiny(DistilBertForMaskedLM, len(pieces), positions=40, **sizes)),
         "xlnet": (xlnet_tokenizer(), xlnet()),
+        "bert-decoder": (words, tiny(BertLMHeadModel, len(pieces), is_decoder=True, positions=48, **sizes)),
         "llama": (marks, tiny(LlamaForCausalLM, len(marks), **causal)),
         "gemma2": (marks, tiny(Gemma2ForCausalLM, len(marks), **gemma)),
         "t5": (ends, tiny_t5(len(ends), layers=2, spread=0.7, **special)),
@@ -63,12 +67,12 @@ def test_encoders(backbones, folders, rows, encoder, variant):
 
 
 @pytest.mark.parametrize("variant", ["official", "paper"])
-@pytest.mark.parametrize("decoder", ["llama", "gemma2"])
-def test_causal_models(backbones, folders, rows, decoder, variant):
-    """Gemma 2 caps its logits after the head, so the head alone is not enough."""
+@pytest.mark.parametrize(("decoder", "head"), [("llama", "lm_head"), ("gemma2", None), ("bert-decoder", "cls")])
+def test_causal_models(backbones, folders, rows, decoder, head, variant):
+    """Gemma 2 caps its logits after the head, so the head alone is not enough. A BERT may be made a decoder."""
     folder = backbones[decoder]
     metric = QRelScore(folders["bert"], folder, variant)
-    assert metric.decoder._head == (None if decoder == "gemma2" else "lm_head")
+    assert metric.decoder._head == head
     want = [
         global_relevance(folder, question, context, variant=variant)
         for question, context in zip(rows["questions"][:4], rows["contexts"][:4], strict=True)
