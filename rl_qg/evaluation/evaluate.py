@@ -99,8 +99,7 @@ def evaluate(metrics: Mapping[str, Reward], settings: EvaluateSettings, folder: 
         rows = {name: grouped_rows(of_file, settings.level, settings.aggregation) for name, of_file in rows.items()}
         metrics = as_published(metrics)
     for rows_of_file in rows.values():  # all files are checked before the first is scored
-        for label, metric in metrics.items():
-            check_rows(label, metric, rows_of_file, "add it (human questions: references=train.json)")
+        check_rows(metrics, rows_of_file, "add it (human questions: references=train.json)")
     empty = [row for _, of_file, _ in read.values() for row in of_file]
     sets = passage_sets(rows, gold, empty) if settings.sets else None
     files = [_scored(name, rows_of_file, metrics, settings, folder) for name, rows_of_file in rows.items()]

@@ -25,10 +25,10 @@ from rl_qg.judging.tables import NOTES, Plots, page_tables
 from rl_qg.pages.results import Page, as_text, template_lines, write_page, write_results
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash
-from rl_qg.scoring.kept_scores import check_rows, scores_of
+from rl_qg.scoring.kept_scores import check_rows, comparable_scores
 from rl_qg.scoring.reward_scorer import Reward, direction_of, signature_of
 from rl_qg.settings import CorrelateSettings
-from rl_qg.stats.intervals import Floats, PassageDraws, few_passages, without_rounding
+from rl_qg.stats.intervals import Floats, PassageDraws, few_passages
 
 log = logging.getLogger(__name__)
 BEST = "best"
@@ -200,16 +200,14 @@ def _scores(
     judgements: Sequence[Judgement],
     folder: Path,
 ) -> tuple[dict[str, Floats], dict[str, str]]:
-    """The scores of each metric, higher ones for what it takes for better, and its signature."""
+    """The scores of each metric, and of those in the file where they are wanted, and its signature."""
     rows = [judgement.row for judgement in judgements]
-    for label, metric in metrics.items():
-        check_rows(label, metric, rows)
-    scores: dict[str, Floats] = {}
-    signatures: dict[str, str] = {}
-    for label, metric in metrics.items():
-        values = scores_of(label, metric, rows, folder / "scores", batch_size=settings.batch_size)
-        scores[label] = direction_of(metric) * without_rounding(np.array(values, dtype=np.float64))  # None is NaN
-        signatures[label] = signature_of(metric) + ("" if direction_of(metric) > 0 else "  (sign reversed)")
+    check_rows(metrics, rows)
+    scores = comparable_scores(metrics, rows, folder / "scores", batch_size=settings.batch_size)
+    signatures = {
+        label: signature_of(metric) + ("" if direction_of(metric) > 0 else "  (sign reversed)")
+        for label, metric in metrics.items()
+    }
     if settings.provided:
         for name in dict.fromkeys(name for judgement in judgements for name in judgement.metrics):
             scores[f"{AUTHORS}{name}"] = np.array([judgement.metrics.get(name, np.nan) for judgement in judgements])

@@ -33,11 +33,11 @@ from rl_qg.judging.alterations import (
 from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, template_lines, write_results
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import packaged_yaml
-from rl_qg.scoring.kept_scores import check_rows, scores_of
-from rl_qg.scoring.reward_scorer import Reward, direction_of, signature_of
+from rl_qg.scoring.kept_scores import check_rows, comparable_scores
+from rl_qg.scoring.reward_scorer import Reward, signature_of
 from rl_qg.settings import RobustnessSettings
 from rl_qg.stats.correlation import auc_draws
-from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, estimate, few_passages, quotient, without_rounding
+from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, estimate, few_passages, quotient
 
 log = logging.getLogger(__name__)
 SHOWN = 3  # examples of each kind on the page
@@ -93,16 +93,12 @@ def robustness(
     rows = [question.row for question in questions]
     groups = passage_groups(rows)
     draws = PassageDraws(groups, resamples=settings.resamples, seed=settings.seed)
-    for label, metric in metrics.items():
-        check_rows(label, metric, rows)
+    check_rows(metrics, rows)
     write_questions(folder / "questions.jsonl", questions)
-    scores: dict[str, Floats] = {}
-    supervised, signatures = list[dict[str, Any]](), dict[str, str]()
+    scores = comparable_scores(metrics, rows, folder / "scores", batch_size=settings.batch_size)
+    signatures = {label: signature_of(metric) for label, metric in metrics.items()}
     of_references = {name for name, metric in metrics.items() if "references" in getattr(metric, "needs", ())}
-    for label, metric in metrics.items():
-        given = scores_of(label, metric, rows, folder / "scores", batch_size=settings.batch_size)
-        scores[label] = direction_of(metric) * without_rounding(np.array(given, dtype=np.float64))  # None is NaN
-        signatures[label] = signature_of(metric)
+    supervised: list[dict[str, Any]] = []
     for label, classifier in (classifiers or {}).items():
         trained = classifier.train_in_folds(label, questions, groups, folder, seed=settings.seed, use_cpu=use_cpu)
         scores[label], signatures[label] = trained.scores, trained.signature

@@ -23,8 +23,8 @@ from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.runtime.files import write_json_lines
 from rl_qg.runtime.ranks import OutOfMemoryRetry, is_out_of_memory
 from rl_qg.runtime.resumable_lines import ResumableLines
-from rl_qg.scoring.reward_scorer import Reward, is_signed, score_or_refuse, signature_of
-from rl_qg.stats.intervals import Floats, difference, difference_p, estimate
+from rl_qg.scoring.reward_scorer import Reward, direction_of, is_signed, score_or_refuse, signature_of
+from rl_qg.stats.intervals import Floats, difference, difference_p, estimate, without_rounding
 
 log = logging.getLogger(__name__)
 FILE = "draws.jsonl"
@@ -53,16 +53,28 @@ def needed_columns(metric: Reward, rows: Sequence[MetricRow]) -> list[str]:
     return [column for column in columns if needs is not None or all(getattr(row, column) is not None for row in rows)]
 
 
-def check_rows(label: str, metric: Reward, rows: Sequence[MetricRow], remedy: str = "add it") -> None:
+def check_rows(metrics: Mapping[str, Reward], rows: Sequence[MetricRow], remedy: str = "add it") -> None:
     """Raise `InputError` if a row lacks what a metric needs; the message names the row and the `remedy`."""
-    for column in needed_columns(metric, rows):
-        for row in rows:
-            if getattr(row, column) is None:
+    for label, metric in metrics.items():
+        for column in needed_columns(metric, rows):
+            lacking = next((row for row in rows if getattr(row, column) is None), None)
+            if lacking is not None:
                 kind = "list of texts, one at least not blank" if column == "references" else "text"
                 raise InputError(
-                    f"{row.where}: {column!r} is missing or no {kind}, and metric {label} needs it; {remedy}, or "
+                    f"{lacking.where}: {column!r} is missing or no {kind}, and metric {label} needs it; {remedy}, or "
                     "leave the metric out"
                 )
+
+
+def comparable_scores(
+    metrics: Mapping[str, Reward], rows: Sequence[MetricRow], folder: Path, *, batch_size: int
+) -> dict[str, Floats]:
+    """`scores_of` each metric without rounding, (rows,), higher ones for what it takes for better; None is NaN."""
+    scores = {}
+    for label, metric in metrics.items():
+        values = scores_of(label, metric, rows, folder, batch_size=batch_size)
+        scores[label] = direction_of(metric) * without_rounding(np.array(values, dtype=np.float64))
+    return scores
 
 
 def scores_of(

@@ -98,8 +98,8 @@ def test_an_invalid_row_or_score_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"metric words: .*Short: score returned 1 scores for 3 questions"):
         score(Short(), tmp_path)
     with pytest.raises(InputError, match="f: line 1: 'answer' is missing or no text, and metric m needs it"):
-        check_rows("m", WordCount(needs=("answers",)), ROWS)
-    check_rows("m", WordCount(needs=("contexts", "references")), ROWS)
+        check_rows({"m": WordCount(needs=("answers",))}, ROWS)
+    check_rows({"m": WordCount(needs=("contexts", "references"))}, ROWS)
 
 
 def test_a_metric_without_needs_gets_the_columns_that_every_row_has(tmp_path: Path) -> None:
