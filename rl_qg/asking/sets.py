@@ -289,22 +289,16 @@ def _take(
     if select == "rand":
         digest = hashlib.sha256(f"{seed}|{pool.context}".encode()).digest()
         return random_choice(len(pool.questions), count, np.random.default_rng(int.from_bytes(digest[:16], "little")))
+    # A share of the best one's, since models differ in how sure they are; a worse question covers less.
+    quality = pool.quality / max(float(pool.quality.max()), 1e-9)
     takes: dict[str, Callable[[], list[int]]] = {
         "all": lambda: _first_of_each_unit(pool, count),
         "top1": lambda: [row for row, question in enumerate(pool.questions) if not question.rank][:count],
         "rank": lambda: ranked(pool.quality, most),
         "mmr": lambda: mmr(pool.quality, pool.similarity, count),
-        "coverage": lambda: cover(*_relative(pool), most, weights=pool.weights),
+        "coverage": lambda: cover(quality, quality[:, None] * pool.asked, most, weights=pool.weights),
     }
     return takes[select]()
-
-
-def _relative(pool: PassagePool) -> tuple[np.ndarray, np.ndarray]:
-    """Quality as a share of the best one's, since models differ in how sure they are; and how much of each sentence
-    each question covers: a worse one covers less.
-    """
-    quality = pool.quality / max(float(pool.quality.max()), 1e-9)
-    return quality, quality[:, None] * pool.asked
 
 
 def _first_of_each_unit(pool: PassagePool, number: int) -> list[int]:
