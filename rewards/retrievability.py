@@ -62,9 +62,8 @@ class Retrievability(Metric):
         self.batch_size = batch_of(self.name, batch_size)
         if passages is None or (isinstance(passages, str) and not passages):
             raise MetricInputError(f"retrievability: passages has no value; {_FORM}")
-        texts = passages_of(passages) if isinstance(passages, str | Path) else list(passages)
-        if wrong := [text for text in texts if not isinstance(text, str)]:
-            raise MetricInputError(f"retrievability: passages has {wrong[0]!r:.60}, which is no text; leave it out")
+        texts = passages_of(passages) if isinstance(passages, str | Path) else passages
+        self._check_texts("passages", texts)
         self._texts = list(dict.fromkeys(map(_plain, texts)))
         if len(self._texts) < 2:
             raise MetricInputError(

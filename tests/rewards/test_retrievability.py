@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pandas import Series
+from pandas import DataFrame, Series
 
 from rewards import MetricInputError, Retrievability, Weighted
 from rewards.embedding.token_embeddings import SentenceEncoder
@@ -105,7 +105,8 @@ def test_bad_collections(tmp_path: Path) -> None:
     (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(b'{"context": "a"}')[:10] + b"\xff" * 30)
     refuses("passages has no value", None)
     refuses("passages has no value", "")
-    refuses("passages has None, which is no text", ["one", None])
+    refuses(r"passages\[1\] is NoneType, not text: None", ["one", None])
+    refuses("passages is a DataFrame; give a list, or one column of a table", DataFrame({"a": ["x"], "b": ["y"]}))
     refuses(r"cut\.jsonl\.gz' cannot be read", tmp_path / "cut.jsonl.gz")
     refuses("among which nothing is found", ["one", " one "])
     refuses(r"cannot be read", tmp_path / "none.jsonl")
