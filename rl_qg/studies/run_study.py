@@ -36,7 +36,7 @@ def run_study(
     allow_imports: bool = False,
 ) -> Path:
     """Run what is not done, then write tables and page; return the page's path."""
-    study = read_job_file(Study, Path(file), overrides, allow_imports=allow_imports)
+    study = read_job_file(Study, file, overrides, allow_imports=allow_imports)
     if tables_only:  # also while another process runs the rest
         examples, grid = plan(study, compose)
         return write_results(study, examples, grid, jobs.job_outcomes(grid.jobs))

@@ -302,7 +302,7 @@ def run_transfer(
     program: str = "rl_qg",
 ) -> None:
     """Run what is not done, then write the table; `program` is the module that runs the jobs."""
-    transfer = jobs.read_job_file(Transfer, Path(file), overrides, allow_imports=allow_imports)
+    transfer = jobs.read_job_file(Transfer, file, overrides, allow_imports=allow_imports)
     with locked([("output_dir", transfer.output_dir)]):
         plan = make_plan(transfer)
         jobs.check_keys(plan.jobs, compose)
