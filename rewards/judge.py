@@ -89,4 +89,5 @@ def rating_of(answer: Completion) -> float:
     # The last such token: what a model thinks before it answers may have others.
     likely = next((likely for text, likely in reversed(answer.tokens) if text.strip() == written), {written: 0.0})
     weights = [(int(text), math.exp(logprob)) for text, logprob in likely.items() if text.strip() in RATINGS]
-    return sum(rating * weight for rating, weight in weights) / sum(weight for _, weight in weights)
+    total = sum(weight for _, weight in weights)  # 0 where all are -9999, as servers write "not known"
+    return sum(rating * weight for rating, weight in weights) / total if total else float(written)

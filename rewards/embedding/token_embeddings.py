@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from rewards.base import Pair
-from rewards.errors import MetricInputError, one_of, path_of
+from rewards.errors import MetricInputError, number, one_of, path_of
 from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
 
 NUMBERS_AT_ONCE = 1 << 26  # in embeddings (256 MiB in float32); a text needed later is encoded again
@@ -52,20 +52,16 @@ class TextEncoder(CountsCuts):
 
     def __init__(self, encoder: FrozenModel, layers: Sequence[int], *, batch_size: int, name: str) -> None:
         depth = int(encoder.model.config.num_hidden_layers)
-        if wrong := [number for number in layers if number not in range(depth + 1)]:
-            raise MetricInputError(
-                f"{name}: {encoder.name!r} has no layer {wrong[0]}; give a number from 0 to {depth}"
-            )
+        self.layers = tuple(int(number(name, "layer", one, low=0, high=depth, whole=True)) for one in layers)
         if encoder.tokenizer.cls_token_id is None or encoder.tokenizer.sep_token_id is None:
             raise MetricInputError(
                 f"{name}: {encoder.name!r} has no special tokens around a text; use BERT or RoBERTa"
             )
         self.encoder, self.name = encoder, name
-        self.layers = tuple(layers)
         self.batch_size = batch_size
         backend = getattr(encoder.tokenizer, "backend_tokenizer", None)
         self._lead = " " if "ByteLevel" in repr(getattr(backend, "pre_tokenizer", None)) else ""
-        self._is_last = len(layers) == 1 and layers[0] > 0 and _remove_above(encoder, layers[0])
+        self._is_last = len(layers) == 1 and self.layers[0] > 0 and _remove_above(encoder, self.layers[0])
 
     def tokens(self, texts: Sequence[str]) -> list[Tokens]:
         if not texts:

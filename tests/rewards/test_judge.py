@@ -80,6 +80,8 @@ def test_the_token_of_the_rating_is_found_in_the_answer():
     tokens = [("4", {"4": 0.0}), ("Rating", {}), (" 4", others)]
     assert rating_of(Completion("Rating: 4", tokens)) == pytest.approx((4 * 0.3 + 2 * 0.1) / 0.4)
     assert rating_of(Completion("4", [("4", {"4": -1.0, "x": -2.0})])) == 4
+    unknown = {text: -9999.0 for text in "12345"}  # of which each is 0 as a probability
+    assert rating_of(Completion("4", [("4", unknown)])) == 4
 
 
 def test_a_question_without_a_readable_rating_has_no_score(tmp_path):

@@ -241,7 +241,8 @@ def test_load_and_invalid_options(folders, tmp_path):
     for options, message in [
         ({"part": "f1"}, "part 'f1' does not exist"),
         ({"against": "passage"}, "against 'passage' does not exist"),
-        ({"layer": 5}, "no layer 5; give a number from 0 to 2"),
+        ({"layer": 5}, "layer 5 is out of range; give a whole number from 0 to 2"),
+        ({"layer": 2.0}, "layer 2.0 is out of range; give a whole number from 0 to 2"),
         ({"idf": "/no/such.txt"}, "idf='/no/such.txt' cannot be read"),
         ({"idf": str(tmp_path / "empty.txt")}, "idf has no text"),
         ({"rescale": str(tmp_path / "table.tsv")}, "no baselines of layer 2"),

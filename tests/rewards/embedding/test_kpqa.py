@@ -324,7 +324,7 @@ def test_names_signature_and_invalid_options(predictors, folders):
         ({"variant": "paper", "repeats": "once"}, "repeats is an option of variant=paper with metric=bleu1"),
         ({"condition": "question"}, "condition 'question' does not exist"),
         ({"encoder": folders["roberta"]}, "another vocabulary"),
-        ({"layer": 3}, "no layer 3; give a number from 0 to 2"),
+        ({"layer": 3}, "layer 3 is out of range; give a whole number from 0 to 2"),
         ({"model": folders["bert"]}, "lacks the weights 'classifier"),
         ({"model": "/no/folder"}, "does not exist"),
         ({"model": None}, "kpqa: no predictor; give model=, a folder of rl-qg train-kpqa"),
