@@ -243,8 +243,9 @@ class Metric(BaseReward):
                 continue
             for row, group in enumerate(values):
                 if not _is_list(group) or not len(group):
+                    given = _kind(group) if not _is_list(group) else "empty"
                     raise MetricInputError(
-                        f"{self.name}: references[{row}] is {group!r}; give a list with at least one gold question"
+                        f"{self.name}: references[{row}] is {given}; give a list with at least one gold question"
                     )
                 self._check_texts(f"references[{row}]", group)
             columns.append([tuple(group) for group in values])
@@ -265,8 +266,8 @@ class Metric(BaseReward):
 
     def _listed(self, field: str, values: Any) -> Any:
         if not _is_list(values):
-            what = "one text" if isinstance(values, str) else f"a {type(values).__name__}"
-            raise MetricInputError(f"{self.name}: {field} is {what}; give a list, or one column of a table")
+            needed = "a list of lists" if field == "references" else "a list"
+            raise MetricInputError(f"{self.name}: {field} is {_kind(values)}; give {needed}, or one column of a table")
         return values
 
 
@@ -274,3 +275,10 @@ def _is_list(values: Any) -> bool:
     """Whether it has entries in an order, as a list, an array or a column of a table; a table has columns."""
     unlike = isinstance(values, str | bytes | Mapping | AbstractSet) or getattr(values, "ndim", 1) != 1
     return isinstance(values, Collection) and not unlike
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, str):
+        return "one text"
+    dimensions = getattr(value, "ndim", 1)
+    return f"a {type(value).__name__}" + f" of {dimensions} dimensions" * (dimensions != 1)

@@ -76,7 +76,7 @@ def test_nothing_to_score():
         ({"contexts": "cc", "answers": ["a", "a"]}, "contexts is one text"),
         (
             {"contexts": DataFrame({"c": ["x", "y"]}), "answers": ["a", "a"]},
-            "contexts is a DataFrame; give a list, or",
+            "contexts is a DataFrame of 2 dimensions; give a list, or",
         ),
         ({"contexts": {"x": 1, "y": 2}, "answers": ["a", "a"]}, "contexts is a dict; give a list"),
         ({"contexts": {"x", "y"}, "answers": ["a", "a"]}, "contexts is a set; give a list"),
@@ -94,10 +94,26 @@ def test_columns_of_tables_and_arrays_are_lists():
     table = DataFrame({"q": ["Who ran?", "Where?"], "r": [np.array(["Who ran?"], object), np.array(["x", "Where?"])]})
     table = table.iloc[::-1]
     assert load("rouge_l").score(table["q"], references=table["r"]).scores == [1.0, 1.0]
-    with pytest.raises(MetricInputError, match="questions is a DataFrame"):
+    with pytest.raises(MetricInputError, match="questions is a DataFrame of 2 dimensions; give a list, or one column"):
         load("rouge_l").score(table[["q"]], references=table["r"])
-    with pytest.raises(MetricInputError, match=r"references\[0\] is array"):
-        load("rouge_l").score(["Who?"], references=[np.array([])])
+
+
+@pytest.mark.parametrize(
+    ("references", "message"),
+    [
+        (["r"], r"references\[0\] is one text; give a list with at least one gold question"),
+        ([np.array([])], r"references\[0\] is empty; give a list with at least one gold question"),
+        ([np.array([["r"]])], r"references\[0\] is a ndarray of 2 dimensions; give a list with at least one gold"),
+        ([DataFrame({"r": ["r"]})], r"references\[0\] is a DataFrame of 2 dimensions; give a list with at least one"),
+        ([[["r"]]], r"references\[0\]\[0\] is list, not text: \['r'\]"),
+        (np.array([["r"]]), "references is a ndarray of 2 dimensions; give a list of lists, or one column of a table"),
+        ("r", "references is one text; give a list of lists, or one column of a table"),
+    ],
+)
+def test_references_of_other_dimensions_are_named(references, message):
+    with pytest.raises(MetricInputError, match=f"^rouge_l: {message}") as caught:
+        load("rouge_l").score(["Who?"], references=references)
+    assert "\n" not in str(caught.value)
 
 
 def test_columns_that_are_not_needed_may_hold_anything():

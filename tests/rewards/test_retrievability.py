@@ -106,7 +106,7 @@ def test_bad_collections(tmp_path: Path) -> None:
     refuses("passages has no value", None)
     refuses("passages has no value", "")
     refuses(r"passages\[1\] is NoneType, not text: None", ["one", None])
-    refuses("passages is a DataFrame; give a list, or one column of a table", DataFrame({"a": ["x"], "b": ["y"]}))
+    refuses("passages is a DataFrame of 2 dimensions; give a list, or one column", DataFrame({"a": ["x"], "b": ["y"]}))
     refuses(r"cut\.jsonl\.gz' cannot be read", tmp_path / "cut.jsonl.gz")
     refuses("among which nothing is found", ["one", " one "])
     refuses(r"cannot be read", tmp_path / "none.jsonl")
