@@ -25,7 +25,7 @@ from rl_qg.commands.catalogue import (
     overview,
     section_of,
 )
-from rl_qg.commands.compose import check_home, compose, resolved_yaml, unread_keys
+from rl_qg.commands.compose import check_home, compose, in_full, resolved_yaml, unread_keys
 from rl_qg.commands.endpoints import check_endpoints, report_use
 from rl_qg.runtime.errors import InputError, LocalError, Terminated, suggestion
 from rl_qg.runtime.files import is_disk_full, locked
@@ -160,9 +160,9 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     for place, text in enumerate(arguments):  # names of files among them are written to reports
         if text.encode(errors="ignore").decode() != text:
             raise InputError(f"argument {text!r}: is not UTF-8 text; give it, or name the file, in UTF-8")
-        check_home(value := text.partition("=")[2] or text, f"argument {text!r}")
-        if value.startswith("~") and "/" in value:
-            arguments[place] = text.removesuffix(value) + os.path.expanduser(value)  # after `key.key=` no shell does
+        if name in RAW:  # others know which of their keys are paths
+            check_home(value := text.partition("=")[2] or text, f"argument {text!r}")
+            arguments[place] = text.removesuffix(value) + in_full(value)
     if subcommands := [known for known in COMMANDS if known.startswith(f"{name} ")]:
         if "-h" in arguments or "--help" in arguments:
             print(group_help(name))

@@ -49,6 +49,7 @@ _PLAIN_TERMS = {
 }
 _TEXTS = (str, str | None)
 _FREE_TEXTS = ("explain.question", "explain.context")  # as they are typed, whatever they look like
+_NO_PATHS = (*_FREE_TEXTS, "export.prompt", "model.prefix")  # texts in which ~ is no home folder
 FREE_KEYS = ("augment.filters.", "cluster.parameters.", "training.rate_factors.")  # names of people's own follow
 _UNREADABLE = object()
 _OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|)(?P<key>[^=]+)=(?P<value>.*)", re.DOTALL)
@@ -57,7 +58,7 @@ _OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|)(?P<key>[^=]+)=(?P<value>.*)", re.DOT
 def compose(command: str, overrides: Sequence[str]) -> Settings:
     given = full_overrides(command, overrides)
     for name, value in given:
-        for one in leaves(value) if name not in _FREE_TEXTS else ():  # in quotes, lists and mappings too
+        for one in leaves(value) if name not in _NO_PATHS else ():  # in quotes, lists and mappings too
             check_home(one, f"{name}={one}")
     config = _composed({name: value for name, value in given if _chooses(name, value)})
     try:
@@ -89,6 +90,11 @@ def check_home(value: Any, shown: str) -> None:
     home = value.partition("/")[0] if isinstance(value, str) else ""
     if home.startswith("~") and " " not in home and os.path.expanduser(home) == home:
         raise InputError(f"{shown}: there is no such home folder; write the whole path")
+
+
+def in_full(path: str) -> str:
+    """A path in the home folder as a whole one: after `key=` no shell writes it out."""
+    return os.path.expanduser(path) if path.startswith("~") and "/" in path else path
 
 
 def _chooses(name: str, value: Any) -> bool:
@@ -126,6 +132,7 @@ def own_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, Any
             key = f"augment.{key}"
         elif key.split(".")[0] in section_keys and key not in groups:
             key = f"{section_of(command)}.{key}"
+        value = value if key in _NO_PATHS else in_full(value)
         if f"{key}.".startswith(FREE_KEYS) and sign in ("", "+"):
             sign = "++"
         is_choice = key in GROUPS and (key == "preset" or not value.startswith("{"))  # which has no options
@@ -199,7 +206,7 @@ def _limits_lifted(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def _with_input(command: str, overrides: Sequence[str]) -> list[str]:
     """The files that come first as the key `input`; `ask` takes several."""
     most = {"answers": 1, "ask": len(overrides)}.get(command, 0)
-    files = list(takewhile(lambda text: "=" not in text or os.path.exists(text), overrides[:most]))
+    files = [*map(in_full, takewhile(lambda text: "=" not in text or os.path.exists(text), overrides[:most]))]
     if not files:
         return list(overrides)
     names = files[0] if len(files) == 1 else f"[{','.join(map(_quoted, files))}]"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rl_qg.commands.cli import SHELLS, completion, run_command, words_of
 from rl_qg.commands.compose import compose
@@ -89,6 +90,22 @@ def test_a_home_folder_that_there_is_not_is_one_line(command: str, text: str) ->
         compose(command, [text])
     explained = compose("explain", ["question=~no.such.user/ is no path"]).explain
     assert explained.question.startswith("~")
+
+
+def test_only_paths_are_written_out_by_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    explained = compose("explain", ["question=~/x?", "--context", "~/y is", "output=~/z.html"]).explain
+    assert (explained.question, explained.context, explained.output) == ("~/x?", "~/y is", f"{tmp_path}/z.html")
+    assert compose("explain", ["question=~nobody"]).explain.question == "~nobody"
+    assert compose("export", ["prompt=~/{context}"]).export.prompt == "~/{context}"
+    settings = compose("train", ["model.prefix=~/", "model.path=~/m"]).model
+    assert (settings.prefix, settings.path) == ("~/", f"{tmp_path}/m")
+    assert compose("ask", ["~/a.txt", "~/b.txt"]).ask.input == [f"{tmp_path}/a.txt", f"{tmp_path}/b.txt"]
+    run_command("explain", ["question=~/x", "context=~nobody", "--cfg", "job"])
+    written = yaml.safe_load(capsys.readouterr().out)["explain"]
+    assert (written["question"], written["context"]) == ("~/x", "~nobody")
 
 
 def test_a_mapping_changes_options_of_what_a_group_chooses() -> None:
