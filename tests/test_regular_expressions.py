@@ -64,7 +64,7 @@ def call() -> None:
     for language in LANGUAGES:
         answer_rules.rule_spans("Ada 1843 東京 กขค พ.ศ. 2500, é", language=language)
     for task in tasks.TASKS:
-        tasks.unescape(tasks.escape("a", task), task)
+        tasks.unescape(tasks.escape("a", tasks.tokens_of(task)), tasks.tokens_of(task))
     for change in (paraphrases._other_question_word, paraphrases._contracted, paraphrases._synonym):
         change("x y z", random.Random(1))
 

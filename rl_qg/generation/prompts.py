@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from rl_qg.data.examples import Answer, QAExample, answer_place, as_example, sentence_of
+from rl_qg.data.examples import HIGHLIGHT, Answer, QAExample, answer_place, as_example, sentence_of
 from rl_qg.generation.decoding import within_positions
 from rl_qg.generation.published import MARK, OWN, Format, format_of, published_prompt
 from rl_qg.generation.tasks import (
@@ -35,7 +35,6 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 from rl_qg.text.casing import restore_case
 
-HIGHLIGHT = "<hl>"
 SEPARATOR = "\nQuestion:"
 PROMPT_FILE = "prompt.json"
 SHORTEST = 16  # tokens of an input, as in the settings
@@ -188,7 +187,12 @@ class Prompt:
     @property
     def tokens(self) -> list[str]:
         """The tokens of inputs and texts that are no text for the tokenizer."""
-        return self.published.tokens if self.published else [HIGHLIGHT, *tokens_of(self.task)]
+        return self.published.tokens if self.published else [*tokens_of(self.task)]
+
+    @property
+    def escaped(self) -> list[str]:
+        """Those that passages, answers and questions are without: of a published format those of its input."""
+        return self.published.marks if self.published else self.tokens
 
     def prefix_of(self, row: QAExample) -> str:
         """The prefix of the input of a row; before a passage that is asked for questions of a type, also its token."""
@@ -197,7 +201,7 @@ class Prompt:
             raise InputError(f"the model was trained with model.task={self.task}, and cannot do {task}")
         if self.published and self.published.before and row.answers:
             start, end = answer_place(row)
-            return self.prefix + self.published.before.format(row.context[start:end])
+            return self.prefix + self.published.before.format(escape(row.context[start:end], self.escaped))
         return PREFIXES[task] if self.task == "multitask" else f"{self.prefix}{type_token(row)}"
 
     @classmethod
@@ -296,19 +300,16 @@ def type_token(row: QAExample) -> str:
     return TYPE_TOKENS[unit.type] if unit is not None and unit.type is not None else ""
 
 
-def highlight(example: QAExample, task: str = "questions", mark: str = MARK) -> str:
+def highlight(example: QAExample, tokens: Sequence[str] = (HIGHLIGHT,), mark: str = MARK) -> str:
     """The context with `<hl>` on both sides of the first answer (or another `mark`), at its offset (not at other
-    occurrences); without an answer as it is. What a model would read as a mark or as a separator is escaped.
+    occurrences); without an answer as it is. What a model would read as one of its `tokens` is escaped.
     """
-
-    def written(text: str) -> str:
-        return (escape(text, task) if tokens_of(task) else text).replace(HIGHLIGHT, r"<\hl>")
-
     space = " " if type_token(example) else ""  # after the token
     if not example.answers:
-        return f"{space}{written(example.context)}"
+        return f"{space}{escape(example.context, tokens)}"
     start, end = answer_place(example)
-    before, marked, after = map(written, (example.context[:start], example.context[start:end], example.context[end:]))
+    parts = example.context[:start], example.context[start:end], example.context[end:]
+    before, marked, after = (escape(part, tokens) for part in parts)
     return f"{space}{before}{mark.format(marked)}{after}"
 
 
@@ -327,7 +328,7 @@ class PromptEncoder:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> None:
         self.tokenizer = tokenizer
         self.prompt = prompt
-        self.format = prompt.published
+        self.format, self._escaped = prompt.published, prompt.escaped
         # lmqg leaves the tokenizer at en_XX for all languages
         self.languages = LanguageCodes(tokenizer, prompt.language, only=prompt.format.startswith("lmqg"))
         self.multiple = 1  # of tokens, to which batches are padded, but not beyond the longest input
@@ -357,11 +358,10 @@ class PromptEncoder:
         return [self._window(*row) for row in zip(*columns, strict=True)]
 
     def _text(self, row: QAExample) -> str:
-        if self.format is None:
-            return highlight(row, self.prompt.task)
-        if self.format.before:
-            return row.context
-        return highlight(row, mark=self.format.mark if task_of(row) == "questions" else MARK)
+        if self.format and self.format.before:
+            return escape(row.context, self._escaped)
+        mark = self.format.mark if self.format and task_of(row) == "questions" else MARK
+        return highlight(row, self._escaped, mark)
 
     def _with_mark(self, row: QAExample) -> QAExample:
         """An example as the input of the model (`rl_qg.generation.prompts`); a row of `sets` with the sentence of its
@@ -400,9 +400,8 @@ class PromptEncoder:
 
     def target(self, example: QAExample) -> str:
         if self.format is not None:
-            return self.format.write(task_of(example), example.question)
-        is_question = self._separator_ids and task_of(example) == "questions"
-        return escape(example.question) if is_question else example.question
+            return escape(self.format.write(task_of(example), example.question), self._escaped)
+        return escape(example.question, self._escaped) if task_of(example) == "questions" else example.question
 
     def targets(self, examples: Sequence[QAExample]) -> list[list[int]]:
         """Token ids of each gold question, or of what a row of another task has to write, with the tokenizer's own
@@ -423,19 +422,17 @@ class PromptEncoder:
         copies = len(tokens) // len(examples)
         if self._is_uncased:
             clean = [restore_case(text, examples[row // copies].context) for row, text in enumerate(clean)]
-        if not self._separator_ids and self.format is None:
-            return clean
         dropped = {*self.tokenizer.all_special_ids, self._highlight_id} - self._separator_ids
         tasks = [task_of(examples[row // copies]) for row in range(len(clean))]
         texts = [
             text if task == "questions" else self.tokenizer.decode([token for token in ids if token not in dropped])
             for task, text, ids in zip(tasks, clean, tokens.tolist(), strict=True)
         ]
-        if self.format is not None:
-            return [self.format.read(task, text.strip()) for task, text in zip(tasks, texts, strict=True)]
-        return [
-            unescape(text) if task == "questions" else text.strip() for task, text in zip(tasks, texts, strict=True)
+        texts = [
+            unescape(text.strip(), self._escaped) if self.format or task == "questions" else text.strip()
+            for task, text in zip(tasks, texts, strict=True)
         ]
+        return [self.format.read(*row) for row in zip(tasks, texts, strict=True)] if self.format else texts
 
     def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
         """`input_ids` and `attention_mask`, both (batch, source length), padded to the longest of the batch; for
@@ -525,7 +522,7 @@ class CausalPromptEncoder(PromptEncoder):
 
     def targets(self, examples: Sequence[QAExample]) -> list[list[int]]:
         """Token ids of each gold question and the end token; a longer question is cut before the end token."""
-        texts = [f" {example.question}" for example in examples]
+        texts = [f" {self.target(example)}" for example in examples]
         rows = self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         return [[*row[: self.prompt.max_target_length - 1], self.tokenizer.eos_token_id] for row in rows]
 

@@ -52,10 +52,15 @@ class Format:
         return TOKEN.findall(self.pair + self.between)
 
     @property
+    def marks(self) -> list[str]:
+        """The tokens of inputs that say which answer is meant."""
+        is_marked = self.task not in ("pairs", "sets") and self.input != "paragraph" and not self.before
+        return TOKEN.findall(self.mark)[:1] if is_marked else TOKEN.findall(self.before)
+
+    @property
     def tokens(self) -> list[str]:
         """All that are no text for the tokenizer of such a model."""
-        is_marked = self.task not in ("pairs", "sets") and self.input != "paragraph" and not self.before
-        return [*(TOKEN.findall(self.mark)[:1] if is_marked else TOKEN.findall(self.before)), *self.written_tokens]
+        return [*self.marks, *self.written_tokens]
 
     def write(self, task: str, text: str) -> str:
         """What a model writes for a text of a row of this task."""
@@ -64,7 +69,8 @@ class Format:
         if task == "pairs":
             parts = [self.pair.format(*pair) for pair in tasks.pair_parts(text)]
         else:
-            parts = [tasks.unescape(part, task).strip() for part in text.split(SEPARATORS[task]) if part.strip()]
+            own = tasks.tokens_of(task)
+            parts = [tasks.unescape(part, own).strip() for part in text.split(SEPARATORS[task]) if part.strip()]
         if not self.between:
             return "".join(parts[:1])
         return self.between.join(parts) + (self.between.rstrip() if self.closed and parts else "")
@@ -79,7 +85,7 @@ class Format:
             parts.pop()
         if task == "pairs":
             return f" {tasks.PAIR} ".join(map(self._pair, parts))
-        return f" {SEPARATORS[task]} ".join(tasks.escape(part, task) for part in parts)
+        return f" {SEPARATORS[task]} ".join(tasks.escape(part, tasks.tokens_of(task)) for part in parts)
 
     def _pair(self, text: str) -> str:
         opening, middle, _ = map(str.strip, self.pair.split("{}"))

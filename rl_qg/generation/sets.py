@@ -28,7 +28,7 @@ from rewards.words import answer_f1
 from rl_qg.data.examples import QAExample, by_key, passage_hash, seeded_rank
 from rl_qg.generation.decoding import DecodingRules, uniform_draws
 from rl_qg.generation.generator import CandidateGenerator, Kept, text_parts
-from rl_qg.generation.tasks import QUESTION, TaskRow, Unit, escape, taught, unescape
+from rl_qg.generation.tasks import QUESTION, TaskRow, Unit, escape, taught, tokens_of, unescape
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.question_types import NINE_TYPES, nine_type
@@ -45,12 +45,12 @@ log = logging.getLogger(__name__)
 
 
 def join_questions(questions: Iterable[str]) -> str:
-    return f" {QUESTION} ".join(escape(question, "sets") for question in questions)
+    return f" {QUESTION} ".join(escape(question, tokens_of("sets")) for question in questions)
 
 
 def question_parts(text: str) -> list[str]:
     """What a text has between `<question>`s, without outer white space; "" for no question; none if blank."""
-    return [unescape(part, "sets").strip() for part in text.split(QUESTION)] if text.strip() else []
+    return [unescape(part, tokens_of("sets")).strip() for part in text.split(QUESTION)] if text.strip() else []
 
 
 def units_of(

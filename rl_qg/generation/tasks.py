@@ -9,10 +9,10 @@ texts of each task.
 | `multitask` | `questions` and `answers` by one model, told apart by their prefixes | |
 | `sets` | passage, or one with a sentence marked, no answer (`rl_qg.generation.sets`) | its questions |
 
-`<pair>`, `<answer>`, `<question>` and the types of questions are tokens of their own. Where a text contains the words
-of its task's tokens they are written `<\pair>` and so on (one backslash more for each that is there), so no text can
-be taken for a token. The prefixes are those of lmqg (Ushio et al. 2023, "An Empirical Comparison of LM-based Question
-and Answer Generation Methods"); that of `sets` is ours.
+`<hl>`, `<pair>`, `<answer>`, `<question>` and the types of questions are tokens of their own. Where a text contains
+the words of its task's tokens they are written `<\pair>` and so on (one backslash more for each that is there), so no
+text can be taken for a token. The prefixes are those of lmqg (Ushio et al. 2023, "An Empirical Comparison of LM-based
+Question and Answer Generation Methods"); that of `sets` is ours.
 """
 
 import logging
@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from rl_qg.data.examples import Answer, QAExample
+from rl_qg.data.examples import HIGHLIGHT, Answer, QAExample
 from rl_qg.runtime.errors import InputError
 from rl_qg.text.question_types import NINE_TYPES
 from rl_qg.text.spans import sentence_spans
@@ -37,17 +37,17 @@ TYPE_TOKENS = {kind: f"<{kind}>" for kind in NINE_TYPES}  # stand before an inpu
 log = logging.getLogger(__name__)
 
 
-def escape(text: str, task: str = "pairs") -> str:
-    """`text` without anything that a model of the task reads as one of its tokens; `unescape` gives it back."""
-    return re.sub(rf"<(\\*)({_words_of(task)})>", r"<\\\1\2>", text)
+def escape(text: str, tokens: Sequence[str] = (HIGHLIGHT, PAIR, ANSWER)) -> str:
+    """`text` without anything that a model reads as one of these tokens; `unescape` gives it back."""
+    return re.sub(rf"<(\\*)({_words_of(tokens)})>", r"<\\\1\2>", text)
 
 
-def unescape(text: str, task: str = "pairs") -> str:
-    return re.sub(rf"<\\(\\*)({_words_of(task)})>", r"<\1\2>", text)
+def unescape(text: str, tokens: Sequence[str] = (HIGHLIGHT, PAIR, ANSWER)) -> str:
+    return re.sub(rf"<\\(\\*)({_words_of(tokens)})>", r"<\1\2>", text)
 
 
-def _words_of(task: str) -> str:
-    return "|".join(token[1:-1] for token in tokens_of(task))
+def _words_of(tokens: Sequence[str]) -> str:
+    return "|".join(token[1:-1] for token in tokens) or "(?!)"  # nothing is one of no tokens
 
 
 def join_pairs(pairs: Iterable[tuple[str, str]]) -> str:
@@ -115,7 +115,7 @@ def shown(row: QAExample, text: str) -> str:
         return text
     for separator in separators_of(row.task):
         text = text.replace(separator, " ")
-    return " ".join(unescape(text, row.task).split())
+    return " ".join(unescape(text, tokens_of(row.task)).split())
 
 
 def row_tasks(task: str) -> tuple[str, ...]:
@@ -131,8 +131,8 @@ def separators_of(task: str) -> tuple[str, ...]:
 
 
 def tokens_of(task: str) -> tuple[str, ...]:
-    """All tokens that a model of this task needs beside `<hl>`."""
-    return (*separators_of(task), *(TYPE_TOKENS.values() if task == "sets" else ()))
+    """All tokens that a model of this task needs."""
+    return (HIGHLIGHT, *separators_of(task), *(TYPE_TOKENS.values() if task == "sets" else ()))
 
 
 def task_rows(task: str, examples: Sequence[QAExample]) -> list[QAExample]:

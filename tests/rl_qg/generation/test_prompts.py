@@ -9,11 +9,13 @@ from hypothesis import given, settings, strategies as st
 from transformers import GPT2LMHeadModel
 
 from rl_qg.data.examples import Answer, QAExample
-from rl_qg.generation.prompts import HIGHLIGHT, Prompt, PromptEncoder, add_highlight, default_prefix, highlight
+from rl_qg.generation.prompts import HIGHLIGHT, WHOLE, Prompt, PromptEncoder, add_highlight, default_prefix, highlight
+from rl_qg.generation.published import FORMATS
+from rl_qg.generation.tasks import join_answers, join_pairs, pair_parts, parse_answers, tokens_of
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings import ModelSettings
 from tests.questions import example
-from tests.tiny_models import tiny, tiny_bart, tiny_prefix, tiny_t5, word_tokenizer
+from tests.tiny_models import byte_tokenizer, tiny, tiny_bart, tiny_prefix, tiny_t5, word_tokenizer
 
 WORDS = " ".join(f"w{k}" for k in range(40))
 
@@ -171,6 +173,35 @@ def test_the_lengths_of_a_prompt_are_those_of_the_settings() -> None:
 
 @pytest.mark.parametrize("task", ["questions", "pairs", "sets"])
 def test_a_passage_with_the_mark_in_it_has_its_answer_marked_alone(task: str) -> None:
-    text = highlight(example("Write <hl> Ada <hl> there.", "Ada", "Who?"), task)
+    text = highlight(example("Write <hl> Ada <hl> there.", "Ada", "Who?"), tokens_of(task))
     assert text.split(HIGHLIGHT)[1].strip() == "Ada" and text.count(HIGHLIGHT) == 2
-    assert highlight(replace(example("A <hl> b", "b", "Who?"), answers=()), task).count(HIGHLIGHT) == 0
+    assert highlight(replace(example("A <hl> b", "b", "Who?"), answers=()), tokens_of(task)).count(HIGHLIGHT) == 0
+
+
+@pytest.mark.parametrize(
+    ("format", "read"),
+    [
+        ("", r"a <\hl> <sep> <hl> Ada <hl> <context>"),
+        ("lmqg-qg", r"generate question: a <\hl> <sep> <hl> Ada <hl> <context>"),
+        ("valhalla-qg-hl", r"generate question: a <\hl> <sep>  <hl> Ada <hl>  <context>"),
+        ("iarfmoose", r"<answer> Ada <context> a <hl> <sep> Ada <\context>"),
+        ("mrm8488-ap", r"answer: Ada  context: a <hl> <sep> Ada <context>"),
+        ("doc2query", r"a <hl> <sep> Ada <context>"),
+    ],
+)
+def test_the_mark_that_a_format_has_is_escaped_and_comes_back(format: str, read: str) -> None:
+    found = FORMATS.get(format)
+    prompt = Prompt(found.prefix if found else "", format=format, input=found.input if found else WHOLE)
+    tokenizer = byte_tokenizer([], {"pad_token": "<pad>", "eos_token": "</s>"})
+    subject = PromptEncoder(tokenizer, prompt)
+    item = example("a <hl> <sep> Ada <context>", "Ada", r"Is it <hl> or <\hl> <context>?")
+    (source,) = subject.encode([item])
+    assert tokenizer.decode(source.ids).removesuffix("</s>") == read
+    target = torch.tensor([tokenizer(subject.target(item))["input_ids"]])
+    assert subject.decoded(target, [item]) == [item.question]
+
+
+def test_pairs_and_answers_with_the_mark_in_them_come_back() -> None:
+    assert HIGHLIGHT not in join_pairs([("Is <hl> it?", "<hl>")]) + join_answers(["a <hl>"])
+    assert pair_parts(join_pairs([("Is <hl> it?", "<hl>")])) == [("Is <hl> it?", "<hl>")]
+    assert parse_answers(join_answers(["a <hl>"])) == ["a <hl>"]

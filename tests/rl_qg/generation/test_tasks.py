@@ -18,6 +18,7 @@ from rl_qg.generation.tasks import (
     row_tasks,
     sentence_rows,
     task_rows,
+    tokens_of,
     unescape,
 )
 from rl_qg.runtime.errors import InputError
@@ -56,7 +57,7 @@ def test_any_answers_survive_the_round_trip(answers: list[str]) -> None:
 @given(HOSTILE)
 def test_escaped_text_has_no_separator_and_can_be_read_back(text: str) -> None:
     assert unescape(escape(text)) == text
-    assert PAIR not in escape(text) and ANSWER not in escape(text)
+    assert not any(token in escape(text) for token in (PAIR, ANSWER, HIGHLIGHT))
 
 
 def test_parts_that_are_no_pair_are_kept_apart() -> None:
@@ -154,7 +155,7 @@ def test_nothing_marked_is_cut_at_the_end() -> None:
     row = pairs_row("x", CONTEXT)
     whole = encoder("pairs", "ask: ").encode([row])[0].ids
     assert subject.encode([row])[0].ids == whole[:20]
-    assert highlight(row, "pairs") == CONTEXT
+    assert highlight(row, tokens_of("pairs")) == CONTEXT
 
 
 @pytest.mark.parametrize(("task", "row"), [("pairs", EXAMPLES[0]), ("questions", pairs_row("x", CONTEXT))])
