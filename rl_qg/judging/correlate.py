@@ -33,6 +33,7 @@ from rl_qg.stats.intervals import Floats, PassageDraws, few_passages
 log = logging.getLogger(__name__)
 BEST = "best"
 GIVEN = "given by the authors of the data"
+TAKEN = ("system", "questions", "criterion")  # what no criterion is called
 IN_FILES = ("differences", "disagreements")  # tables that are too long for the record
 
 
@@ -109,6 +110,9 @@ def prepared_ratings(
     if not unfiltered:
         raise InputError(f"{path}: all {len(controls)} questions are controls; nothing is left to correlate")
     names = criteria_of(unfiltered, criteria)
+    if taken := [name for name in names if name in TAKEN]:
+        why = "is the name of another column of the results; rename it, or choose others with criteria=[…]"
+        raise InputError(f"{path}: criterion {taken[0]!r} {why}")
     judgements, counts = unfiltered, {"controls": len(controls)} if controls else {}
     if settings.rater_filter != NONE:
         sides, above, most = settings.rater_filter, settings.filter_above, settings.filter_most

@@ -260,3 +260,11 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         InputError, match=r"human\.jsonl: line 1: 'answer' is missing or no text, and metric WordCount needs it"
     ):
         run_command("correlate", [f"human={path}", needing, f"output={tmp_path}/other"])
+
+
+@pytest.mark.parametrize("name", ["system", "questions", "criterion"])
+def test_no_criterion_is_called_as_another_column(tmp_path: Path, name: str) -> None:
+    rows = [{"question": f"Who {at}?", "context": "x", "human": {"good": at, name: at}} for at in range(6)]
+    with pytest.raises(InputError, match=rf"human\.jsonl: criterion '{name}' is the name of another column"):
+        run(tmp_path, rows)
+    assert run(tmp_path, rows, criteria=["good"])["counts"]["questions"] == 6
