@@ -52,6 +52,7 @@ class ModelScore:
     signature: str
     source: Path
     data_hashes: tuple[str, ...] = ()
+    seeds: int | None = None
     draws: ScoreDraws | None = None
 
     @property
@@ -143,6 +144,7 @@ def _scores(name: str | None, path: Path, record: Mapping[str, Any]) -> Iterator
             signature=record["signatures"].get(metric, ""),
             source=path,
             data_hashes=tuple(sorted(human.values())),
+            seeds=row.get("seeds"),
             draws=of_row,
         )
 
@@ -239,7 +241,10 @@ def _row(
     else:
         mark = UNTESTED if test is None else ALIKE if test["p_holm"] >= LEVEL else WORSE
     return {
-        **{name: getattr(result, name) for name in ("data", "model", "metric", "form", "value", "low", "high", "n")},
+        **{
+            name: getattr(result, name)
+            for name in ("data", "model", "metric", "form", "value", "low", "high", "n", "seeds")
+        },
         "mark": mark,
         "p": test and test["p"],
         "p_holm": test and test["p_holm"],
@@ -274,6 +279,7 @@ def _page(results: Sequence[ModelScore], rows: Rows, tests: Rows, labels: Mappin
             label = labels.get((row["metric"], row["signature"], row["form"]))
             if row["data"] == data and label is not None:
                 line = lines.setdefault(row["model"], {"model": row["model"]})
+                line |= {"seeds of readers": str(row["seeds"])} if row["seeds"] else {}
                 value = estimate_text(row, 2 if row["metric"].startswith("qa_") else 4) + MARKS[row["mark"]]
                 line[label + (" ↓" if row["lower_is_better"] else "")] = value
         note = "" if tables else NOTES["marks"].format(level=LEVEL)

@@ -69,7 +69,7 @@ def result(model: str, value: float, draws: Sequence[float] | None = None, **cha
     kept = None
     if draws is not None:
         kept = ScoreDraws(model, "m", MEAN, "items", 30, 0, True, np.array([value, *draws]))
-    base = ModelScore("d", model, "m", MEAN, value, None, None, 60, False, "s", Path(f"{model}.json"), (), kept)
+    base = ModelScore("d", model, "m", MEAN, value, None, None, 60, False, "s", Path(f"{model}.json"), draws=kept)
     return replace(base, **changes)
 
 
@@ -114,7 +114,13 @@ def test_results_of_several_seeds_are_tested_with_the_degrees_of_the_seeds(tmp_p
         kept = ScoreDraws(name, "qa_f1", "readers", "items", 900, 0, True, values, 900.0, 870.0)
         write_draws(tmp_path / name / FILE, [kept])
         expected.append(values)
-    _, (test,) = compared(read_results([(None, tmp_path / f"{name}.json") for name in "ab"]))
+    results = read_results([(None, tmp_path / f"{name}.json") for name in "ab"])
+    rows, (test,) = compared(results)
+    table, *_ = _page(results, rows, [test], column_labels(results)).tables  # which says how many an interval is over
+    assert [(row["seeds"], line["seeds of readers"]) for row, line in zip(rows, table.rows, strict=True)] == [
+        (4, "4"),
+        (3, "3"),
+    ]
     assert test["p"] == difference_p(expected[1] - expected[0], 900, 2)
 
 
