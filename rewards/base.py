@@ -242,12 +242,9 @@ class Metric(BaseReward):
                 columns.append(values)
                 continue
             for row, group in enumerate(values):
-                if not _is_list(group) or not len(group):
-                    given = _kind(group) if not _is_list(group) else "empty"
-                    raise MetricInputError(
-                        f"{self.name}: references[{row}] is {given}; give a list with at least one gold question"
-                    )
                 self._check_texts(f"references[{row}]", group)
+                if not len(group):
+                    raise MetricInputError(f"{self.name}: references[{row}] is empty; give at least one gold question")
             columns.append([tuple(group) for group in values])
         return list(zip(*columns, strict=True))
 
@@ -266,8 +263,11 @@ class Metric(BaseReward):
 
     def _listed(self, field: str, values: Any) -> Any:
         if not _is_list(values):
+            what = "one text" if isinstance(values, str) else f"a {type(values).__name__}"
+            if (dimensions := getattr(values, "ndim", 1)) != 1:
+                what += f" of {dimensions} dimensions"
             needed = "a list of lists" if field == "references" else "a list"
-            raise MetricInputError(f"{self.name}: {field} is {_kind(values)}; give {needed}, or one column of a table")
+            raise MetricInputError(f"{self.name}: {field} is {what}; give {needed}, or one column of a table")
         return values
 
 
@@ -275,10 +275,3 @@ def _is_list(values: Any) -> bool:
     """Whether it has entries in an order, as a list, an array or a column of a table; a table has columns."""
     unlike = isinstance(values, str | bytes | Mapping | AbstractSet) or getattr(values, "ndim", 1) != 1
     return isinstance(values, Collection) and not unlike
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, str):
-        return "one text"
-    dimensions = getattr(value, "ndim", 1)
-    return f"a {type(value).__name__}" + f" of {dimensions} dimensions" * (dimensions != 1)

@@ -25,7 +25,7 @@ from rl_qg.commands.catalogue import (
     overview,
     section_of,
 )
-from rl_qg.commands.compose import check_home, compose, in_full, resolved_yaml, unread_keys
+from rl_qg.commands.compose import compose, resolved_yaml, unread_keys, whole_path
 from rl_qg.commands.endpoints import check_endpoints, report_use
 from rl_qg.runtime.errors import InputError, LocalError, Terminated, suggestion
 from rl_qg.runtime.files import is_disk_full, locked
@@ -161,8 +161,8 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
         if text.encode(errors="ignore").decode() != text:
             raise InputError(f"argument {text!r}: is not UTF-8 text; give it, or name the file, in UTF-8")
         if name in RAW:  # others know which of their keys are paths
-            check_home(value := text.partition("=")[2] or text, f"argument {text!r}")
-            arguments[place] = text.removesuffix(value) + in_full(value)
+            value = text.partition("=")[2] or text
+            arguments[place] = text.removesuffix(value) + whole_path(value, f"argument {text!r}")
     if subcommands := [known for known in COMMANDS if known.startswith(f"{name} ")]:
         if "-h" in arguments or "--help" in arguments:
             print(group_help(name))

@@ -59,7 +59,7 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
     given = full_overrides(command, overrides)
     for name, value in given:
         for one in leaves(value) if name not in _NO_PATHS else ():  # in quotes, lists and mappings too
-            check_home(one, f"{name}={one}")
+            whole_path(one, f"{name}={one}")
     config = _composed({name: value for name, value in given if _chooses(name, value)})
     try:
         for name, value in given:  # one at a time: the error knows its key
@@ -85,16 +85,12 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
     return settings
 
 
-def check_home(value: Any, shown: str) -> None:
-    """Raise `InputError` where a path begins with the home folder of nobody: pathlib would end in a traceback."""
+def whole_path(value: Any, shown: str) -> Any:
+    """The value, in full if it begins with a home folder (no shell does so after `key=`); `InputError` if nobody's."""
     home = value.partition("/")[0] if isinstance(value, str) else ""
     if home.startswith("~") and " " not in home and os.path.expanduser(home) == home:
         raise InputError(f"{shown}: there is no such home folder; write the whole path")
-
-
-def in_full(path: str) -> str:
-    """A path in the home folder as a whole one: after `key=` no shell writes it out."""
-    return os.path.expanduser(path) if path.startswith("~") and "/" in path else path
+    return os.path.expanduser(value) if home.startswith("~") and home != value else value
 
 
 def _chooses(name: str, value: Any) -> bool:
@@ -132,7 +128,7 @@ def own_overrides(command: str, overrides: Sequence[str]) -> list[tuple[str, Any
             key = f"augment.{key}"
         elif key.split(".")[0] in section_keys and key not in groups:
             key = f"{section_of(command)}.{key}"
-        value = value if key in _NO_PATHS else in_full(value)
+        value = value if key in _NO_PATHS else whole_path(value, f"{key}={value}")
         if f"{key}.".startswith(FREE_KEYS) and sign in ("", "+"):
             sign = "++"
         is_choice = key in GROUPS and (key == "preset" or not value.startswith("{"))  # which has no options
@@ -206,7 +202,8 @@ def _limits_lifted(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
 def _with_input(command: str, overrides: Sequence[str]) -> list[str]:
     """The files that come first as the key `input`; `ask` takes several."""
     most = {"answers": 1, "ask": len(overrides)}.get(command, 0)
-    files = [*map(in_full, takewhile(lambda text: "=" not in text or os.path.exists(text), overrides[:most]))]
+    first = takewhile(lambda text: "=" not in text or os.path.exists(text), overrides[:most])
+    files = [whole_path(text, f"input={text}") for text in first]
     if not files:
         return list(overrides)
     names = files[0] if len(files) == 1 else f"[{','.join(map(_quoted, files))}]"

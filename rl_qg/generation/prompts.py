@@ -22,8 +22,6 @@ from rl_qg.generation.published import MARK, OWN, Format, format_of, published_p
 from rl_qg.generation.tasks import (
     PREFIXES,
     TYPE_TOKENS,
-    TaskRow,
-    Unit,
     escape,
     row_tasks,
     separators_of,
@@ -187,12 +185,8 @@ class Prompt:
     @property
     def tokens(self) -> list[str]:
         """The tokens of inputs and texts that are no text for the tokenizer."""
-        return self.published.tokens if self.published else [*tokens_of(self.task)]
-
-    @property
-    def escaped(self) -> list[str]:
-        """Those that passages, answers and questions are without: of a published format those of its input."""
-        return self.published.marks if self.published else self.tokens
+        known = self.published
+        return [*known.marks, *known.written_tokens] if known else [*tokens_of(self.task)]
 
     def prefix_of(self, row: QAExample) -> str:
         """The prefix of the input of a row; before a passage that is asked for questions of a type, also its token."""
@@ -201,7 +195,7 @@ class Prompt:
             raise InputError(f"the model was trained with model.task={self.task}, and cannot do {task}")
         if self.published and self.published.before and row.answers:
             start, end = answer_place(row)
-            return self.prefix + self.published.before.format(escape(row.context[start:end], self.escaped))
+            return self.prefix + self.published.before.format(escape(row.context[start:end], self.published.marks))
         return PREFIXES[task] if self.task == "multitask" else f"{self.prefix}{type_token(row)}"
 
     @classmethod
@@ -291,12 +285,8 @@ def add_highlight(
         model.config.highlight_token_id = tokenizer.convert_tokens_to_ids(HIGHLIGHT)
 
 
-def _unit_of(row: QAExample) -> Unit | None:
-    return row.unit if isinstance(row, TaskRow) else None
-
-
 def type_token(row: QAExample) -> str:
-    unit = _unit_of(row)
+    unit = getattr(row, "unit", None)
     return TYPE_TOKENS[unit.type] if unit is not None and unit.type is not None else ""
 
 
@@ -328,7 +318,8 @@ class PromptEncoder:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt: Prompt) -> None:
         self.tokenizer = tokenizer
         self.prompt = prompt
-        self.format, self._escaped = prompt.published, prompt.escaped
+        self.format = prompt.published
+        self._escaped = self.format.marks if self.format else prompt.tokens
         # lmqg leaves the tokenizer at en_XX for all languages
         self.languages = LanguageCodes(tokenizer, prompt.language, only=prompt.format.startswith("lmqg"))
         self.multiple = 1  # of tokens, to which batches are padded, but not beyond the longest input
@@ -369,7 +360,7 @@ class PromptEncoder:
         """
         if self.prompt.input != WHOLE and task_of(row) == "questions":
             return as_input(row, self.prompt.input)
-        unit = _unit_of(row)
+        unit = getattr(row, "unit", None)
         if unit is None or self.prompt.granularity == "paragraph":
             return row
         return replace(row, answers=(Answer(unit.context[unit.start : unit.end], unit.start),))

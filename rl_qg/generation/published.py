@@ -57,11 +57,6 @@ class Format:
         is_marked = self.task not in ("pairs", "sets") and self.input != "paragraph" and not self.before
         return TOKEN.findall(self.mark)[:1] if is_marked else TOKEN.findall(self.before)
 
-    @property
-    def tokens(self) -> list[str]:
-        """All that are no text for the tokenizer of such a model."""
-        return [*self.marks, *self.written_tokens]
-
     def write(self, task: str, text: str) -> str:
         """What a model writes for a text of a row of this task."""
         if task == "questions":
@@ -96,7 +91,7 @@ class Format:
 
     def shown(self) -> dict[str, str]:
         """The input of a model and what it writes, as a table shows them: … is the passage, or further parts."""
-        passage = f"… {self.mark.strip()} …" if "<hl>" in self.tokens else "…"
+        passage = f"… {self.mark.strip()} …" if "<hl>" in self.marks else "…"
         text = {"pairs": self.pair, "answers": "ANSWER"}.get(self.task, self.question).replace("{}", "QUESTION", 1)
         several = f"{self.between}…" if self.between and self.task in ("pairs", "sets") else ""
         shown = {"input": self.prefix + self.before + passage, "output": text + several}

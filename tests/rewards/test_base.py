@@ -101,10 +101,10 @@ def test_columns_of_tables_and_arrays_are_lists():
 @pytest.mark.parametrize(
     ("references", "message"),
     [
-        (["r"], r"references\[0\] is one text; give a list with at least one gold question"),
-        ([np.array([])], r"references\[0\] is empty; give a list with at least one gold question"),
-        ([np.array([["r"]])], r"references\[0\] is a ndarray of 2 dimensions; give a list with at least one gold"),
-        ([DataFrame({"r": ["r"]})], r"references\[0\] is a DataFrame of 2 dimensions; give a list with at least one"),
+        (["r"], r"references\[0\] is one text; give a list, or one column of a table"),
+        ([np.array([])], r"references\[0\] is empty; give at least one gold question"),
+        ([np.array([["r"]])], r"references\[0\] is a ndarray of 2 dimensions; give a list"),
+        ([DataFrame({"r": ["r"]})], r"references\[0\] is a DataFrame of 2 dimensions; give a list"),
         ([[["r"]]], r"references\[0\]\[0\] is list, not text: \['r'\]"),
         (np.array([["r"]]), "references is a ndarray of 2 dimensions; give a list of lists, or one column of a table"),
         ("r", "references is one text; give a list of lists, or one column of a table"),
