@@ -51,7 +51,7 @@ class ModelScore:
     lower_is_better: bool
     signature: str
     source: Path
-    data_hashes: tuple[str, ...] = ()
+    data_hashes: frozenset[str] = frozenset()  # of files of human questions, and of what the draws are about
     seeds: int | None = None
     draws: ScoreDraws | None = None
 
@@ -76,7 +76,7 @@ def read_results(sources: Sequence[tuple[str | None, Path]]) -> list[ModelScore]
                     "data (NAME=RESULT)"
                 )
             first = hashes.setdefault(result.data, result) if result.data_hashes else result
-            if first.data_hashes != result.data_hashes:
+            if first is not result and first.data_hashes.isdisjoint(result.data_hashes):
                 raise InputError(
                     f"{first.source} and {result.source}: are about other human questions, and both are called "
                     f"{result.data!r}; name them, such as english={first.source}"
@@ -126,7 +126,7 @@ def _file(source: Path) -> Path:
 def _scores(name: str | None, path: Path, record: Mapping[str, Any]) -> Iterator[ModelScore]:
     """Of `rl-qg evaluate` and `rl-qg qa-evaluate`: the rows about all questions."""
     human: Mapping[str, str] = record.get("references") or record.get("data") or {}
-    data = name or _data_name(human) or path.parent.name
+    data, files = name or _data_name(human) or path.parent.name, " ".join(sorted(human.values()))
     beside = path.with_suffix("") / FILE if "systems" in record else path.parent / FILE
     draws = {(one.predictions, one.metric, one.form): one for one in read_draws(beside)}
     for row in record["scores"]:
@@ -143,7 +143,7 @@ def _scores(name: str | None, path: Path, record: Mapping[str, Any]) -> Iterator
             lower_is_better=metric in record.get("lower_is_better", ()),
             signature=record["signatures"].get(metric, ""),
             source=path,
-            data_hashes=tuple(sorted(human.values())),
+            data_hashes=frozenset({files, of_row.items if of_row else files} if files else ()),
             seeds=row.get("seeds"),
             draws=of_row,
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pandas import DataFrame
 
 from rl_qg.bench.leaderboard import ModelScore, _page, column_labels, compared, read_results, write_leaderboard
 from rl_qg.commands.studies import bench
@@ -178,6 +179,21 @@ def test_names_of_data(tmp_path: Path, models: dict[str, Any]) -> None:
         (path / "evaluate.json").write_text(json.dumps({**record, "scores": scores}))
     with pytest.raises(InputError, match="are about other human questions"):
         read_results([("x", path) for path in (run, *sources)])
+
+
+def test_one_data_set_in_two_formats_is_one(tmp_path: Path, models: dict[str, Any]) -> None:
+    gold = [
+        {"id": str(at), "answers": {"text": ["c"], "answer_start": [0]}, "context": row["context"],
+         "question": row["references"][0]} for at, row in enumerate(models["a"])
+    ]  # fmt: skip
+    write_lines(tmp_path / "dev.jsonl", gold)
+    DataFrame(gold).to_parquet(tmp_path / "dev.parquet")
+    for name, kind in (("a", "jsonl"), ("b", "parquet")):
+        rows = [{**row, "id": str(at), "answer": "c"} for at, row in enumerate(models[name])]
+        evaluated(tmp_path / name, {name: rows}, references=str(tmp_path / f"dev.{kind}"))
+    results = read_results([(None, tmp_path / name) for name in "ab"])
+    assert {one.data for one in results} == {tmp_path.name + "/dev"}
+    assert all(row["mark"] != "not tested" for row in compared(results)[0])
 
 
 def test_metrics_of_other_human_questions_are_not_put_in_one_table(tmp_path: Path) -> None:
