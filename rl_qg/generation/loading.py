@@ -50,11 +50,7 @@ def check_lora(settings: PeftSettings) -> None:
         return
     if importlib.util.find_spec("peft") is None:
         raise InputError(f'peft={settings.method}: peft is not installed; install it: pip install "rl-qg[peft]"')
-    if settings.r < 1 or not 0 <= settings.dropout < 1 or settings.learning_rate_factor <= 0:
-        raise InputError(
-            f"peft.r={settings.r} must be at least 1, peft.dropout={settings.dropout} in [0, 1), "
-            f"peft.learning_rate_factor={settings.learning_rate_factor} above 0"
-        )
+    settings.check()
 
 
 def lora_config(settings: PeftSettings, model: PreTrainedModel, tokens: Sequence[int] = ()) -> "LoraConfig":
@@ -142,10 +138,7 @@ def load_seq2seq(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
             f"model.path={path}: a {config.model_type} model is no seq2seq model; name one such as BART or T5{instead}"
         )
     model = _weights(AutoModelForSeq2SeqLM, path, config, tokenizer)
-    if model.generation_config.decoder_start_token_id is None:
-        model.generation_config.decoder_start_token_id = config.decoder_start_token_id or tokenizer.cls_token_id
-        model.generation_config.pad_token_id = tokenizer.pad_token_id
-        model.generation_config.eos_token_id = tokenizer.sep_token_id
+    _complete_token_ids(path, model, tokenizer)
     _check_token_ids(path, model)
     return model, tokenizer
 
@@ -212,6 +205,23 @@ def token_ids(config: Any) -> dict[str, Any]:
         for name, value in config.to_dict().items()
         if name.endswith("_token_id") and (type(value) is int or (isinstance(value, list) and value))
     }
+
+
+def _complete_token_ids(path: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Give the model the tokens for decoding that it lacks, from its configuration, else from its tokenizer, or the
+    other way round where nothing says how a text begins, as in a pair of BERTs; and the tokenizer its padding.
+    """
+    own, config = model.generation_config, model.config
+    starts = {own.decoder_start_token_id, getattr(config, "decoder_start_token_id", None)}
+    end = tokenizer.eos_token_id if tokenizer.sep_token_id is None else tokenizer.sep_token_id
+    last = {"decoder_start": tokenizer.cls_token_id, "eos": end, "pad": tokenizer.pad_token_id}
+    for field, other in ((f"{name}_token_id", other) for name, other in last.items()):
+        named = (getattr(own, field), getattr(config, field, None), other)[:: -1 if starts == {None} else 1]
+        if (number := next((one for one in named if one is not None), None)) is None:
+            raise InputError(f"model.path={path}: its configuration has no {field}; add it to generation_config.json")
+        setattr(own, field, number)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(own.pad_token_id)
 
 
 def _check_token_ids(path: str, model: PreTrainedModel) -> None:

@@ -115,7 +115,7 @@ class PeftSettings(Section):
     method: str = choice("none lora", "none (all weights are trained) or lora (low-rank adapters)")
     r: int = key(16, "rank of the update", COUNT)
     alpha: int = key(32, "scale times rank of the update", COUNT)
-    dropout: float = key(0.05, "in the adapters", FRACTION)
+    dropout: float = key(0.05, "in the adapters", Limits(0, 0.99))
     target_modules: list[str] | None = key(
         None, "layers with an adapter, such as [q_proj,v_proj]; null: peft's choice for the architecture"
     )

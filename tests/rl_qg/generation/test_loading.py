@@ -4,14 +4,17 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 from transformers import GPT2LMHeadModel, LlamaForCausalLM, PreTrainedModel
 
 from rl_qg.asking.models import generator_path
+from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.loading import load_generator, weights_hash
 from rl_qg.generation.prompts import Prompt
 from rl_qg.runtime.errors import InputError
-from tests.tiny_models import byte_tokenizer, save, tiny, tiny_bart, word_tokenizer
+from tests.questions import example
+from tests.tiny_models import byte_tokenizer, save, tiny, tiny_bart, tiny_t5, word_tokenizer
 
 FIELDS = ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id")
 
@@ -66,3 +69,39 @@ def test_a_folder_in_the_home_folder_has_its_prompt_and_its_weights(
     assert Prompt.of(short, model, tokenizer) == Prompt(task="pairs")
     assert weights_hash(short) == weights_hash(folder) != folder
     assert generator_path(short) == folder
+
+
+@pytest.mark.parametrize("field", FIELDS[1:])
+def test_a_special_token_that_no_file_of_the_model_names_is_asked_for_or_that_of_the_tokenizer(
+    tmp_path: Path, field: str
+) -> None:
+    tokenizer, model = word_tokenizer("w1 w2"), tiny_bart(7)
+    for config in (model.config, model.generation_config):
+        setattr(config, field, None)
+    folder = save(tmp_path, tokenizer, model)
+    if field == "decoder_start_token_id":
+        with pytest.raises(InputError, match=f"has no {field}; add it to generation_config.json"):
+            load_generator(folder)
+        tokenizer.cls_token = "<s>"
+        tokenizer.save_pretrained(folder)
+    loaded = load_generator(folder)[0].generation_config
+    assert (loaded.pad_token_id, loaded.eos_token_id) == (tokenizer.pad_token_id, tokenizer.eos_token_id)
+    assert loaded.decoder_start_token_id == (0 if field == "decoder_start_token_id" else 2)
+
+
+def test_a_start_token_of_number_0_counts_and_the_known_end_is_kept(tmp_path: Path) -> None:
+    folder = save(tmp_path, word_tokenizer("w1 w2"), tiny_t5(7, decoder_start_token_id=0))
+    path = tmp_path / "generation_config.json"
+    config = json.loads(path.read_text())
+    del config["decoder_start_token_id"]
+    path.write_text(json.dumps(config))
+    loaded = load_generator(folder)[0].generation_config
+    assert (loaded.decoder_start_token_id, loaded.eos_token_id) == (0, 2)
+
+
+def test_a_tokenizer_without_padding_pads_as_the_model_does(tmp_path: Path) -> None:
+    tokenizer = word_tokenizer("w1 w2")
+    tokenizer.pad_token = None
+    folder = save(tmp_path, tokenizer, tiny_bart(7))
+    rows = [example("w1 w2 w1", "w2", "w1", id="a"), example("w1 w2", "w2", "w1", id="b")]
+    assert len(CandidateGenerator(folder, device=torch.device("cpu")).greedy(rows, max_new_tokens=3)) == 2

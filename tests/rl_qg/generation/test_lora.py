@@ -83,7 +83,7 @@ def test_layers_by_name_and_causal_models() -> None:
 
 @pytest.mark.parametrize("settings", [PeftSettings("lora", r=0), PeftSettings("lora", dropout=1.0)])
 def test_invalid_settings_are_one_line(settings: PeftSettings) -> None:
-    with pytest.raises(InputError, match=r"peft\.r=.*at least 1"):
+    with pytest.raises(InputError, match=r"settings: (r=0 must be at least 1|dropout=1\.0 is not in \[0, 0\.99\])$"):
         check_lora(settings)
 
 
