@@ -136,7 +136,7 @@ class DecodingRules:
         """The rules for sampled rows alone, in the order of `generate`."""
         rules = LogitsProcessorList()
         if self.temperature != 1.0:
-            rules.append(TemperatureLogitsWarper(self.temperature))
+            rules.append(TemperatureLogitsWarper(float(self.temperature)))
         if self.top_k:
             rules.append(TopKLogitsWarper(self.top_k))
         if self.top_p < 1.0:

@@ -151,6 +151,11 @@ def test_samples_have_the_distribution_of_generate(rules: Any, library_options: 
         assert plain.samples is not None and not plain.samples.tokens.equal(ours.tokens)
 
 
+def test_a_temperature_may_be_a_whole_number() -> None:
+    scores = torch.tensor([[2.0, 4.0]])
+    assert DecodingRules(4, temperature=2).for_samples()(torch.zeros(1, 1), scores).tolist() == [[1.0, 2.0]]
+
+
 def test_rules_of_a_checkpoints_generation_config_have_no_effect() -> None:
     model = tiny_bart(VOCAB)
     ids, mask = batch()
