@@ -446,7 +446,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             scale=args.reward_scale,
             normalise=args.normalise_advantage == "batch",
             spread=self.advantage_scale.value if args.normalise_advantage in ("running", "group") else None,
-            by_group=args.normalise_advantage == "group",
+            by_group=learned.scored.rewards.isfinite() if args.normalise_advantage == "group" else None,
             clip=args.clip_advantage,
         )
         advantage = advantage.to(logprobs.device, non_blocking=True)
@@ -504,6 +504,9 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         questions are collected for `evaluation_loop`, with their divergence from the reference policy.
         """
         inputs = self._prepare_inputs(inputs)
+        unasked = [example.id for example in inputs["examples"] if not example.question]
+        if unasked and self.is_in_train:  # a loss that is no number would end the training
+            raise InputError(f"example {unasked[0]}: evaluations need a question; leave it out of the evaluation data")
         with torch.no_grad(), self.compute_loss_context_manager():
             labels = inputs["labels"]
             losses = objectives.cross_entropy(self.logits(model, inputs, labels), labels) / labels.ne(-100).sum(-1)

@@ -1,6 +1,7 @@
 """The trainer: a reward that is learned, reproducible runs, logs, and any seq2seq model."""
 
 import json
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -289,6 +290,14 @@ def test_training_in_bf16_warns_where_it_is_slow(tmp_path: Path, monkeypatch: py
         model, tokenizer = tiny_bart(20), word_tokenizer(WORDS)
         Resumable(model=model, args=arguments, processing_class=tokenizer)
     assert asked == [(torch.bfloat16, "cpu", "training.precision=no")] * 2
+
+
+def test_an_example_without_a_question_in_the_evaluation_data_is_named(tmp_path: Path) -> None:
+    """Its loss would be no number, and with it that of all: the run would end as if it had learned nothing."""
+    subject = trainer(tmp_path, eval_dataset=[*data(2), replace(data(3)[2], question="")], eval_strategy="steps")
+    assert "eval_reward_greedy" in subject.evaluate()  # by itself, where only rewards may be asked for
+    with pytest.raises(InputError, match=r"example e2: evaluations need a question; leave it out of the evaluation"):
+        subject.train()
 
 
 def test_held_out_loss_does_not_depend_on_the_batches(tmp_path: Path) -> None:
