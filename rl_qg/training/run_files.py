@@ -3,7 +3,6 @@ and measures of a stop (`training.stop_after`).
 """
 
 import logging
-import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import append_json_line, cut_json_lines, write_json, writing
 from rl_qg.runtime.run_folder import MEASURES, stop_folder
 from rl_qg.runtime.trainer_base import stored_state
-from rl_qg.scoring.reward_scorer import Reward, signature_of
+from rl_qg.scoring.reward_scorer import Reward, finite_or_none, signature_of
 from rl_qg.training.row_schedule import RowSchedule
 from rl_qg.training.step_metrics import HeldOutQuestions
 
@@ -46,7 +45,8 @@ class LogFiles(TrainerCallback):
         if not state.is_world_process_zero or logs is None or not logs.keys() & {"loss", "eval_loss"}:
             return
         line = self.line(state, logs)
-        append_json_line(self.folder / METRICS, line)
+        known = {name: finite_or_none(value) if isinstance(value, float) else value for name, value in line.items()}
+        append_json_line(self.folder / METRICS, known)  # the mean of nothing is null, since JSON has no NaN
         if "loss" in logs:
             for sample in self.samples():
                 append_json_line(self.folder / SAMPLES, {"step": line["step"], **sample})
@@ -109,9 +109,7 @@ class RunFiles(LogFiles, ExportableState):
 
     def line(self, state: TrainerState, logs: dict[str, float]) -> dict[str, Any]:
         stage = "ce" if state.global_step <= self.trainer.boundary else "scst"
-        line = {"step": state.global_step, "epoch": logs.get("epoch"), "stage": stage, **logs}
-        # Without any gold token since the last line these are not known.
-        return line | {name: None for name in ("loss_ce", "length_gold") if math.isnan(logs.get(name, 0.0))}
+        return {"step": state.global_step, "epoch": logs.get("epoch"), "stage": stage, **logs}
 
     def samples(self) -> Sequence[dict[str, Any]]:
         samples, self.trainer.logged_samples = self.trainer.logged_samples, []

@@ -50,7 +50,7 @@ def test_a_failed_reward_is_logged_counted_and_does_not_reach_the_weights(tmp_pa
     assert all(row["id"].startswith("e") and isinstance(row["sample"], str) for row in failed)
     logged = lines(tmp_path / "metrics.jsonl")
     assert [line["rewards_failed"] > 0 for line in logged] == [False, True, False, False]
-    assert all(math.isfinite(line["reward_sample"]) or line["rewards_failed"] == 1 for line in logged)
+    assert all((line["reward_sample"] is None) == (line["rewards_failed"] == 1) for line in logged)
 
 
 @pytest.mark.parametrize("how", ["nan", "raise"])
@@ -103,6 +103,8 @@ def test_a_reward_that_works_at_first_may_fail_later(tmp_path: Path) -> None:
     subject = trainer(tmp_path, ce_epochs=0, scst_epochs=3, reward=Late(), eval_dataset=None)
     subject.train()
     assert subject.state.global_step == 6
+    assert "NaN" not in (tmp_path / "metrics.jsonl").read_text()  # which is no JSON
+    assert lines(tmp_path / "metrics.jsonl")[-1]["reward_sample"] is None
 
 
 def test_a_run_in_which_no_gradient_is_finite_ends_with_an_error(tmp_path: Path) -> None:
