@@ -194,7 +194,8 @@ def check_task_reward(settings: Settings, reward: Reward | None, held_out: Rewar
     if reward is None or settings.stages == "ce":
         return
     for name, metric in (("reward", reward), ("held_out", held_out)):
-        if metric is not None and (name == "held_out" or settings.algorithm != "best_of_n"):  # takes the lowest
+        takes_lowest = settings.algorithm == "best_of_n" and settings.scst.stop_on != "reward_greedy"
+        if metric is not None and (name == "held_out" or not takes_lowest):
             check_direction(metric, name)
         if metric is not None and settings.task == "sets":
             check_set_reward(metric, name)

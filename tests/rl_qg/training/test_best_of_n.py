@@ -20,7 +20,7 @@ from rl_qg.runtime.files import read_json
 from rl_qg.settings import CESettings, GenerateSettings, ModelSettings, SCSTSettings, Settings, TrainingSettings
 from rl_qg.training.best_of_n import check_best_of_n, read_picks
 from rl_qg.training.row_schedule import RowSchedule
-from rl_qg.training.stages import train
+from rl_qg.training.stages import check_task_reward, train
 from rl_qg.training.trainer import SelfCriticalTrainer
 from tests.rl_qg.training.word_task import WORDS, WordReward, data, lines
 from tests.tiny_models import tiny_bart, word_tokenizer
@@ -251,6 +251,15 @@ def test_the_best_model_by_a_held_out_measure_is_kept(tmp_path: Path, start: str
     }
     assert kept["value"] == max(values.values()) == values[kept["step"]]
     assert not (tmp_path / "best").exists()
+
+
+def test_a_reward_that_is_better_when_lower_picks_and_does_not_choose_the_model(tmp_path: Path, start: str) -> None:
+    class Lower(WordReward):
+        higher_is_better = False
+
+    check_task_reward(settings(tmp_path, start, stop_on="rouge_l"), Lower())
+    with pytest.raises(InputError, match=r"^reward word-reward: is better when lower"):
+        check_task_reward(settings(tmp_path, start, stop_on="reward_greedy"), Lower())
 
 
 def test_picks_without_a_usable_one_are_an_error(tmp_path: Path) -> None:
