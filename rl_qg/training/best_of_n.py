@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from transformers import TrainerCallback, TrainerControl, TrainerState, set_seed
+from transformers import TrainerControl, TrainerState, set_seed
 
 from rl_qg.data.examples import QAExample
 from rl_qg.data.splits import Splits, answer_spans
@@ -110,20 +110,12 @@ def _cross_entropy_stage(settings: Settings, splits: Splits, reward: Reward, hel
     if not from_main(state, done.exists):
         data = replace(splits, unlabelled=[])
         trainer = stages.seq2seq_trainer(settings, data, reward, held_out, scst_epochs=0.0, stop_on=None)
-        trainer.add_callback(_EvaluateAtEnd())
         stages.run_stage(trainer, "train (ce)", splits.gold, compare=False)
         if trainer.is_world_process_zero():
             write_json(done, {"step": trainer.state.global_step})
         trainer.accelerator.wait_for_everyone()
         trainer.accelerator.free_memory()
     return from_main(state, lambda: read_record(done))["step"]
-
-
-class _EvaluateAtEnd(TrainerCallback):
-    """Evaluates after the last update, with which the next stage is compared; before the last checkpoint."""
-
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        control.should_evaluate |= state.global_step == state.max_steps
 
 
 def _complete_start(settings: Settings, state: PartialState) -> str:

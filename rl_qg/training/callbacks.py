@@ -32,14 +32,11 @@ class KLCoefficient(TrainerCallback, ExportableState):
         return {"args": {"value": self.value, "target": self.target}, "attributes": {}}
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        stored = stored_state(state, self)
-        if self.target is not None and stored:
+        if self.target is not None and (stored := stored_state(state, self)):
             self.value = stored["args"]["value"]
 
     def add(self, divergence: Tensor, tokens: Tensor) -> None:
         """Add the summed divergence of a batch, in nats, and the number of its tokens."""
-        if self.target is None:
-            return
         self._sums[0] += divergence.double()
         self._sums[1] += tokens.double()
 
@@ -182,8 +179,7 @@ class AdvantageScale(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         stored = stored_state(state, self)
-        attributes = stored["attributes"] if stored else {}
-        self._squares, self._count = attributes.get("_squares", 0.0), attributes.get("_count", 0.0)
+        self._squares, self._count = stored["attributes"].values() if stored else (0.0, 0.0)
 
     def add(self, advantage: Tensor) -> None:
         self._sums[0] += float(advantage.double().square().sum())
