@@ -133,9 +133,10 @@ class HeldOutStopping(TrainerCallback):
 
     def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         lines = lines_with(self.measure, state.log_history, self.boundary())
-        if not lines:
-            return
-        waited = lines[::-1].index(best_of(self.measure, lines))
+        best = best_of(self.measure, lines) if lines else {}
+        if not math.isfinite(best.get(f"eval_{self.measure}", math.nan)):
+            return  # it has never been a number
+        waited = lines[::-1].index(best)
         if waited == 0:
             self.keep()
         elif waited >= self.patience:
@@ -150,11 +151,8 @@ def lines_with(measure: str, history: Sequence[Mapping[str, Any]], boundary: int
 
 
 def best_of(measure: str, lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    best = lines[0]
-    for line in lines:
-        if improves(measure, line[f"eval_{measure}"], best[f"eval_{measure}"]):
-            best = line
-    return best
+    key, sign = f"eval_{measure}", DIRECTION[measure]
+    return max(lines, key=lambda line: sign * line[key] if math.isfinite(line[key]) else -math.inf)
 
 
 class AdvantageScale(TrainerCallback, ExportableState):

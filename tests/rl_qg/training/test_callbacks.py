@@ -339,6 +339,17 @@ def test_early_stopping_by_a_held_out_measure_saves_the_best_model(tmp_path: Pat
         trainer(tmp_path / "other", stop_on="bleu5")
 
 
+def test_a_measure_that_is_never_a_number_ends_no_stage_and_keeps_no_model(tmp_path: Path) -> None:
+    class Silent(WordReward):
+        def score(self, questions, contexts, *, answers=None, references=None) -> Any:
+            return [None] * len(questions)
+
+    evaluated = {"held_out": Silent(), "eval_strategy": "steps", "eval_steps": 1}
+    subject = trainer(tmp_path, ce_epochs=0, scst_epochs=2, stop_on="held_out", patience=1, **evaluated)
+    subject.train()
+    assert subject.state.global_step == 4 and not (tmp_path / "best").exists()
+
+
 @pytest.mark.slow
 def test_a_stage_that_stopped_early_stops_at_the_same_step_after_a_kill(tmp_path: Path) -> None:
     """Killed after the stop, before the run was complete: the last checkpoint is from before the stop."""
