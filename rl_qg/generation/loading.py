@@ -220,6 +220,8 @@ def _complete_token_ids(path: str, model: PreTrainedModel, tokenizer: PreTrained
         if (number := next((one for one in named if one is not None), None)) is None:
             raise InputError(f"model.path={path}: its configuration has no {field}; add it to generation_config.json")
         setattr(own, field, number)
+    if isinstance(own.eos_token_id, list) and len(own.eos_token_id) > 1:
+        log.warning("model.path=%s: of its end tokens %s only the first ends a question", path, own.eos_token_id)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.convert_ids_to_tokens(own.pad_token_id)
 

@@ -105,3 +105,13 @@ def test_a_tokenizer_without_padding_pads_as_the_model_does(tmp_path: Path) -> N
     folder = save(tmp_path, tokenizer, tiny_bart(7))
     rows = [example("w1 w2 w1", "w2", "w1", id="a"), example("w1 w2", "w2", "w1", id="b")]
     assert len(CandidateGenerator(folder, device=torch.device("cpu")).greedy(rows, max_new_tokens=3)) == 2
+
+
+def test_of_several_end_tokens_a_line_says_which_one_ends_a_question(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tiny_bart(7)
+    for ends in ([2], [2, 6]):
+        model.generation_config.eos_token_id = ends
+        load_generator(folder := save(tmp_path, word_tokenizer("w1 w2"), model))
+    assert caplog.messages == [f"model.path={folder}: of its end tokens [2, 6] only the first ends a question"]
