@@ -177,7 +177,7 @@ class AdvantageScale(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         stored = stored_state(state, self)
-        self._squares, self._count = stored["attributes"].values() if stored else (0.0, 0.0)
+        self.__dict__.update(stored["attributes"] if stored else {"_squares": 0.0, "_count": 0.0})
 
     def add(self, advantage: Tensor) -> None:
         self._sums[0] += float(advantage.double().square().sum())
