@@ -173,11 +173,6 @@ def train_readers(run: OpenRun, arms: Sequence[Arm], candidates: int) -> dict[st
     return folders
 
 
-def train_reader_of_filters(run: OpenRun, candidates: int) -> None:
-    """Train the reader on gold alone before the filters, one of which uses it."""
-    _train(run, {run.folder / "qa" / GOLD: run.splits.gold}, _with_updates(run, {}, candidates))
-
-
 def use_reader(filters: Any, folder: Path) -> bool:
     """Whether filters, or the options of one, name the reader that the run in `folder` trains on gold questions."""
     reader = (folder / "qa" / GOLD).resolve()
@@ -278,7 +273,7 @@ def run_pipeline(run: OpenRun) -> Path:
     arms = generators_of(run, generator)
     candidates = generate_questions(run, arms)
     if use_reader(run.settings.augment.filters, run.folder):
-        train_reader_of_filters(run, candidates)
+        _train(run, {run.folder / "qa" / GOLD: run.splits.gold}, _with_updates(run, {}, candidates))
 
     begin("filter, sample and merge with the human questions")
     augment_equally(run, arms)

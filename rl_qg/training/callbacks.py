@@ -37,8 +37,9 @@ class KLCoefficient(TrainerCallback, ExportableState):
 
     def add(self, divergence: Tensor, tokens: Tensor) -> None:
         """Add the summed divergence of a batch, in nats, and the number of its tokens."""
-        self._sums[0] += divergence.double()
-        self._sums[1] += tokens.double()
+        if self.target is not None:
+            self._sums[0] += divergence.double()
+            self._sums[1] += tokens.double()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.target is not None:
@@ -177,7 +178,8 @@ class AdvantageScale(TrainerCallback, ExportableState):
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         stored = stored_state(state, self)
-        self.__dict__.update(stored["attributes"] if stored else {"_squares": 0.0, "_count": 0.0})
+        attributes = stored["attributes"] if stored else {}
+        self._squares, self._count = attributes.get("_squares", 0.0), attributes.get("_count", 0.0)
 
     def add(self, advantage: Tensor) -> None:
         self._sums[0] += float(advantage.double().square().sum())
