@@ -14,7 +14,7 @@ from rl_qg.serving.problems import add_problem_handlers
 from rl_qg.serving.routes import asking_routes, operation_routes
 from rl_qg.serving.service import AskingService
 from rl_qg.settings.web import ServeSettings
-from rl_qg.web.requests import APIKeys
+from rl_qg.web.requests import APIKeys, read_keys
 
 DESCRIPTION = "Questions and answers for texts. Errors are problem JSON (RFC 9457)."
 
@@ -29,11 +29,12 @@ def create_app(
     """The application of a service, which it starts and closes with itself (ASGI's lifespan). A host without lifespan,
     such as an application that mounts this one, calls `service.start()` and `service.close()`.
 
-    `settings` are the limits, by default those of the service. Each request must have one of `keys`
-    (`rl_qg.web.requests.read_keys`), if there are any, and one of `hosts` (`rl_qg.serving.gate.hosts_of`), if not
+    `settings` are the limits, by default those of the service. Each request must have one of `keys`, by default those
+    that the settings name (`read_keys`), if there are any, and one of `hosts` (`rl_qg.serving.gate.hosts_of`), if not
     None, as the name in its header `Host`.
     """
     settings = settings or service.settings
+    keys = read_keys(settings.api_keys) if keys is None else keys
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -52,7 +53,7 @@ def create_app(
     application.include_router(operation_routes(service))
     application.include_router(page_routes(service, settings, asks_key=bool(keys)))
     # The last one added is the outermost.
-    application.add_middleware(Gate, settings=settings, keys=keys or APIKeys([]), hosts=hosts)
+    application.add_middleware(Gate, settings=settings, keys=keys, hosts=hosts)
     if settings.origins:
         application.add_middleware(
             CORSMiddleware,

@@ -242,6 +242,18 @@ def test_a_server_of_this_machine_answers_to_its_names_alone(settings: dict[str,
     run(test)
 
 
+def test_an_application_asks_for_the_keys_that_its_settings_name(tmp_path: Path) -> None:
+    async def test() -> None:
+        (tmp_path / "keys.txt").write_text("a-key-of-this-server\n")
+        service = AskingService(FakeModel, ServeSettings(api_keys=str(tmp_path / "keys.txt")))
+        transport = httpx.ASGITransport(create_app(service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+            is_problem(await client.get("/v1/models"), 401)
+            assert (await client.get("/v1/models", headers={"X-API-Key": "a-key-of-this-server"})).status_code == 200
+
+    run(test)
+
+
 def test_a_server_of_this_machine_answers_to_the_name_on_which_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"127.0.0.2", "localhost"} <= (hosts_of(ServeSettings(host="127.0.0.2")) or set())
     found = [(2, 1, 6, "", ("127.0.1.1", 0))]  # what Debian says of a machine's own name
