@@ -409,8 +409,8 @@ class PromptEncoder:
         """The text of each row of `tokens` (k · n, t), n for each of k examples, side by side: a question without
         special tokens, the text of another task with its separators.
         """
+        tokens, copies = tokens.cpu(), len(tokens) // len(examples)
         clean = [text.strip() for text in self.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
-        copies = len(tokens) // len(examples)
         if self._is_uncased:
             clean = [restore_case(text, examples[row // copies].context) for row, text in enumerate(clean)]
         dropped = {*self.tokenizer.all_special_ids, self._highlight_id} - self._separator_ids

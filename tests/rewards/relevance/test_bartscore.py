@@ -103,9 +103,9 @@ def test_only_what_the_direction_reads_is_needed(folders):
     assert BARTScore(folders["bart"]).needs == {"contexts"}
     metric = BARTScore(folders["bart"], "recall")
     assert metric.score(["Who?"], references=[["Why?"]]).scores[0] < 0
-    with pytest.raises(MetricInputError, match=r"references\[1\] is \[\]"):
+    with pytest.raises(MetricInputError, match=r"references\[1\] is empty"):
         metric.score(["Who?", "Why?"], references=[["Why?"], []])
-    with pytest.raises(MetricInputError, match=r"references\[0\] is 'Why\?'"):
+    with pytest.raises(MetricInputError, match=r"references\[0\] is one text"):
         metric.score(["Who?"], references=["Why?"])
 
 
