@@ -273,7 +273,7 @@ def run_pipeline(run: OpenRun) -> Path:
     arms = generators_of(run, generator)
     candidates = generate_questions(run, arms)
     if use_reader(run.settings.augment.filters, run.folder):
-        _train(run, {run.folder / "qa" / GOLD: run.splits.gold}, _with_updates(run, {}, candidates))
+        train_readers(run, [], candidates)  # on gold alone
 
     begin("filter, sample and merge with the human questions")
     augment_equally(run, arms)

@@ -216,7 +216,9 @@ def _complete_token_ids(path: str, model: PreTrainedModel, tokenizer: PreTrained
     end = tokenizer.eos_token_id if tokenizer.sep_token_id is None else tokenizer.sep_token_id
     last = {"decoder_start": tokenizer.cls_token_id, "eos": end, "pad": tokenizer.pad_token_id}
     for field, other in ((f"{name}_token_id", other) for name, other in last.items()):
-        named = (getattr(own, field), getattr(config, field, None), other)[:: -1 if starts == {None} else 1]
+        named = [getattr(own, field), getattr(config, field, None), other]
+        if starts == {None}:
+            named.reverse()
         if (number := next((one for one in named if one is not None), None)) is None:
             raise InputError(f"model.path={path}: its configuration has no {field}; add it to generation_config.json")
         setattr(own, field, number)

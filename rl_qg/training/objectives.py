@@ -93,7 +93,7 @@ def shaped(
     scale: float = 1.0,
     normalise: bool = False,
     spread: float | None = None,
-    by_group: Tensor | None = None,
+    rewarded: Tensor | None = None,
     clip: float | None = None,
 ) -> Tensor:
     """Advantages (b, k, …) for the loss: scaled, then divided by their root mean square, then clipped to
@@ -103,16 +103,16 @@ def shaped(
     the samples of the batch whose advantage is not 0, or it is `spread`, the one of earlier updates, which stands in
     for scale and batch; where that is 0 nothing is known of it yet, and all advantages are 0.
 
-    `by_group`, which says of each sample (b, k) whether it has a reward, divides those of each context by ¾ of the
-    root mean square of its samples with one, and ¼ of `spread`: steps are nearly equal where the reward is surer of
-    some contexts than of others, as in GRPO (Shao et al. 2024), which divides by the context's own alone. The second
-    part keeps groups small whose rewards hardly differ, such as those in which no sample is right.
+    With `rewarded` (b, k), which samples have a reward, those of each context are divided by ¾ of the root mean square
+    of its samples with one, and ¼ of `spread`: steps are nearly equal where the reward is surer of some contexts than
+    of others, as in GRPO (Shao et al. 2024), which divides by the context's own alone. The second part keeps groups
+    small whose rewards hardly differ, such as those in which no sample is right.
     """
     if spread is not None:
         size: float | Tensor = spread
-        if by_group is not None:
+        if rewarded is not None:
             flat = advantage.flatten(1)  # sets of questions are filled up with 0
-            count = (flat.ne(0) if advantage.dim() > 2 else by_group).sum(1).clamp(min=1)
+            count = (flat.ne(0) if advantage.dim() > 2 else rewarded).sum(1).clamp(min=1)
             own = (flat.square().sum(1) / count).sqrt()
             size = 0.75 * own.view(-1, *(1,) * (advantage.dim() - 1)) + 0.25 * spread
         advantage = advantage / size if spread > 0 else torch.zeros_like(advantage)

@@ -446,7 +446,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             scale=args.reward_scale,
             normalise=args.normalise_advantage == "batch",
             spread=self.advantage_scale.value if args.normalise_advantage in ("running", "group") else None,
-            by_group=learned.scored.rewards.isfinite() if args.normalise_advantage == "group" else None,
+            rewarded=learned.scored.rewards.isfinite() if args.normalise_advantage == "group" else None,
             clip=args.clip_advantage,
         )
         advantage = advantage.to(logprobs.device, non_blocking=True)

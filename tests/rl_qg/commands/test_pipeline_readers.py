@@ -9,10 +9,7 @@ import pytest
 from accelerate import PartialState
 
 from rl_qg.commands.pipeline import (
-    GOLD,
     Arm,
-    _train,
-    _with_updates,
     answers_asked,
     augment_equally,
     generators_of,
@@ -179,7 +176,7 @@ def test_a_filter_may_use_the_reader_on_gold(tmp_path: Path, reader_model: Path)
     run = open_toy_run(tmp_path, filters=filters, qa=toy_settings(reader_model))
     assert use_reader(filters, tmp_path) and not use_reader(FILTERS, tmp_path)
     both = arms(tmp_path, 16, 16)
-    _train(run, {tmp_path / "qa" / GOLD: run.splits.gold}, _with_updates(run, {}, candidates=26))
+    train_readers(run, [], candidates=26)
     first = (tmp_path / "qa" / "gold" / "model.safetensors").stat().st_mtime_ns
     augment_equally(run, both)
     train_readers(run, both, candidates=26)

@@ -100,18 +100,18 @@ def test_steps_of_groups_against_the_formula_by_hand() -> None:
     values = torch.tensor([[3.0, -3.0], [0.3, -0.3], [0.0, 0.0]])
     # divisors 0.75 · 3 + 0.25 · 1 and 0.75 · 0.3 + 0.25 · 1
     expected = torch.tensor([[1.2, -1.2], [0.3 / 0.475, -0.3 / 0.475], [0.0, 0.0]])
-    torch.testing.assert_close(shaped(values, spread=1.0, by_group=values.isfinite()), expected)
+    torch.testing.assert_close(shaped(values, spread=1.0, rewarded=values.isfinite()), expected)
     # of tokens (b, k, t): the same for advantages that all tokens of a sample share
-    of_tokens = shaped(values[..., None].expand(3, 2, 5), spread=1.0, by_group=values.isfinite())
+    of_tokens = shaped(values[..., None].expand(3, 2, 5), spread=1.0, rewarded=values.isfinite())
     torch.testing.assert_close(of_tokens, expected[..., None].expand(3, 2, 5))
-    assert shaped(values, spread=0.0, by_group=values.isfinite()).eq(0).all()
+    assert shaped(values, spread=0.0, rewarded=values.isfinite()).eq(0).all()
 
 
 def test_a_sample_without_a_reward_does_not_change_the_step_of_the_others() -> None:
     rewards = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     failed = torch.cat((rewards, torch.full((2, 3), torch.nan)), 1)
     alone, beside = (
-        shaped(advantages(one, "leave_one_out"), spread=0.1, by_group=one.isfinite()) for one in (rewards, failed)
+        shaped(advantages(one, "leave_one_out"), spread=0.1, rewarded=one.isfinite()) for one in (rewards, failed)
     )
     torch.testing.assert_close(beside, torch.nn.functional.pad(alone, (0, 3)))
 
@@ -120,8 +120,8 @@ def test_a_sample_without_a_reward_does_not_change_the_step_of_the_others() -> N
 def test_steps_of_groups_do_not_depend_on_the_unit_of_the_reward(unit: float) -> None:
     values = torch.randn(6, 4, generator=torch.Generator().manual_seed(2))
     torch.testing.assert_close(
-        shaped(unit * values, spread=0.7 * unit, by_group=values.isfinite()),
-        shaped(values, spread=0.7, by_group=values.isfinite()),
+        shaped(unit * values, spread=0.7 * unit, rewarded=values.isfinite()),
+        shaped(values, spread=0.7, rewarded=values.isfinite()),
     )
 
 
@@ -250,6 +250,6 @@ def test_a_context_does_not_depend_on_the_longest_set_beside_it() -> None:
     """Advantages of questions, (contexts, samples, questions), are filled up with 0."""
     one = torch.tensor([[[2.0], [-2.0]]])
     long = torch.nn.functional.pad(one, (0, 5))
-    short, beside = (shaped(given, spread=0.5, by_group=one[..., 0].isfinite()) for given in (one, long))
+    short, beside = (shaped(given, spread=0.5, rewarded=one[..., 0].isfinite()) for given in (one, long))
     torch.testing.assert_close(beside[..., :1], short)
     torch.testing.assert_close(short, one / (0.75 * 2 + 0.25 * 0.5))
