@@ -2,16 +2,18 @@
 
 The same command on the same machine so gives the same digits. Measurements behind the rule: `experiments/speed`.
 
-- **Packed products** (`PackedLinear`) of frozen models, on AMD processors: for layers of `SMALLEST` weights or more
-  where oneDNN may use AVX-512, else for those with `VOCABULARY` outputs or more. Elsewhere, and always in training,
-  PyTorch's own. ``RL_QG_PACKED=always`` or ``never`` decides for every layer; ``rule`` is the default.
-- **Products of few rows** (`FewRowsLinear`), such as those of a token, on AMD processors with AVX2 alone.
+- **Packed products** (`PackedLinear`) of frozen models and of rollouts (`packed`), on AMD processors: for layers of
+  `SMALLEST` weights or more where oneDNN may use AVX-512 or the model decodes, which multiplies few rows; else for
+  those with `VOCABULARY` outputs or more. Elsewhere, and in updates, PyTorch's own. ``RL_QG_PACKED=always`` or
+  ``never`` decides for every layer; ``rule`` is the default.
 - **16 bits**: what the settings say, with a warning where the processor has no instructions for them.
 """
 
 import logging
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,28 +29,27 @@ logger = logging.getLogger(__name__)
 
 VARIABLE = "RL_QG_PACKED"
 SMALLEST = 1 << 17  # weights of a layer that is packed: 192 x 768 has more, and gains; 128 x 512 has fewer, and loses
-LARGE = 1 << 19  # weights of a `FewRowsLinear`: 768 x 768 gains, 384 x 384 does not
-FEW_ROWS = 32  # at most: with 64 a layer that ends in a vocabulary loses
 VOCABULARY = 8000  # outputs of a layer that is packed on AVX2: 384 x 8,000 gains, 128 x 2,000 and 768 x 3,072 do not
 
 _warned: set[tuple[torch.dtype, str]] = set()
 
 
-def packs(outputs: int, inputs: int) -> bool:
-    """Return whether a frozen layer of this size is packed on a CPU."""
+def packs(outputs: int, inputs: int, *, decodes: bool = False) -> bool:
+    """Return whether a layer of this size, of a frozen model or of a policy that `decodes`, is packed on a CPU."""
     choice = _choice()
-    large = outputs * inputs >= SMALLEST if _onednn_has("bf16") else outputs >= VOCABULARY
+    large = outputs * inputs >= SMALLEST if decodes or _onednn_has("bf16") else outputs >= VOCABULARY
     return choice == "always" or (choice == "rule" and large and _is_amd())
 
 
 def arithmetic() -> dict[str, Any]:
     """Return what decides the last digits on a CPU, for the record of a run; raises as `packs`."""
     choice = _choice()
-    large = f"{SMALLEST} weights or more where oneDNN may use AVX-512, else of {VOCABULARY} outputs or more"
-    of_rule = f": on an AMD processor layers of {large}"
+    large = (
+        f"{SMALLEST} weights or more where oneDNN may use AVX-512 or the model decodes, else of {VOCABULARY} outputs"
+    )
+    of_rule = f": on an AMD processor layers of {large} or more"
     return {
         "packed": packs(VOCABULARY, SMALLEST),
-        "few_rows": choice != "never" and _is_amd() and not _onednn_has("bf16"),
         "reason": f"{VARIABLE}={choice}{of_rule if choice == 'rule' else ''}",
         "amd": _is_amd(),
         "mkldnn_bf16": _onednn_has("bf16"),
@@ -137,12 +138,12 @@ class PackedLinear(nn.Module):
         super().__init__()
         # Not a buffer: Module.to() does not know the layout. Models read `weight.dtype`, so the name must be `weight`.
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), None)
-        self.bias = None if bias is None else bias.detach().clone()
+        self.bias = None if bias is None else bias.detach().to(weight.dtype, copy=True)
         self.transposed = transposed
 
     def forward(self, x: Tensor) -> Tensor:
         # Of an input with a gradient oneDNN may have its reference code alone: 80 s for a head of 30,523 words.
-        rows = x.detach().reshape(-1, x.shape[-1])
+        rows = x.detach().reshape(-1, x.shape[-1]).to(self.weight.dtype)  # as autocast does
         count = len(rows)
         few = count <= STEP - FEW
         step = _step_of_few(x.shape[-1], self.weight.shape[0], rows.dtype) if few else STEP
@@ -173,52 +174,44 @@ class PackedLinear(nn.Module):
         self.weight = torch.ops.mkldnn._reorder_linear_weight(state["weight"], None)
 
 
-class FewRowsLinear(nn.Linear):
-    """A linear layer that without gradients, and with several threads, multiplies up to `FEW_ROWS` rows as ``W x^T``,
-    transposed: on an AMD processor with AVX2 alone MKL is up to three times as fast so with two threads.
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        rows = input.reshape(-1, input.shape[-1])
-        few = 1 < len(rows) <= FEW_ROWS and torch.get_num_threads() > 1 and rows.device.type == "cpu"
-        whole = rows.dtype is self.weight.dtype is torch.float32 and not torch.is_autocast_enabled("cpu")
-        if torch.is_grad_enabled() or not few or not whole:
-            return super().forward(input)
-        product = (self.weight @ rows.t()).t()
-        product = (product if self.bias is None else product + self.bias).contiguous()  # some models view it otherwise
-        return product.view(*input.shape[:-1], self.out_features)
-
-
-def multiply_few_rows(model: nn.Module) -> None:
-    """Make the large linear layers of a model that decodes `FewRowsLinear`, where that is faster."""
-    if arithmetic()["few_rows"]:
-        for layer in model.modules():
-            if type(layer) is nn.Linear and layer.in_features * layer.out_features >= LARGE:
-                layer.__class__ = FewRowsLinear
-
-
-def can_pack(model: nn.Module) -> bool:
-    """Return whether this PyTorch has the layout for the type of the model's numbers."""
+def can_pack(dtype: torch.dtype) -> bool:
+    """Return whether this PyTorch has the layout for numbers of this type."""
     available = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    dtype = next(model.parameters()).dtype
-    return available and (
-        dtype is torch.float32 or (dtype is torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    )
+    return available and (dtype is torch.float32 or (dtype is torch.bfloat16 and _onednn_has("bf16")))
 
 
-def pack(model: nn.Module, *, every: bool = False) -> None:
+def pack(model: nn.Module, *, every: bool = False, decodes: bool = False) -> None:
     """Replace linear layers of a frozen model by packed ones, one at a time: by the rule (`packs`), or every one."""
     child: Any
     for name, child in list(model.named_children()):
-        if type(child) in (nn.Linear, FewRowsLinear, Conv1D):
+        if type(child) in (nn.Linear, Conv1D):
             is_conv = type(child) is Conv1D
             weight = child.weight.t() if is_conv else child.weight
-            if every or packs(*weight.shape):
+            if every or packs(*weight.shape, decodes=decodes):
                 setattr(model, name, PackedLinear(weight, child.bias, transposed=is_conv))
         elif type(child) is NewGELUActivation:
             setattr(model, name, nn.GELU(approximate="tanh"))  # the same, in one pass over memory instead of eight
         else:
-            pack(child, every=every)
+            pack(child, every=every, decodes=decodes)
+
+
+@contextmanager
+def packed(policy: nn.Module) -> Iterator[None]:
+    """Within, linear layers of a policy on a CPU are packed copies, of the type of autocast and without gradient: a
+    rollout packs its weights once and reads them for every token.
+    """
+    first, replaced = next(policy.parameters()), list[tuple[nn.Module, str, nn.Module]]()
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else first.dtype
+    try:
+        for parent in list(policy.modules()) if first.device.type == "cpu" and can_pack(dtype) else ():
+            for name, child in list(parent.named_children()):
+                if type(child) is nn.Linear and packs(*child.weight.shape, decodes=True):
+                    setattr(parent, name, PackedLinear(child.weight.to(dtype), child.bias))
+                    replaced.append((parent, name, child))
+        yield
+    finally:
+        for parent, name, child in replaced:
+            setattr(parent, name, child)
 
 
 def unpack(model: nn.Module) -> None:

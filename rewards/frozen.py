@@ -176,7 +176,7 @@ class FrozenModel(CountsCuts):
         self.plain().to(device)
         self.device = self.model.device
         warn_if_slow(self.model.dtype, self.device, "dtype=float32 (reward.dtype=float32)")
-        if self.device.type == "cpu" and can_pack(self.model):
+        if self.device.type == "cpu" and can_pack(self.model.dtype):
             pack(self.model)
             # What is not packed is copied: loaded weights are views of their file, and one keeps all of it in memory.
             for parameter in self.model.parameters():

@@ -30,7 +30,7 @@ Pairs = list[tuple[str, str, int]]
 
 
 def loaded(folder: Path) -> CandidateGenerator:
-    return CandidateGenerator(folder, device=torch.device("cpu"), rows=BEAMS)
+    return CandidateGenerator(folder, device=torch.device("cpu"))
 
 
 def maker(way: str, questions: Path, answers: Path | None) -> Callable[[str], Pairs]:

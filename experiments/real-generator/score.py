@@ -40,7 +40,7 @@ def area(values: np.ndarray, good: np.ndarray) -> float:
 
 def probabilities(path: str, rows: Sequence[Row]) -> np.ndarray:
     """The geometric mean of the probabilities of each question's tokens."""
-    generator = CandidateGenerator(generator_path(path), device=torch.device("cpu"), rows=BATCH)
+    generator = CandidateGenerator(generator_path(path), device=torch.device("cpu"))
     examples = [
         QAExample(str(at), "", row["passage"], row["question"], (Answer(row["answer"], row["start"]),))
         for at, row in enumerate(rows)

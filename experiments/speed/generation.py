@@ -25,6 +25,7 @@ from models import BUILDERS
 from torch import Tensor
 from transformers import AutoTokenizer
 
+from rewards.arithmetic import unpack
 from rl_qg.data.examples import QAExample
 from rl_qg.data.streaming import stream_examples
 from rl_qg.generation import beam_search
@@ -52,13 +53,11 @@ class Bench:
         dtype = torch.bfloat16 if args.precision == "bf16" else torch.float32
         self.args = args
         ways = [args.memory_of] if args.memory_of else args.ways
-        rows = args.batch * args.beams
-        self.packed = (
-            CandidateGenerator(folder, device=device, dtype=dtype, rows=rows)
-            if {"ours", "second-pass"} & {*ways}
-            else None
-        )
+        packed = {"ours", "second-pass"} & {*ways}
+        self.packed = CandidateGenerator(folder, device=device, dtype=dtype) if packed else None
         self.policy: Any = self.packed if ways == ["ours"] else CandidateGenerator(folder, device=device)
+        if self.policy is not self.packed:
+            unpack(self.policy.model)
 
     def plain(self, policy: Any, batch: dict[str, Tensor]) -> Found:
         tokens = policy.model.generate(**batch, **beam_options(self.args.beams, self.args.max_new_tokens))[:, 1:]

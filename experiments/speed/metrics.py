@@ -125,7 +125,7 @@ def peak(dtype: torch.dtype, packed: bool) -> float:
     a, layer = torch.randn(WIDTH, WIDTH, dtype=dtype), nn.Linear(WIDTH, WIDTH, bias=False, dtype=dtype)
     if not packed:
         return 2 * WIDTH**3 / 1e9 / best(lambda: layer(a))
-    if not can_pack(layer):
+    if not can_pack(dtype):
         raise NotOnThisMachine(f"oneDNN has no packed product of {dtype} on this processor")
     found = PackedLinear(layer.weight, None)
     return 2 * WIDTH**3 / 1e9 / best(lambda: found(a))

@@ -5,7 +5,8 @@
 The product's own steps, in the sizes of `step.py`, run in PyTorch's profiler. Each operation is counted for the part
 of the step that it starts in, and for its kind. A part's bound is the larger of two times: its operations that cannot
 be avoided at the best product measured here, and the bytes that it has to read and write at the measured bandwidth.
-Steps are of the first epoch, without the first one; their times are of a run without the profiler.
+Steps are of the first epoch, without the first ones, in which the allocator takes its memory from the system; their
+times are of a run without the profiler.
 """
 
 import argparse
@@ -86,12 +87,12 @@ def marked_steps(args: argparse.Namespace, folder: Path, *, profiled: bool) -> d
     marks.mark(trainer.accelerator, "backward", "backward")
     marks.mark(trainer.accelerator, "clip_grad_norm_", "clipping")
     profiler = profile(activities=[ProfilerActivity.CPU]) if profiled else None
-    begin = _After(1, marks, profiler)
+    begin = _After(args.warm, marks, profiler)
     trainer.add_callback(begin)
     trainer.train()
-    steps = len(times.rows) - 1
+    steps = len(times.rows) - args.warm
     found: dict[str, Any] = {part: seconds / steps for part, seconds in marks.seconds.items()}
-    step = statistics.mean(row["step"] for row in times.rows[1:])
+    step = statistics.mean(row["step"] for row in times.rows[args.warm :])
     found |= {"other": step - sum(found.values()), "step": step}
     return {"seconds": found, "operations": by_operation(profiler, steps) if profiler else None}
 
@@ -215,18 +216,20 @@ def main() -> None:
     parser.add_argument("--context-tokens", type=int, default=192)
     parser.add_argument("--new-tokens", type=int, default=20)
     parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--warm", type=int, default=4, help="steps before those, not counted")
     parser.add_argument("--precision", choices=("no", "bf16"), default="no")
     parser.add_argument("--reward-dtype", choices=("float32", "bfloat16"), default="float32")
     args = parser.parse_args()
     args.samples, args.baseline = 1, "greedy"
     given = {name: value for name, value in vars(args).items() if name != "output"}
+    args.steps += args.warm - 1  # one more is taken
     keep_freed_memory()  # as the commands do
     results = Measurements(args.output, given)
-    speed = results.measure("bytes a second", bandwidth)
-    rates = {str(dtype): peaks(results, dtype) for dtype in (torch.float32, torch.bfloat16)}
     with tempfile.TemporaryDirectory() as folder:
         for name, profiled in (("plain", False), ("profiled", True)):
             results.measure(name, lambda profiled=profiled: marked_steps(args, Path(folder), profiled=profiled))
+        speed = results.measure("bytes a second", bandwidth)  # later: it leaves memory with holes
+        rates = {str(dtype): peaks(results, dtype) for dtype in (torch.float32, torch.bfloat16)}
         reward = metric(args.size, Path(folder), "float32")
         sizes = tuple(sum(w.numel() for w in one.model.parameters()) for one in (reward.encoder, reward.decoder))
     table = bounds(args, results["plain"]["seconds"], rates, speed, sizes)

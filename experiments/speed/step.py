@@ -45,6 +45,7 @@ from transformers import (
 
 from rewards import QRelScore
 from rl_qg.data.examples import Answer, QAExample
+from rl_qg.runtime.processes import keep_freed_memory
 from rl_qg.training.trainer import SelfCriticalConfig, SelfCriticalTrainer
 
 SIZES = {"tiny": (64, 2, 4), "small": (256, 4, 4), "base": (768, 6, 12)}  # width, layers per stack, heads
@@ -274,6 +275,7 @@ def main() -> None:
     parser.add_argument("--baseline", default="greedy")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     args = parser.parse_args()
+    keep_freed_memory()  # as the commands do
     if args.clock == "cpu":
         count_cpu_seconds()
     given = {name: value for name, value in vars(args).items() if name not in ("naive", "output")}

@@ -35,7 +35,7 @@ from rl_qg.asking.set_pool import (
     word_similarity,
 )
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.generation.sets import TEXTS, question_pool, units_of
+from rl_qg.generation.sets import question_pool, units_of
 from rl_qg.readers.sentences import SentenceClassifier
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.generation import AUTO, SELECTORS
@@ -158,7 +158,7 @@ class SetGenerator:
         """
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         generator = CandidateGenerator(
-            generator_path(path), device=place, rows=TEXTS, independent=place.type == "cpu", format=format
+            generator_path(path), device=place, independent=place.type == "cpu", format=format
         )
         judge = chosen_reader(reader, path)
         classifiers = {

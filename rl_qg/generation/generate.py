@@ -174,8 +174,7 @@ def generate(
         return from_main(state, end)
     if generator is None:
         dtype = torch.bfloat16 if settings.precision == "bf16" else torch.float32
-        at_once = count * settings.batch_size
-        load = partial(CandidateGenerator, model_path, device=state.device, dtype=dtype, rows=at_once)
+        load = partial(CandidateGenerator, model_path, device=state.device, dtype=dtype)
         generator = load(engine=settings.engine, language=language, format=format)
         if not settings.do_sample and count > (size := generator.model.get_output_embeddings().weight.shape[0]):
             raise InputError(

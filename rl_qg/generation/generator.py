@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 
-from rewards.arithmetic import STEP, can_pack, multiply_few_rows, pack, warn_if_slow
+from rewards.arithmetic import can_pack, pack, warn_if_slow
 from rl_qg.data.examples import QAExample
 from rl_qg.generation.beam_search import beam_search
 from rl_qg.generation.decoding import (
@@ -71,8 +71,6 @@ class CandidateGenerator:
         path: its folder, or its name on the Hub.
         device: where it runs.
         dtype: of its weights; probabilities are computed in float32 in any case.
-        rows: how many questions it decodes at a time. From 64 on the linear layers of a CPU are packed
-            (`rewards.arithmetic`), which changes values only by rounding.
         engine: "own" (beams share the encoded passage) or "library" (`generate` of transformers). Causal models always
             use the library.
         independent: what is decoded for an example shall not depend on the other examples of its batch, to the last
@@ -91,7 +89,6 @@ class CandidateGenerator:
         *,
         device: torch.device,
         dtype: torch.dtype = torch.float32,
-        rows: int = 1,
         engine: str = "own",
         independent: bool = False,
         language: str | None = None,
@@ -110,9 +107,8 @@ class CandidateGenerator:
             if weight.data_ptr() % ALIGNMENT:
                 weight.data = weight.data.clone()
         warn_if_slow(dtype, device, "generate.precision=no")
-        if device.type == "cpu" and (rows >= STEP or independent) and can_pack(self.model):
-            pack(self.model, every=independent)
-        multiply_few_rows(self.model)
+        if device.type == "cpu" and can_pack(dtype):
+            pack(self.model, every=independent, decodes=True)
         self.decoder: Decoder = (
             EncoderDecoder(self.model, self.tokenizer, prompt, engine=engine)
             if model.config.is_encoder_decoder

@@ -92,7 +92,7 @@ class GeneratedAnswers:
 def load_generated_answers(path: str, limit: int | None, *, device: torch.device) -> GeneratedAnswers:
     if not path:
         raise InputError("answers.generator has no value; give a model trained with model.task=answers or multitask")
-    generated = GeneratedAnswers(CandidateGenerator(path, device=device, rows=BEAMS * ROWS), limit)
+    generated = GeneratedAnswers(CandidateGenerator(path, device=device), limit)
     weights = {file.name: file_hash(file) for file in sorted(Path(path).expanduser().glob("*.safetensors"))}
     generated.made_by |= {"generator": weights or path}
     return generated

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.utils.data import ConcatDataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer
 
-from rewards.arithmetic import multiply_few_rows
+from rewards.arithmetic import packed
 from rl_qg.data.examples import QAExample, as_example
 from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatenate, decode, encode, uniform_draws
 from rl_qg.generation.logprobs import about_labels, shift_right, token_logprobs
@@ -119,7 +119,6 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         self.model_accepts_loss_kwargs = True  # makes the library count the target tokens of the whole update
         self.schedule = self.row_schedule() if mixes or args.updates_per_rollout > 1 else None
         # 2. Rollout and reward.
-        multiply_few_rows(model)
         self.special_tokens = SpecialTokens.of(model)
         self.decoding_rules = args.decoding_rules()
         self.rollout_retry = OutOfMemoryRetry("rollout", "lower training.batch_size or scst.num_samples")
@@ -370,7 +369,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
                 starts=None if starts is None else starts[part],
             )
 
-        with self.whole_model() as policy, self.accelerator.autocast():
+        with self.whole_model() as policy, self.accelerator.autocast(), packed(policy):
             training = policy.training
             policy.eval()
             try:

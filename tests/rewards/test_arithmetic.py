@@ -3,7 +3,6 @@
 import copy
 import json
 import logging
-import pickle
 
 import pytest
 import torch
@@ -13,16 +12,13 @@ from transformers import GPT2LMHeadModel
 import rewards.arithmetic as rule
 from rewards import MetricInputError
 from rewards.arithmetic import (
-    FEW_ROWS,
-    LARGE,
     SMALLEST,
     VOCABULARY,
-    FewRowsLinear,
     PackedLinear,
     arithmetic,
     can_pack,
-    multiply_few_rows,
     pack,
+    packed,
     packs,
     warn_if_slow,
 )
@@ -65,38 +61,70 @@ def test_the_rule(processor, features, packed):
     assert {size for size in sizes if packs(*size)} == packed
 
 
-@pytest.mark.parametrize(("features", "changed"), [({"onednn": ()}, True), ({}, False), ({"amd": False}, False)])
-def test_products_of_few_rows_are_those_of_the_layer(processor, monkeypatch, features, changed):
+@pytest.mark.parametrize(
+    ("features", "layers"),
+    [({}, {(768, 768), (1, SMALLEST)}), ({"onednn": ()}, {(768, 768), (1, SMALLEST)}), ({"amd": False}, set())],
+)
+def test_a_model_that_decodes_packs_smaller_layers_without_avx_512_too(processor, features, layers):
     processor(**features)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    sizes = ((768, 768), (1, SMALLEST), (1, SMALLEST - 1))
+    assert {size for size in sizes if packs(*size, decodes=True)} == layers
+
+
+def policy():
+    """A model with tied and untied layers, with and without bias, large and small."""
     torch.manual_seed(0)
-    plain = nn.Sequential(nn.Linear(LARGE // 512, 512), nn.Linear(512, 4), nn.Linear(4, LARGE // 4, bias=False))
-    model = copy.deepcopy(plain)
-    multiply_few_rows(model)
-    assert [type(layer) is FewRowsLinear for layer in model] == [changed, False, changed]
-    model = pickle.loads(pickle.dumps(model))
-    assert model.state_dict().keys() == plain.state_dict().keys()
-    for shape in ((1,), (2,), (5, 3), (FEW_ROWS,), (FEW_ROWS + 1,), (0,), ()):
-        x = torch.randn(*shape, LARGE // 512)
-        with torch.no_grad():
-            torch.testing.assert_close(model(x), plain(x))
-            assert model(x).is_contiguous()  # FSMT's attention, among others, views it in another shape
-    x = torch.randn(5, LARGE // 512)
-    gradients = []
-    for one in (model, plain):  # in training each product is as before, to the last digit
-        one(x).square().sum().backward()
-        gradients.append([weight.grad for weight in one.parameters()])
-    assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
+    model = nn.Sequential(nn.Linear(SMALLEST // 256, 256), nn.Sequential(nn.ReLU(), nn.Linear(256, 512, bias=False)))
+    return model.append(nn.Linear(512, 4))
+
+
+@pytest.mark.parametrize("features", [{}, {"onednn": ()}])
+def test_a_policy_is_packed_for_a_rollout_alone(processor, features):
+    processor(**features)
+    model = policy()
+    if not can_pack(torch.float32):
+        pytest.skip("this PyTorch has no oneDNN")
+    plain, layers, x = copy.deepcopy(model), [*model.modules()], torch.randn(5, 3, SMALLEST // 256)
+    for _ in range(2):  # of other weights each time
+        with torch.no_grad(), packed(model):
+            kinds = [type(layer) for layer in model.modules() if type(layer) is not nn.ReLU]
+            assert kinds[1:] == [PackedLinear, nn.Sequential, PackedLinear, nn.Linear]
+            torch.testing.assert_close(model(x), plain(x), atol=1e-5, rtol=1e-5)
+        assert [*map(id, model.modules())] == [*map(id, layers)]
+        for one in (model, plain):
+            one.zero_grad()
+            one(x).square().sum().backward()
+            torch.optim.SGD(one.parameters(), 1e-4).step()
+    pairs = zip(model.parameters(), plain.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)  # updates are as before, to the last digit
+    with pytest.raises(RuntimeError, match="out of memory"), packed(model):
+        raise RuntimeError("out of memory")
+    assert [*map(id, model.modules())] == [*map(id, layers)]
+
+
+def test_a_packed_policy_multiplies_in_the_type_of_autocast(processor):
+    model, x = policy(), torch.randn(5, SMALLEST // 256)
+    if not can_pack(torch.bfloat16) or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("oneDNN has no bfloat16 here")
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(model(x), plain(x))
-
-
-def test_few_rows_are_multiplied_as_before_where_a_user_says_so(processor, monkeypatch):
+        want = model(x)
+        with packed(model):
+            assert model[0].weight.dtype is torch.bfloat16
+            found = model(x)
+    assert found.dtype is want.dtype is torch.bfloat16
+    torch.testing.assert_close(found, want)
     processor(onednn=())
-    monkeypatch.setenv(rule.VARIABLE, "never")
-    model = nn.Linear(LARGE, 1)
-    multiply_few_rows(model)
-    assert type(model) is nn.Linear
+    with torch.autocast("cpu", torch.bfloat16), packed(model):
+        assert type(model[0]) is nn.Linear  # there the layout would be slow
+
+
+@pytest.mark.parametrize("choice", ["never", "rule"])
+def test_a_policy_is_as_it_was_where_a_user_or_the_processor_says_so(processor, monkeypatch, choice):
+    processor(amd=choice == "never")
+    monkeypatch.setenv(rule.VARIABLE, choice)
+    model = policy()
+    with packed(model):
+        assert type(model[0]) is nn.Linear
 
 
 @pytest.mark.parametrize(("choice", "packed"), [("always", True), ("never", False)])
@@ -120,7 +148,7 @@ def test_an_unknown_choice_is_one_line(processor, monkeypatch, choice):
 def test_layers_of_a_model_are_packed_by_their_size(processor, monkeypatch):
     monkeypatch.setattr(rule, "SMALLEST", 16 * 64)
     model = tiny(GPT2LMHeadModel, 50, hidden=16, layers=2, positions=32).requires_grad_(False)
-    if not can_pack(model):
+    if not can_pack(model.dtype):
         pytest.skip("this PyTorch has no oneDNN")
     ids = torch.arange(20).reshape(2, 10)
     want = model(ids).logits

@@ -16,7 +16,7 @@ from tests.tiny_models import tiny
 @pytest.fixture
 def model():
     built = tiny(GPT2LMHeadModel, 50, layers=2, positions=32).requires_grad_(False)
-    if not can_pack(built):
+    if not can_pack(built.dtype):
         pytest.skip("this PyTorch has no oneDNN")
     return built
 
@@ -68,6 +68,6 @@ def test_a_packed_model_can_be_copied(model, duplicate):
     torch.testing.assert_close(duplicate(model)(IDS).logits, model(IDS).logits)
 
 
-def test_the_type_of_the_numbers_decides(model):
-    assert not can_pack(model.half())
-    assert not can_pack(model.double())
+def test_the_type_of_the_numbers_decides():
+    assert not can_pack(torch.float16)
+    assert not can_pack(torch.float64)

@@ -131,7 +131,6 @@ def test_a_resumed_run_keeps_the_earlier_commands(tmp_path):
 
 
 def test_a_run_that_goes_on_with_other_arithmetic_says_so_in_one_line(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("rewards.arithmetic._is_amd", lambda: False)  # on some AMD processors few_rows changes too
     monkeypatch.setenv("RL_QG_PACKED", "always")
     write_run_record(tmp_path, record())
     write_run_record(tmp_path, record())
