@@ -2,7 +2,7 @@
 
 The same command on the same machine so gives the same digits. Measurements behind the rule: `experiments/speed`.
 
-- **Packed products** (`PackedLinear`) of frozen models and of rollouts (`packed`), on AMD processors: for layers of
+- **Packed products** (`PackedLinear`) of frozen models and our rollouts (`packed`), on AMD processors: for layers of
   `SMALLEST` weights or more where oneDNN may use AVX-512 or the model decodes, which multiplies few rows; else for
   those with `VOCABULARY` outputs or more. Elsewhere, and in updates, PyTorch's own. ``RL_QG_PACKED=always`` or
   ``never`` decides for every layer; ``rule`` is the default.
@@ -197,15 +197,16 @@ def pack(model: nn.Module, *, every: bool = False, decodes: bool = False) -> Non
 
 @contextmanager
 def packed(policy: nn.Module) -> Iterator[None]:
-    """Within, linear layers of a policy on a CPU are packed copies, of the type of autocast and without gradient: a
+    """Within, the `nn.Linear` of a policy on a CPU are packed copies, of autocast's type and without gradient: a
     rollout packs its weights once and reads them for every token.
     """
     first, replaced = next(policy.parameters()), list[tuple[nn.Module, str, nn.Module]]()
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else first.dtype
     try:
         for parent in list(policy.modules()) if first.device.type == "cpu" and can_pack(dtype) else ():
+            reads_weight = hasattr(parent, "trainable_tokens_delta")  # as peft's layer of single rows does
             for name, child in list(parent.named_children()):
-                if type(child) is nn.Linear and packs(*child.weight.shape, decodes=True):
+                if type(child) is nn.Linear and packs(*child.weight.shape, decodes=True) and not reads_weight:
                     setattr(parent, name, PackedLinear(child.weight.to(dtype), child.bias))
                     replaced.append((parent, name, child))
         yield

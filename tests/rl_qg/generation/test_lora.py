@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, GPT2LMHeadModel
 
+from rewards.arithmetic import VARIABLE
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.loading import add_lora, check_lora, lora_config, merge_lora
 from rl_qg.generation.prompts import HIGHLIGHT, add_highlight
@@ -234,6 +235,21 @@ def test_checkpointing_does_not_change_the_gradient(tmp_path: Path) -> None:
     for name, value in results[0].items():
         torch.testing.assert_close(results[1][name], value, atol=1e-5, rtol=1e-4)
     assert any(not value.equal(weights(adapted())[name]) for name, value in results[0].items())
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_a_policy_with_adapters_asks_as_it_would_unpacked(
+    bf16: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = trainer(
+        tmp_path, model=adapted(), bf16=bf16
+    )  # its head is that of the embeddings, whose row of <hl> learns
+    batch, found = next(iter(built.get_train_dataloader())), []
+    for choice in ("never", "always"):
+        monkeypatch.setenv(VARIABLE, choice)
+        found.append(built.roll_out(batch, samples=2, greedy=True))
+    for one, other in ((found[0].greedy, found[1].greedy), (found[0].samples, found[1].samples)):
+        assert torch.equal(one.tokens, other.tokens)
 
 
 def test_bf16_saves_whole_models_too(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from rl_qg.data.examples import Answer, QAExample
 from rl_qg.data.layouts import split_pairs
 from rl_qg.generation.end_to_end import generate_pairs
 from rl_qg.generation.generator import CandidateGenerator, text_parts
+from rl_qg.generation.loading import load_generator
 from rl_qg.generation.prompts import Prompt
 from rl_qg.generation.published import FORMATS, licence_of, named_format
 from rl_qg.generation.sets import join_questions, question_parts, units_of
@@ -233,9 +234,9 @@ def test_the_key_comes_before_the_file_and_the_file_before_the_name(tmp_path: Pa
 @pytest.mark.parametrize(("add_prefix", "prefix"), [(True, "generate question: "), (False, "")])
 def test_lmqg_notes_whether_a_model_has_a_prefix(add_prefix: bool, prefix: str, tmp_path: Path) -> None:
     path = published(tmp_path, "lmqg/t5-base-squad-qg")
-    generator = loaded(path)
-    generator.model.config.add_prefix = add_prefix
-    generator.model.save_pretrained(path)
+    model, _ = load_generator(path)
+    model.config.add_prefix = add_prefix
+    model.save_pretrained(path)
     assert loaded(path).encoder.prompt.prefix == prefix
 
 

@@ -19,6 +19,7 @@ from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import QAExample, write_squad
 from rl_qg.data.oracle import VERDICTS
 from rl_qg.generation.generator import Candidate, CandidateGenerator
+from rl_qg.generation.loading import load_generator
 from rl_qg.generation.prompts import Prompt
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.separation import (
@@ -311,8 +312,8 @@ def test_bad_input_is_one_line(
     arguments: list[str], more: list[str], message: str, model: Path, tmp_path: Path
 ) -> None:
     for name, task in (("pairs", "pairs"), ("ok", "questions")):
-        generator = CandidateGenerator(model, device=torch.device("cpu"))
-        save(tmp_path / name, generator.tokenizer, generator.model)
+        generator, tokenizer = load_generator(str(model))
+        save(tmp_path / name, tokenizer, generator)
         Prompt(task=task).save(tmp_path / name)
     with pytest.raises(Exception, match=message) as raised:
         run_command("separate", [*arguments, *more])
