@@ -1,6 +1,6 @@
 """Products of few rows, as decoding has them: PyTorch's against packed ones, and what a rollout gains.
 
-    python experiments/speed/few_rows.py --threads 2 --output experiments/speed/results/few-rows-zen4.json
+    python experiments/speed/few_rows.py --threads 2 --pairs 3 --output few-rows-zen4.json
 
 Layers have random weights, several copies of the small ones, so that no cache holds them all; seconds of the wall, so
 nothing else should run. A rollout has greedy and sampled questions of 20 tokens about passages of 192 tokens, by

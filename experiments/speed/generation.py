@@ -9,6 +9,7 @@ threads) stand beside seconds of the clock. Memory is that of a process of its o
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from models import BUILDERS
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from rewards.arithmetic import unpack
+from rewards.arithmetic import VARIABLE
 from rl_qg.data.examples import QAExample
 from rl_qg.data.streaming import stream_examples
 from rl_qg.generation import beam_search
@@ -55,9 +56,10 @@ class Bench:
         ways = [args.memory_of] if args.memory_of else args.ways
         packed = {"ours", "second-pass"} & {*ways}
         self.packed = CandidateGenerator(folder, device=device, dtype=dtype) if packed else None
-        self.policy: Any = self.packed if ways == ["ours"] else CandidateGenerator(folder, device=device)
-        if self.policy is not self.packed:
-            unpack(self.policy.model)
+        self.policy: Any = self.packed
+        if ways != ["ours"]:
+            with patch.dict(os.environ, {VARIABLE: "never"}):
+                self.policy = CandidateGenerator(folder, device=device)
 
     def plain(self, policy: Any, batch: dict[str, Tensor]) -> Found:
         tokens = policy.model.generate(**batch, **beam_options(self.args.beams, self.args.max_new_tokens))[:, 1:]

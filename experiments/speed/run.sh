@@ -18,7 +18,9 @@ measure qascore-bfloat16 qascore --contexts 8 --dtype bfloat16
 measure bartscore-8-contexts bartscore --contexts 8 --repetitions 3    # memory against the number of rows
 "$PYTHON" experiments/speed/reader.py --shared "$SHARED" --contexts 3 --pairs 4 --output "$OUT/reader.json"
 "$PYTHON" experiments/speed/products.py --shared "$SHARED" --output "$OUT/products.json"
-"$PYTHON" experiments/speed/few_rows.py --threads 2 --output "$OUT/few-rows-2.json"
+few_rows() { "$PYTHON" experiments/speed/few_rows.py --threads 2 --pairs 3 --output "$OUT/$1.json"; }
+few_rows few-rows-zen4
+ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 few_rows few-rows-avx2
 "$PYTHON" experiments/speed/half_products.py --output "$OUT/half-products.json"
 "$PYTHON" experiments/speed/half_models.py --shared "$SHARED" --output "$OUT/half-models.json"
 "$PYTHON" experiments/speed/precision.py --shared "$SHARED" --output "$OUT/precision.json"
@@ -27,6 +29,8 @@ for batch in 4 16; do    # a self-critical step; quarter of an hour
     step --output "$OUT/step-$batch-float32.json"
     step --precision bf16 --reward-dtype bfloat16 --output "$OUT/step-$batch-bfloat16.json"
 done
-"$PYTHON" experiments/speed/roofline.py --batch 4 --output "$OUT/roofline-4-float32.json"    # where a step's time goes
+roofline() { "$PYTHON" experiments/speed/roofline.py --batch 4 "$@"; }    # where a step's time goes
+roofline --output "$OUT/roofline-4-float32-zen4.json"
+roofline --precision bf16 --reward-dtype bfloat16 --output "$OUT/roofline-4-bfloat16-zen4.json"
 # From a command to its first work, a quarter of an hour; BEFORE is a checkout to compare with
 "$PYTHON" experiments/speed/start.py --output "$OUT/start.json" --runs 4 ${BEFORE:+--before "$BEFORE"}

@@ -111,7 +111,7 @@ class QuestionGenerator:
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if wrong := [f"{name}={value}" for name, value in (("batch_size", batch_size), ("cores", cores)) if value < 1]:
             raise InputError(f"{wrong[0]} must be at least 1")
-        own: Any = {"device": place, "rows": batch_size, "independent": place.type == "cpu", "format": format}
+        own: Any = {"device": place, "independent": place.type == "cpu", "format": format}
         asked = path if isinstance(path, EndpointGenerator) else None
         name = asked.name if asked else str(path)
         generator = asked or CandidateGenerator(generator_path(name), **own)

@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.docs.markdown import FENCE, PAGES, ROOT
 
-WITHOUT_REFERENCE = 9  # tables of experiments
+WITHOUT_REFERENCE = 8
 GIVEN = "given"  # in the place of a name: this number is no result
 
 BLOCK = re.compile(r"<!--(?P<comment>.*?)-->|(?P<text>\S(?:(?!\n\s*\n|<!--).)*)", re.DOTALL)
