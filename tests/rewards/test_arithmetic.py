@@ -72,7 +72,7 @@ def test_a_model_that_decodes_packs_smaller_layers_without_avx_512_too(processor
 
 
 def policy():
-    """A model with tied and untied layers, with and without bias, large and small."""
+    """A model with layers in two depths, with and without bias, large and small."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(SMALLEST // 256, 256), nn.Sequential(nn.ReLU(), nn.Linear(256, 512, bias=False)))
     return model.append(nn.Linear(512, 4))

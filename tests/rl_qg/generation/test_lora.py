@@ -11,7 +11,8 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, GPT2LMHeadModel
 
-from rewards.arithmetic import VARIABLE
+from rewards.arithmetic import VARIABLE, PackedLinear
+from rl_qg.generation import decoding
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.loading import add_lora, check_lora, lora_config, merge_lora
 from rl_qg.generation.prompts import HIGHLIGHT, add_highlight
@@ -241,13 +242,19 @@ def test_checkpointing_does_not_change_the_gradient(tmp_path: Path) -> None:
 def test_a_policy_with_adapters_asks_as_it_would_unpacked(
     bf16: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built = trainer(
-        tmp_path, model=adapted(), bf16=bf16
-    )  # its head is that of the embeddings, whose row of <hl> learns
-    batch, found = next(iter(built.get_train_dataloader())), []
+    """Head and embeddings are one weight, of which the row of <hl> learns."""
+    built = trainer(tmp_path, model=adapted(), bf16=bf16)
+    batch, found, layers = next(iter(built.get_train_dataloader())), [], []
+
+    def decode(policy: Any, *args: Any, **options: Any) -> Any:
+        layers.append(sum(isinstance(layer, PackedLinear) for layer in policy.modules()))
+        return decoding.decode(policy, *args, **options)
+
+    monkeypatch.setattr("rl_qg.training.trainer.decode", decode)
     for choice in ("never", "always"):
         monkeypatch.setenv(VARIABLE, choice)
         found.append(built.roll_out(batch, samples=2, greedy=True))
+    assert layers[0] == 0 < layers[1]
     for one, other in ((found[0].greedy, found[1].greedy), (found[0].samples, found[1].samples)):
         assert torch.equal(one.tokens, other.tokens)
 
