@@ -1,28 +1,33 @@
 """Compare the arms of `run.py`: means over the questions that judge, and differences with their intervals.
 
-    python experiments/real-domains/analyse.py --runs runs/real-domains --output experiments/real-domains/results.json
+    python experiments/real-domains/analyse.py --runs runs/real-domains --output experiments/real-domains/again.json
 
-Intervals resample passages, and seeds where an arm has several; a difference is over the seeds that both arms have.
-What each question has by itself is kept in `values/DOMAIN.jsonl` beside the output, so that seeds of later runs join
-those of earlier ones. Domains without runs keep the results that the output has.
+Intervals of `arms` resample passages, and seeds where an arm has several; a difference is over the seeds that both
+arms have. Those of `over_seeds` are Student's; Holm's correction is over all its differences to the best control, of
+all domains. What each question has by itself is kept in `values/DOMAIN.jsonl` beside the output, so that seeds of
+later runs join those of earlier ones; without runs all is computed from what is kept.
 """
 
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
+from scipy.stats import ttest_1samp
 
 import rewards
 from rl_qg.runtime.files import read_json, read_json_lines, write_json, write_json_lines
-from rl_qg.stats.intervals import PassageDraws, mean_of_seeds, seed_interval
+from rl_qg.stats.intervals import PassageDraws, add_holm, mean_of_seeds, seed_interval
 
 Values = dict[tuple[str, str, str], list[float]]  # of every question, by measure, arm and seed
 PASSAGES = "passages"  # the name in place of an arm: the number of each question's passage
 DOMAINS = ("new_wiki", "reddit", "amazon")
-CONTROLS = ("ce-continued", "best-of-n")
+CONTROLS = ("ce", "ce-continued", "best-of-n")
+BEST_CONTROL = "the best control"  # of each seed, by the measure that is compared
 BY_SEED = ("rouge_l", "meteor", "form", "reader_exact_match", "bleu4")
+SURFACE = ("bleu4", "unsupported", "copy_rate", "distinct_2", "repeated_3grams", "length_words")
 ROUND_TRIPS = {"judge": "round_trip", "reader": "round_trip_of_reward"}  # exact matches by each reader
 
 
@@ -34,7 +39,7 @@ def values_of(rows: Sequence[Mapping[str, Any]], arm: str) -> dict[str, list[flo
         "rouge_l": rewards.load("rouge_l").score(questions, references=references).scores,
         "meteor": rewards.load("meteor").score(questions, references=references).scores,
         "form": rewards.load("form").score(questions, **given).scores,
-        **{name: [row["exact"][arm][reader] for row in rows] for reader, name in ROUND_TRIPS.items()},
+        **{ROUND_TRIPS[reader]: [row["exact"][arm][reader] for row in rows] for reader in rows[0]["exact"][arm]},
     }
 
 
@@ -103,23 +108,28 @@ def compared(values: Values) -> dict[str, Any]:
 def over_seeds(of_arms: Mapping[str, Any]) -> dict[str, Any]:
     """Differences of the measures of each seed, with Student's interval over seeds; also of seeds without values."""
     found: dict[str, Any] = {}
-    for arm, control in ((arm, control) for arm in of_arms if arm.startswith("scst") for control in CONTROLS):
-        of_seeds, others = of_arms[arm], of_arms.get(control, {})
+    for arm in (arm for arm in of_arms if arm.startswith("scst")):
+        controls = {control: of_arms.get(control, {}) for control in CONTROLS}
+        known = [seed for seed in of_arms[arm] if all(seed in of_seeds for of_seeds in controls.values())]
         for measure in BY_SEED:
-            both = {seed: of_seeds[seed][measure] - others[seed][measure] for seed in of_seeds if seed in others}
-            mean, low, high = mean_of_seeds([*both.values()])
-            entry = {"mean": mean, "low": low, "high": high, "of_seeds": both}
-            found.setdefault(arm, {}).setdefault(f"over {control}", {})[measure] = entry
+            best = {seed: {measure: max(one[seed][measure] for one in controls.values())} for seed in known}
+            for control, others in {**controls, BEST_CONTROL: best}.items():
+                both = {seed: of_arms[arm][seed][measure] - others[seed][measure] for seed in known}
+                mean, low, high = mean_of_seeds([*both.values()])
+                entry = {"mean": mean, "low": low, "high": high, "of_seeds": both}
+                if len(both) > 1 and control == BEST_CONTROL:
+                    entry["p"] = float(ttest_1samp([*both.values()], 0).pvalue)
+                found.setdefault(arm, {}).setdefault(f"over {control}", {})[measure] = entry
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=Path, required=True)
+    parser.add_argument("--runs", type=Path, default=Path("runs/real-domains"))
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
     results = read_json(given.output) if given.output.exists() else {}
-    for domain in (name for name in DOMAINS if (given.runs / name).is_dir()):
+    for domain in (name for name in DOMAINS if name in results or (given.runs / name).is_dir()):
         values = joined(given.output.parent / "values" / f"{domain}.jsonl", given.runs / domain)
         passages = values["rouge_l", PASSAGES, ""]
         of_arms = measures(given.runs / domain, results.get(domain, {}).get("measures", {}))
@@ -128,8 +138,14 @@ def main() -> None:
             "passages": len(set(passages)),
             "measures": of_arms,
             "arms": compared(values),
+            "surface": {
+                arm: {name: fmean(of_seed[name] for of_seed in of_seeds.values()) for name in SURFACE}
+                for arm, of_seeds in of_arms.items()
+            },
             "over_seeds": over_seeds(of_arms),
         }
+    to_best = [arm[f"over {BEST_CONTROL}"] for found in results.values() for arm in found["over_seeds"].values()]
+    add_holm([entry for of_measures in to_best for entry in of_measures.values()])
     write_json(given.output, results)
 
 

@@ -50,7 +50,9 @@ ARMS = {  # after the start; equal updates and equal samples
     "best-of-n": (*SCST, "reward=gated", "algorithm=best_of_n"),
     "scst-gated": (*SCST, "reward=gated"),
     "scst-reader": (*SCST, "reward=reader", "reward.measure=log_probability"),
+    "scst-qrelscore": (*SCST, "reward=qrelscore"),
 }
+DEFAULT_ARMS = ("scst-reader", "scst-gated", "best-of-n", "ce-continued")
 START = "ce"
 TAUGHT = (
     "qa.epochs=3",
@@ -126,7 +128,10 @@ class Study:
         options = [f"model.path={self.start / 'ce'}", f"training.batch_size={BATCH}", *ARMS[arm], *judged]
         folder, updates = self.folder / arm, self.given.updates
         if self.given.precision == "bf16" and arm != "ce-continued":
-            options.append("reward.dtype=bfloat16" if arm == "scst-reader" else "+reward.parts.reader.dtype=bfloat16")
+            part = "+reward.parts.reader" if "reward=gated" in ARMS[arm] else "reward"
+            options.append(f"{part}.dtype=bfloat16")
+        if arm == "scst-qrelscore":
+            options += [f"reward.encoder={self.given.encoder}", f"reward.decoder={self.given.decoder}"]
         if arm == "ce-continued":
             options.append(f"ce.epochs={updates * BATCH / questions_of(self.gold):.5f}")
             run("train", folder, *options, *self.common(folder))
@@ -142,7 +147,7 @@ class Study:
         if output.exists():
             return
         script = Path(__file__).resolve().parents[1] / "real-generator/measure.py"
-        readers = [f"reader={self.given.reader}", f"judge={self.given.judge}"]
+        readers = [f"reader={self.given.reader}", *([f"judge={self.given.judge}"] if self.given.judge else [])]
         command = [sys.executable, script, "--data", self.given.data / f"{self.domain}-test.json", "--output", output]
         command += [*(word for reader in readers for word in ("--reader", reader)), f"{arm}={model}"]
         command += ["--device", "cuda"] if self.given.gpu else []
@@ -176,11 +181,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("data", "encoder", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    for name in ("reader", "judge"):
-        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--reader", required=True, help="gives the reward")
+    parser.add_argument("--judge", help="another reader; without it, round trips are those of the first")
+    parser.add_argument("--decoder", help="causal language model of QRelScore, for the arm scst-qrelscore")
     parser.add_argument("--domains", nargs="+", choices=DOMAINS, required=True)
     parser.add_argument("--seeds", nargs="+", type=int, required=True)
-    parser.add_argument("--arms", nargs="+", choices=(START, *ARMS, HUMAN), default=[*reversed(ARMS), START, HUMAN])
+    parser.add_argument("--arms", nargs="+", choices=(START, *ARMS, HUMAN), default=[*DEFAULT_ARMS, START, HUMAN])
     parser.add_argument("--epochs", type=float, default=1, help="of the start")
     parser.add_argument("--updates", type=int, default=200, help="of each arm")
     bf16 = parser.add_argument("--precision", choices=("no", "bf16"), default="bf16")
