@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 KEY = "model.path"
 # Names of query and value projections, for architectures without a default in peft.
 PROJECTIONS = (("q_proj", "v_proj"), ("q", "v"), ("query", "value"), ("c_attn",))
+# Names of the rates of dropout of hidden states, and of those that are lower or 0 in most models.
+DROPOUTS = {"dropout", "dropout_rate", "hidden_dropout_prob", "resid_pdrop", "embd_pdrop"}
+INNER_DROPOUTS = {"attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "activation_dropout"}
 
 
 # --- LoRA adapters (Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2022) through peft
@@ -125,13 +128,13 @@ def load_generator(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]
     return load_seq2seq(path) if config.is_encoder_decoder else load_causal(path)
 
 
-def load_seq2seq(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_seq2seq(path: str, dropout: float | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load any `AutoModelForSeq2SeqLM` with its tokenizer, from a local folder or the Hub (safetensors only). Of an
-    encoder such as BERT, a new prefix model is made.
+    encoder such as BERT, a new prefix model is made. `dropout` as in `model.dropout`.
     """
-    config, tokenizer = load_config_and_tokenizer(path)
+    config, tokenizer = load_config_and_tokenizer(path, dropout)
     if config.model_type in ENCODERS and _only_fills_masks(config):
-        return _prefix_model(path, tokenizer), tokenizer
+        return _prefix_model(path, config, tokenizer), tokenizer
     if not config.is_encoder_decoder:
         instead = "" if _only_fills_masks(config) else ", or train this one with algorithm=rloo or algorithm=grpo"
         raise InputError(
@@ -143,9 +146,9 @@ def load_seq2seq(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     return model, tokenizer
 
 
-def _prefix_model(path: str, tokenizer: PreTrainedTokenizerBase) -> PrefixLM:
+def _prefix_model(path: str, stack: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> PrefixLM:
     with loading(path, KEY, "question generator") as name:
-        model = PrefixLM.from_encoder(name)
+        model = PrefixLM.from_encoder(name, stack)
         check_weights(model, tokenizer, grows=True)
     special = {"decoder_start_token_id": tokenizer.mask_token_id, "eos_token_id": tokenizer.sep_token_id}
     model.generation_config.update(pad_token_id=tokenizer.pad_token_id, **special)
@@ -153,9 +156,9 @@ def _prefix_model(path: str, tokenizer: PreTrainedTokenizerBase) -> PrefixLM:
     return model
 
 
-def load_causal(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_causal(path: str, dropout: float | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load any `AutoModelForCausalLM` with its tokenizer, which pads on the left, with the end token if need be."""
-    config, tokenizer = load_config_and_tokenizer(path)
+    config, tokenizer = load_config_and_tokenizer(path, dropout)
     named = f"model.path={path}: a {config.model_type} model is"
     if config.is_encoder_decoder:
         raise InputError(
@@ -175,11 +178,16 @@ def load_causal(path: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     return model, tokenizer
 
 
-def load_config_and_tokenizer(path: str) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
+def load_config_and_tokenizer(
+    path: str, dropout: float | None = None
+) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase]:
     with loading(path, KEY, "question generator") as name:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         check_tokenizer(tokenizer)
+    for part in [] if dropout is None else [config, *(getattr(config, part) for part in config.sub_configs)]:
+        for name in (DROPOUTS | INNER_DROPOUTS) & vars(part).keys():
+            setattr(part, name, dropout if name in DROPOUTS else min(dropout, getattr(part, name)))
     return config, tokenizer
 
 

@@ -164,9 +164,8 @@ class PrefixLM(PreTrainedModel, GenerationMixin):
         self.post_init()
 
     @classmethod
-    def from_encoder(cls, path: str) -> "PrefixLM":
-        """A model whose stack is a pretrained encoder; new parts start near 0, and the head as the identity."""
-        stack = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    def from_encoder(cls, path: str, stack: PreTrainedConfig) -> "PrefixLM":
+        """A model whose stack is a pretrained encoder of this config; new parts start near 0, the head as identity."""
         stack.dtype = torch.float32  # in which it learns, whatever it was saved in
         stack.attention_probs_dropout_prob = 0.0  # its random numbers are a fourth of an update's time
         model = cls(PrefixConfig(stack=stack))

@@ -91,6 +91,9 @@ class ModelSettings(Section):
     )
     max_source_length: int = key(512, "tokens; a longer context is cut to a window around the answer", Limits(16))
     max_target_length: int = key(64, "tokens of a gold question, or of what another task writes", Limits(2))
+    dropout: float | None = key(
+        None, "rate while it learns, in attention at most its own; null: the model's own", Limits(0, 0.99)
+    )
 
     def conflicts(self) -> Iterator[str]:
         if self.task == "multitask" and self.prefix is not None:

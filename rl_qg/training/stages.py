@@ -322,7 +322,7 @@ def seq2seq_trainer(
     """The trainer that the settings describe, with its model; it learns from `splits.gold`, and in the self-critical
     stage from `splits.unlabelled` too. `changed` are arguments of training that are not those of the settings.
     """
-    model, tokenizer = load_seq2seq(settings.model.path)
+    model, tokenizer = load_seq2seq(settings.model.path, settings.model.dropout)
     if settings.training.gradient_checkpointing and not model.supports_gradient_checkpointing:
         raise InputError(f"training.gradient_checkpointing=true: {model.config.model_type} cannot; leave it at false")
     task, form = settings.task, config.prompt_of(settings).format

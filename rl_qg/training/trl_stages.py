@@ -265,7 +265,8 @@ class CausalStage:
     def _load_model(self) -> tuple[PreTrainedModel, CausalPromptEncoder]:
         settings = self.settings
         continues = self.name == "scst" and settings.stages == "both"
-        model, tokenizer = load_causal(str(self.folder / "ce") if continues else settings.model.path)
+        path = str(self.folder / "ce") if continues else settings.model.path
+        model, tokenizer = load_causal(path, settings.model.dropout)
         rows = model.get_input_embeddings().weight.shape[0]
         add_highlight(tokenizer, model)
         if self.name == "scst" and model.get_input_embeddings().weight.shape[0] > rows:

@@ -2,19 +2,20 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import GPT2LMHeadModel, LlamaForCausalLM, PreTrainedModel
+from transformers import BertModel, GPT2LMHeadModel, LlamaForCausalLM, PreTrainedModel
 
 from rl_qg.asking.models import generator_path
 from rl_qg.generation.generator import CandidateGenerator
-from rl_qg.generation.loading import load_generator, weights_hash
+from rl_qg.generation.loading import load_causal, load_generator, load_seq2seq, weights_hash
 from rl_qg.generation.prompts import Prompt
 from rl_qg.runtime.errors import InputError
 from tests.questions import example
-from tests.tiny_models import byte_tokenizer, save, tiny, tiny_bart, tiny_t5, word_tokenizer
+from tests.tiny_models import byte_tokenizer, save, tiny, tiny_bart, tiny_pair, tiny_prefix, tiny_t5, word_tokenizer
 
 FIELDS = ("bos_token_id", "pad_token_id", "eos_token_id", "decoder_start_token_id")
 
@@ -115,3 +116,25 @@ def test_of_several_end_tokens_a_line_says_which_one_ends_a_question(
         model.generation_config.eos_token_id = ends
         load_generator(folder := save(tmp_path, word_tokenizer("w1 w2"), model))
     assert caplog.messages == [f"model.path={folder}: of its end tokens [2, 6] only the first ends a question"]
+
+
+@pytest.mark.parametrize("made", [tiny_bart, tiny_t5, tiny_pair, tiny_prefix, BertModel, GPT2LMHeadModel])
+def test_dropout_is_that_of_the_settings(tmp_path: Path, made: Any) -> None:
+    """Hidden states too: without dropout two passes while it learns are equal, with it they are not."""
+    tokenizer = word_tokenizer("w1 w2")
+    model = tiny(made, len(tokenizer)) if isinstance(made, type) else made(len(tokenizer))
+    if made in (tiny_pair, tiny_prefix):
+        model.generation_config.update(decoder_start_token_id=0, eos_token_id=2, pad_token_id=1)
+    folder = save(tmp_path, tokenizer, model)
+    load = load_causal if made is GPT2LMHeadModel else load_seq2seq
+    ids = torch.tensor([[2, 3, 4]])
+    given = {"input_ids": ids} if made is GPT2LMHeadModel else {"input_ids": ids, "decoder_input_ids": ids}
+    for rate in (0.0, 0.5):
+        loaded = load(folder, rate)[0].train()
+        with torch.no_grad():
+            first, second = (loaded(**given).logits for _ in range(2))
+        assert first.equal(second) == (rate == 0), rate
+    untouched, _ = load(folder)
+    assert all(
+        value == model.config.to_dict()[name] for name, value in untouched.config.to_dict().items() if "drop" in name
+    )

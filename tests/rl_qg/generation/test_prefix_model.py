@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BertModel, ElectraModel, PreTrainedModel, RobertaModel
+from transformers import AutoConfig, BertModel, ElectraModel, PreTrainedModel, RobertaModel
 
 from rl_qg.generation.loading import load_generator
 from rl_qg.generation.prefix_model import ANSWER, PASSAGE, QUESTION, PrefixLM
@@ -116,7 +116,7 @@ def test_an_encoder_gives_all_weights_of_the_stack(encoder: type[PreTrainedModel
     stack = copy.deepcopy(model_of(encoder, seed=3).stack)
     stack.config.is_decoder = False
     stack.half().save_pretrained(tmp_path)
-    model = PrefixLM.from_encoder(str(tmp_path))
+    model = PrefixLM.from_encoder(str(tmp_path), AutoConfig.from_pretrained(tmp_path))
     assert {value.dtype for value in model.state_dict().values() if value.is_floating_point()} == {torch.float32}
     for name, value in stack.state_dict().items():
         assert model.stack.state_dict()[name].equal(value), name
