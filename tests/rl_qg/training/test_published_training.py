@@ -4,12 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 
+from rl_qg.data.splits import Splits
 from rl_qg.generation.prompts import Prompt
 from rl_qg.runtime.errors import InputError
-from rl_qg.settings import ModelSettings, SCSTSettings, Settings
+from rl_qg.settings import ModelSettings, SCSTSettings, Settings, TrainingSettings
 from rl_qg.training.config import prompt_of, with_format
+from rl_qg.training.stages import train
 from tests.published_models import published
+from tests.rl_qg.training.word_task import WordReward, data
 
 
 def settings_of(path: str, **model: object) -> Settings:
@@ -66,3 +70,28 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     plain = settings_of(path)
     with pytest.raises(InputError, match=r"scst\.credit=marginal: format valhalla-e2e-qg needs scst.credit=whole"):
         with_format(replace(plain, scst=replace(plain.scst, credit="marginal")))
+
+
+@pytest.mark.parametrize(
+    "name", ["lmqg/t5-base-squad-qg", "valhalla/t5-base-qg-hl", "mrm8488/t5-base-finetuned-question-generation-ap"]
+)
+def test_self_critical_training_goes_on_from_it(name: str, tmp_path: Path) -> None:
+    path = published(tmp_path, name)
+    options = TrainingSettings(
+        batch_size=2, logging_steps=1, eval_samples=2, save_steps=9, use_cpu=True, report_to="none"
+    )
+    settings = with_format(
+        replace(
+            settings_of(path, max_source_length=64, max_target_length=8),
+            stages="scst",
+            output_dir=str(tmp_path / "run"),
+            training=options,
+            scst=SCSTSettings(epochs=1, learning_rate=1e-2, max_new_tokens=6),
+        )
+    )
+    train(settings, Splits(data(4), [], data(2)), WordReward())
+    folder = tmp_path / "run" / "scst"
+    stored = Prompt.stored(str(folder))
+    assert stored is not None and stored.format == prompt_of(settings).format != ""
+    before, after = (load_file(Path(one, "model.safetensors")) for one in (path, folder))
+    assert any(not value.equal(before[key]) for key, value in after.items() if value.shape == before[key].shape)
