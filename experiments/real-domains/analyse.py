@@ -9,6 +9,7 @@ later runs join those of earlier ones; without runs all is computed from what is
 """
 
 import argparse
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -20,6 +21,7 @@ from scipy.stats import ttest_1samp
 import rewards
 from rl_qg.runtime.files import read_json, read_json_lines, write_json, write_json_lines
 from rl_qg.stats.intervals import PassageDraws, add_holm, mean_of_seeds, seed_interval
+from rl_qg.text.question_types import TYPES, question_type
 
 Values = dict[tuple[str, str, str], list[float]]  # of every question, by measure, arm and seed
 PASSAGES = "passages"  # the name in place of an arm: the number of each question's passage
@@ -31,13 +33,15 @@ SURFACE = ("bleu4", "unsupported", "copy_rate", "distinct_2", "repeated_3grams",
 ROUND_TRIPS = {"judge": "round_trip", "reader": "round_trip_of_reward"}  # exact matches by each reader
 
 
-def values_of(rows: Sequence[Mapping[str, Any]], arm: str) -> dict[str, list[float]]:
-    """The measures of an arm that each question has by itself."""
+def values_of(rows: Sequence[Mapping[str, Any]], arm: str, encoder: str | None) -> dict[str, list[float]]:
+    """The measures of an arm that each question has by itself; with an encoder BERTScore too."""
     questions, references = [row[arm] for row in rows], [[row["human"]] for row in rows]
     given = {"contexts": [row["context"] for row in rows], "answers": [row["answer"] for row in rows]}
+    metrics = [rewards.load("rouge_l"), rewards.load("meteor")]
+    if encoder:
+        metrics.append(rewards.load("bertscore", model=encoder))
     return {
-        "rouge_l": rewards.load("rouge_l").score(questions, references=references).scores,
-        "meteor": rewards.load("meteor").score(questions, references=references).scores,
+        **{metric.name: metric.score(questions, references=references).scores for metric in metrics},
         "form": rewards.load("form").score(questions, **given).scores,
         **{ROUND_TRIPS[reader]: [row["exact"][arm][reader] for row in rows] for reader in rows[0]["exact"][arm]},
     }
@@ -48,11 +52,11 @@ def numbers_of(passages: Sequence[str]) -> list[float]:
     return [numbers[passage] for passage in passages]
 
 
-def values_of_runs(folder: Path) -> Values:
+def values_of_runs(folder: Path, encoder: str | None) -> Values:
     values: Values = {}
     for path in sorted(folder.glob("*/*.questions.json")):
         rows, arm = read_json(path), path.name.removesuffix(".questions.json")
-        for measure, found in values_of(rows, arm).items():
+        for measure, found in values_of(rows, arm, encoder).items():
             values[measure, arm, path.parent.name] = [round(value, 4) for value in found]
             values[measure, PASSAGES, ""] = numbers_of([row["context"] for row in rows])
     for path in sorted(folder.glob("*/*-reader/question_scores.json")):
@@ -62,10 +66,11 @@ def values_of_runs(folder: Path) -> Values:
     return values
 
 
-def joined(kept: Path, folder: Path) -> Values:
+def joined(kept: Path, folder: Path, encoder: str | None) -> Values:
     """What the runs in `folder` have, with what `kept` has of others; written there."""
     known = [record for _, record in read_json_lines(kept)] if kept.exists() else []
-    values = {(one["measure"], one["arm"], one["seed"]): one["values"] for one in known} | values_of_runs(folder)
+    values = {(one["measure"], one["arm"], one["seed"]): one["values"] for one in known}
+    values |= values_of_runs(folder, encoder)
     keys = ("measure", "arm", "seed")
     kept.parent.mkdir(exist_ok=True)
     write_json_lines(kept, [dict(zip(keys, key, strict=True)) | {"values": values[key]} for key in sorted(values)])
@@ -85,7 +90,10 @@ def measures(folder: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     for path in sorted(folder.glob("*/*.questions.json")):
         arm, seed = path.name.removesuffix(".questions.json"), path.parent.name
         table = read_json(path.with_name(f"{arm}.json"))["measures"]
-        for name in (arm, "human"):
+        rows = read_json(path)
+        asked = {name: Counter(question_type(row[name]) for row in rows) for name in (arm, "human")}
+        for name, kinds in asked.items():
+            table[name]["types"] = {kind: kinds[kind] / len(rows) for kind in TYPES}
             found.setdefault(name, {})[seed] = table[name]
     return found
 
@@ -126,11 +134,12 @@ def over_seeds(of_arms: Mapping[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs/real-domains"))
+    parser.add_argument("--encoder", help="of BERTScore, such as that of run.py; without it there is none")
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
     results = read_json(given.output) if given.output.exists() else {}
     for domain in (name for name in DOMAINS if name in results or (given.runs / name).is_dir()):
-        values = joined(given.output.parent / "values" / f"{domain}.jsonl", given.runs / domain)
+        values = joined(given.output.parent / "values" / f"{domain}.jsonl", given.runs / domain, given.encoder)
         passages = values["rouge_l", PASSAGES, ""]
         of_arms = measures(given.runs / domain, results.get(domain, {}).get("measures", {}))
         results[domain] = {
