@@ -220,26 +220,29 @@ def operations(
         generator, metric: width, layers per stack and heads of the generator; and so of the metric, whose models have
             twice as many layers.
         vocabulary: of the generator.
-        args: batch, context_tokens and new_tokens.
+        args: batch, context_tokens, new_tokens, samples and baseline.
 
-    A decoder's token costs its own block, the queries and outputs of cross attention and the vocabulary; keys and
-    values of a context are made once. A backward pass is twice its forward pass.
+    The rollout and the reward have the samples and, where it is the baseline, the greedy question of each context; the
+    update has the gold question and the samples. A decoder's token costs its own block, the queries and outputs of
+    cross attention and the vocabulary; keys and values of a context are made once. A backward pass is twice its
+    forward pass.
     """
     width, layers, _ = generator
     batch, context, question = args.batch, args.context_tokens, args.new_tokens
     encoder = blocks(batch * context, width, layers, batch * context**2)
     memory = layers * 4 * width**2 * batch * context
-    tokens = 2 * batch * question
-    decoder = layers * (28 * width**2 * tokens + 4 * width * tokens * (context + question / 2))
-    decoder += head(tokens, width, vocabulary)
+    token = layers * (28 * width**2 + 4 * width * (context + question / 2)) + head(1, width, vocabulary)
+    drawn = batch * (args.samples + (args.baseline == "greedy"))
+    rollout = encoder + memory + drawn * question * token
+    update = 3 * (encoder + memory + batch * (1 + args.samples) * question * token)
     width, layers, _ = metric
-    pairs, length = 2 * batch, context + question
+    pairs, length = drawn, context + question
     bert = blocks(pairs * (length + 3), width, 2 * layers, pairs * (length + 3) ** 2)
     gpt2 = blocks(pairs * length + batch * context, width, 2 * layers, (pairs * length**2 + batch * context**2) / 2)
     found = {
-        "rollout": encoder + memory + decoder,
+        "rollout": rollout,
         "reward": bert + gpt2 + head((pairs + batch) * context, width, VOCABULARY),
-        "update": 3 * (encoder + memory + decoder),
+        "update": update,
     }
     return {part: round(work / 1e9, 1) for part, work in {**found, "step": sum(found.values())}.items()}
 
