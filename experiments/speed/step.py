@@ -206,21 +206,27 @@ def ours(
     }
 
 
-def needed(args: argparse.Namespace) -> dict[str, float]:
+def needed(args: argparse.Namespace, *, later: bool = False) -> dict[str, float]:
     """`operations` of a step of the size that `args` names."""
-    return operations(SIZES[args.size], SIZES[args.size], VOCABULARY, args)
+    return operations(SIZES[args.size], SIZES[args.size], VOCABULARY, args, later=later)
 
 
 def operations(
-    generator: tuple[int, int, int], metric: tuple[int, int, int], vocabulary: int, args: argparse.Namespace
+    generator: tuple[int, int, int],
+    metric: tuple[int, int, int],
+    vocabulary: int,
+    args: argparse.Namespace,
+    *,
+    later: bool = False,
 ) -> dict[str, float]:
-    """GFLOP that each part cannot avoid: every product once, nothing padded, the contexts not yet known to the reward.
+    """GFLOP that each part cannot avoid: every product once, nothing padded.
 
     Args:
         generator, metric: width, layers per stack and heads of the generator; and so of the metric, whose models have
             twice as many layers.
         vocabulary: of the generator.
         args: batch, context_tokens, new_tokens, samples and baseline.
+        later: in a later epoch, in which the reward has kept what GPT-2 says of a context alone.
 
     The rollout and the reward have the samples and, where it is the baseline, the greedy question of each context; the
     update has the gold question and the samples. A decoder's token costs its own block, the queries and outputs of
@@ -236,15 +242,30 @@ def operations(
     rollout = encoder + memory + drawn * question * token
     update = 3 * (encoder + memory + batch * (1 + args.samples) * question * token)
     width, layers, _ = metric
-    pairs, length = drawn, context + question
+    pairs, length, alone = drawn, context + question, 0 if later else batch
     bert = blocks(pairs * (length + 3), width, 2 * layers, pairs * (length + 3) ** 2)
-    gpt2 = blocks(pairs * length + batch * context, width, 2 * layers, (pairs * length**2 + batch * context**2) / 2)
+    gpt2 = blocks(pairs * length + alone * context, width, 2 * layers, (pairs * length**2 + alone * context**2) / 2)
     found = {
         "rollout": rollout,
-        "reward": bert + gpt2 + head((pairs + batch) * context, width, VOCABULARY),
+        "reward": bert + gpt2 + head((pairs + alone) * context, width, VOCABULARY),
         "update": update,
     }
     return {part: round(work / 1e9, 1) for part, work in {**found, "step": sum(found.values())}.items()}
+
+
+def floors(
+    args: argparse.Namespace, counts: dict[str, dict[str, float]], rates: dict[str, dict[str, float | None]]
+) -> dict[str, dict[str, float]]:
+    """Seconds of each part if its operations (`counts`, by epoch) ran at the best product measured (`rates`)."""
+    found = {}
+    for epoch, work in counts.items():
+        seconds = {}
+        for part in PARTS[1:]:
+            half = args.reward_dtype == "bfloat16" if part == "reward" else args.precision == "bf16"
+            best = max(filter(None, rates[str(torch.bfloat16 if half else torch.float32)].values()))
+            seconds[part] = work[part] / best
+        found[epoch] = {part: round(value, 4) for part, value in {"step": sum(seconds.values()), **seconds}.items()}
+    return found
 
 
 def head(tokens: float, width: int, vocabulary: int) -> float:
@@ -306,7 +327,15 @@ def main() -> None:
         epoch: {part: round(medians["naive"][part] / medians[epoch][part], 2) for part in PARTS}
         for epoch in ("first", "second")
     }
-    results.write(**medians, gflop_needed=needed(args), peak_gflop_per_s=rates, times=times)
+    counts = {"first": needed(args), "second": needed(args, later=True)}
+    results.write(
+        **medians,
+        gflop_needed=counts["first"],
+        gflop_needed_later=counts["second"],
+        peak_gflop_per_s=rates,
+        times=times,
+        floor=floors(args, counts, rates),
+    )
     print(json.dumps(times))
 
 
