@@ -42,6 +42,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--data", nargs="+", required=True)
     parser.add_argument("--updates", type=int)
+    parser.add_argument("--bf16", action="store_true", help="products in bf16, for processors that have it")
     given = parser.parse_args()
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(given.encoder, trust_remote_code=False)
@@ -61,7 +62,8 @@ def main() -> None:
     print(f"{len(passages)} passages, {len(rows)} pieces, {len(batches)} updates", flush=True)
     model.train()
     for step, batch in enumerate(batches):
-        loss = loss_of(model, batch)
+        with torch.autocast("cpu", torch.bfloat16, enabled=given.bf16):
+            loss = loss_of(model, batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
