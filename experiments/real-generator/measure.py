@@ -38,6 +38,7 @@ def measures(
     gold = [row.question for row in rows]
     given = {"contexts": contexts, "answers": answers}
     found = {**held_out_measures(texts, gold, contexts), "different": len(set(texts)) / len(texts)}
+    found["supported"] = 1 - found["unsupported"]
     found["meteor"] = fmean(rewards.load("meteor").score(texts, references=[[one] for one in gold]).scores)
     published = rewards.load("coco_bleu4")  # as papers compute it, of lower case
     sums = published.statistics([one.lower() for one in texts], [[one.lower()] for one in gold]).sum(0)
