@@ -70,6 +70,7 @@ def test_the_pages_about_costs_show_what_the_model_says() -> None:
         costs.places: "explanation/cost.md",
         costs.numbers: "how-to/many-gpus.md",
         costs.plan: "explanation/scaling.md",
+        costs.full_size: "../experiments/augmentation/README.md",
     }
     assert set(pages) == set(costs.PARTS)
     for part, page in pages.items():
