@@ -196,6 +196,7 @@ class FiniteUpdates(TrainerCallback, ExportableState):
 
     def __init__(self) -> None:
         self.skipped, self._infinite = 0, False
+        self.norm: Any = None  # of the gradient of this update before clipping, a tensor where we may have to skip it
 
     def state(self) -> dict[str, Any]:
         return {"args": {}, "attributes": {"skipped": self.skipped}}
@@ -206,9 +207,7 @@ class FiniteUpdates(TrainerCallback, ExportableState):
 
     def on_pre_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Delete gradients that are not finite; the optimiser then skips these parameters."""
-        gradients = [value.grad for value in kwargs["model"].parameters() if value.grad is not None]
-        norms = gather_all([torch.nn.utils.get_total_norm(gradients)]) if gradients else []
-        self._infinite = not all(map(math.isfinite, map(float, norms)))
+        self._infinite = isinstance(self.norm, Tensor) and not math.isfinite(_alone(self.norm))
         if self._infinite and not args.fp16:
             kwargs["optimizer"].zero_grad(set_to_none=True)
             log.warning("step %d: the gradient is not finite; this update is skipped", state.global_step + 1)
@@ -305,6 +304,10 @@ class Resumable(Trainer):
         if num_training_steps == 1:
             self.args.warmup_steps = 0  # the rate of the first update of a warm-up is 0
         return super().create_scheduler(num_training_steps, optimizer)
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        self.finite_updates.norm = super()._get_grad_norm(model, grad_norm)
+        return self.finite_updates.norm
 
     def check_learned(self) -> None:
         """Raise `NothingLearned` where most updates were skipped, or weights or the last validation loss (that of the

@@ -118,6 +118,31 @@ def test_a_run_in_which_no_gradient_is_finite_ends_with_an_error(tmp_path: Path)
         subject.train()
 
 
+@pytest.mark.parametrize("clips", [1.0, 0.0])
+def test_the_norm_of_a_gradient_is_computed_once(
+    tmp_path: Path, clips: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute, norms = torch._foreach_norm, []
+
+    def counted(*args: Any) -> Any:
+        norms.append(args)
+        return compute(*args)
+
+    monkeypatch.setattr(torch, "_foreach_norm", counted)
+    subject = trainer(tmp_path, scst_epochs=0, eval_dataset=None, max_grad_norm=clips)
+    subject.train()
+    assert len(norms) == subject.state.global_step == 2
+
+
+@pytest.mark.parametrize("clips", [1.0, 0.0])
+def test_an_update_whose_norm_overflows_is_skipped(tmp_path: Path, clips: float) -> None:
+    """Its numbers are finite; to clip them would make all of them 0."""
+    subject = trainer(tmp_path, scst_epochs=0, eval_dataset=None, max_grad_norm=clips)
+    next(subject.model.parameters()).register_hook(lambda gradient: gradient * 1e30)
+    with pytest.raises(NothingLearned, match="2 of 2 updates were skipped"):
+        subject.train()
+
+
 class Spoil(TrainerCallback):
     """Makes one weight NaN when training has ended, or the loss of one evaluation."""
 
