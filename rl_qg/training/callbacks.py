@@ -24,30 +24,32 @@ class KLCoefficient(TrainerCallback, ExportableState):
     """β: fixed, or adapted after each update so that the divergence approaches a target (stored in checkpoints)."""
 
     def __init__(self, value: float, target: float | None) -> None:
-        self.value = value
-        self.target = target
-        self._sums: list[Tensor | float] = [0.0, 0.0]  # of the current update: divergence, tokens; read at its end
+        self._value, self.target = value, target
+        self._sums: Tensor | float = 0.0  # of the current update: divergence, tokens
+        self._ended: Tensor | None = None  # of the last one, over all processes; read where β is needed
+
+    @property
+    def value(self) -> float:
+        if self.target is not None and self._ended is not None:
+            (total, tokens), self._ended = self._ended.tolist(), None
+            self._value = adapted_coefficient(self._value, total / tokens, self.target) if tokens else self._value
+        return self._value
 
     def state(self) -> dict[str, Any]:
         return {"args": {"value": self.value, "target": self.target}, "attributes": {}}
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.target is not None and (stored := stored_state(state, self)):
-            self.value = stored["args"]["value"]
+            self._value = stored["args"]["value"]
 
     def add(self, divergence: Tensor, tokens: Tensor) -> None:
         """Add the summed divergence of a batch, in nats, and the number of its tokens."""
         if self.target is not None:
-            self._sums[0] += divergence.double()
-            self._sums[1] += tokens.double()
+            self._sums = self._sums + torch.stack((divergence.double(), tokens.double()))
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        if self.target is not None:
-            sums = [torch.as_tensor(one, dtype=torch.float64, device=PartialState().device) for one in self._sums]
-            total, tokens = reduce(torch.stack(sums), "sum").tolist()
-            if tokens:
-                self.value = adapted_coefficient(self.value, total / tokens, self.target)
-        self._sums = [0.0, 0.0]
+        if isinstance(self._sums, Tensor):  # in all processes, or in none
+            self._value, self._ended, self._sums = self.value, reduce(self._sums, "sum"), 0.0
 
 
 class EqualRewards(TrainerCallback, ExportableState):
@@ -186,8 +188,8 @@ class AdvantageScale(TrainerCallback, ExportableState):
         self._sums[1] += float(advantage.ne(0).sum())
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        sums = torch.tensor(self._sums, dtype=torch.float64, device=PartialState().device)
-        squares, count = reduce(sums, "sum").tolist()
+        device = PartialState().device if PartialState().num_processes > 1 else None
+        squares, count = reduce(torch.tensor(self._sums, dtype=torch.float64, device=device), "sum").tolist()
         if count:
             self._squares = DECAY * self._squares + (1 - DECAY) * squares
             self._count = DECAY * self._count + (1 - DECAY) * count

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import T5ForConditionalGeneration
+from transformers import T5ForConditionalGeneration, TrainerControl, TrainerState
 
+from rl_qg.training.callbacks import KLCoefficient
+from rl_qg.training.objectives import adapted_coefficient
 from tests.pretended_gpu import Moved, PretendedGPU, move_model, moved
 from tests.rl_qg.training.word_task import WORDS, trainer
 from tests.tiny_models import tiny, tiny_bart, tiny_prefix, word_tokenizer
@@ -52,3 +54,19 @@ def test_a_step_has_the_same_numbers_on_one_device(tmp_path: Path, kind: str, ba
     # One wait in four tokens, then for lengths and texts; the update has none.
     assert sum(gpu.waits.values()) <= 5, gpu.waits
     assert all(place.split(", ")[1].startswith(("decoding.py", "prompts.py")) for place in gpu.waits), gpu.waits
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_the_divergence_of_an_update_is_read_where_it_is_needed(on_gpu: bool) -> None:
+    args: Any = (None, TrainerState(), TrainerControl())
+    subject, expected = KLCoefficient(0.5, 1.0), 0.5
+    with PretendedGPU() as gpu:
+        for number in range(1, 3):
+            for sums in ((2.0, 1), (4.5, 5)):  # two accumulated batches
+                subject.add(*(moved(torch.tensor(one)) if on_gpu else torch.tensor(one) for one in sums))
+            subject.on_step_end(*args)
+            subject.on_step_end(*args)  # of an update without a divergence
+            assert sum(gpu.waits.values()) == on_gpu * (number - 1)
+            expected = adapted_coefficient(expected, 6.5 / 6, 1.0)
+            assert subject.value == subject.value == subject.state()["args"]["value"] == expected
+    assert sum(gpu.waits.values()) == 2 * on_gpu
