@@ -69,9 +69,7 @@ class SpecialTokens:
     def of(cls, model: PreTrainedModel) -> "SpecialTokens":
         config: GenerationConfig = model.generation_config
         end = config.eos_token_id
-        return cls(
-            start=config.decoder_start_token_id, end=end[0] if isinstance(end, list) else end, pad=config.pad_token_id
-        )
+        return cls(config.decoder_start_token_id, end[0] if isinstance(end, list) else end, config.pad_token_id)
 
     def starts(self, given: Tensor | None, like: Tensor) -> Tensor:
         """What the decoder reads before the questions: `given` (n, p), such as a language code, else the start token
@@ -91,8 +89,10 @@ class Nucleus(LogitsProcessor):
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """(n, t), (n, v) -> (n, v), -inf for the others. What a row keeps does not depend on the other rows."""
         total = scores.logsumexp(-1, keepdim=True)
-        least, is_whole = self._least(scores, total, LIKELIEST)
-        if scores.shape[-1] > LIKELIEST and not is_whole.all():
+        # All tokens on an accelerator, which would have to say first whether some rows need more.
+        count = LIKELIEST if scores.device.type == "cpu" else scores.shape[-1]
+        least, is_whole = self._least(scores, total, count)
+        if scores.shape[-1] > count and not is_whole.all():
             wide = ~is_whole
             least[wide], _ = self._least(scores[wide], total[wide], scores.shape[-1])
         return scores.masked_fill(scores < least, -torch.inf)
@@ -134,14 +134,10 @@ class DecodingRules:
 
     def for_samples(self) -> LogitsProcessorList:
         """The rules for sampled rows alone, in the order of `generate`."""
-        rules = LogitsProcessorList()
-        if self.temperature != 1.0:
-            rules.append(TemperatureLogitsWarper(float(self.temperature)))
-        if self.top_k:
-            rules.append(TopKLogitsWarper(self.top_k))
-        if self.top_p < 1.0:
-            rules.append(Nucleus(self.top_p))
-        return rules
+        temperature = [TemperatureLogitsWarper(float(self.temperature))] if self.temperature != 1.0 else []
+        top_k = [TopKLogitsWarper(self.top_k)] if self.top_k else []
+        top_p = [Nucleus(self.top_p)] if self.top_p < 1.0 else []
+        return LogitsProcessorList([*temperature, *top_k, *top_p])
 
 
 def uniform_draws(keys: Sequence[str], samples: int, length: int, *, seed: int, step: int) -> Tensor:

@@ -118,6 +118,15 @@ def test_a_nucleus_is_the_fewest_likely_tokens_with_its_probability(spread: floa
     assert torch.cat([Nucleus(top_p)(row[:, :0], row) for row in scores.split(1)]).equal(found)
 
 
+@pytest.mark.parametrize("spread", [0.1, 10.0])
+def test_on_a_gpu_a_nucleus_is_the_same_and_nothing_waits(spread: float) -> None:
+    scores = torch.randn(20, 3 * LIKELIEST, generator=torch.Generator().manual_seed(1)) * spread
+    with PretendedGPU() as gpu:
+        found = Nucleus(0.9)(moved(scores[:, :0]), moved(scores))
+    assert found.payload.equal(Nucleus(0.9)(scores[:, :0], scores))  # type: ignore[attr-defined]
+    assert not gpu.waits
+
+
 @pytest.mark.parametrize(("rules", "library_options"), SAMPLING)
 def test_samples_have_the_distribution_of_generate(rules: Any, library_options: Any) -> None:
     """Frequencies of two-token beginnings against those of `generate` (two-sample chi-square test)."""
