@@ -22,7 +22,7 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.modeling_outputs import BaseModelOutput
 
-from rl_qg.generation.decoding import COMPACT_BELOW, SpecialTokens, up_to_end, within_positions
+from rl_qg.generation.decoding import COMPACT_BELOW, PATIENCE, SpecialTokens, up_to_end, within_positions
 
 GROWTH = 16  # steps for which memory is allocated at once
 
@@ -78,22 +78,24 @@ def beam_search(
     for column in starts[:, :-1].unbind(1):
         read(column.unsqueeze(1), search.ancestors)
         search.ancestors = torch.cat((search.ancestors, search.ancestors[..., :1]), -1)
-    while True:
+    patience = 1 if states.device.type == "cpu" else PATIENCE
+    for length in range(1, max_new_tokens + 1):
         search.step(read(search.last_tokens(), search.ancestors))
-        still_open = int(search.open.sum())
-        if still_open == 0:
-            return search.result()
-        if still_open <= COMPACT_BELOW * len(search.open):
-            kept = search.drop_closed()
+        if length % patience:
+            continue
+        kept = search.open.cpu().nonzero().squeeze(-1)
+        if not len(kept):
+            break
+        if len(kept) <= COMPACT_BELOW * len(search.open):
+            kept = kept.to(states.device, non_blocking=True)
+            search.keep(kept)
             states, mask = states[kept], mask[kept]
             cache.self_attention_cache.batch_select_indices(kept)
             cache.cross_attention_cache.batch_select_indices(kept)
+    return search.result()
 
 
-_PER_EXAMPLE = (
-    *("running", "logprobs", "ancestors", "open"),
-    *("ended", "ended_scores", "ended_logprobs", "_indices"),
-)
+_PER_EXAMPLE = "running logprobs ancestors open ended ended_scores ended_logprobs _indices".split()
 
 
 class _Search:
@@ -158,13 +160,11 @@ class _Search:
         self.ended = _of_parents(torch.cat((self.ended, candidates), 1), kept)
         self.ended_logprobs = torch.cat((self.ended_logprobs, logprobs), 1).gather(1, kept)
 
-    def drop_closed(self) -> Tensor:
-        """Remove examples that are no longer open; return the indices of the others, (b',)."""
+    def keep(self, kept: Tensor) -> None:
+        """Remove all examples but those of these indices, which are open."""
         self._store()
-        kept = self.open.nonzero().squeeze(-1)
         for name in _PER_EXAMPLE:
             setattr(self, name, getattr(self, name)[kept])
-        return kept
 
     def result(self) -> Beams:
         self._store()

@@ -29,9 +29,10 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from rl_qg.generation import beam_search as module
 from rl_qg.generation.beam_search import beam_search
-from rl_qg.generation.decoding import SpecialTokens
+from rl_qg.generation.decoding import PATIENCE, SpecialTokens
 from rl_qg.generation.generator import beam_options
 from rl_qg.generation.sharing import DECODERS, FAMILIES, share_passages
+from tests.pretended_gpu import PretendedGPU, move_model, moved
 from tests.tiny_models import tiny, tiny_pair, tiny_prefix
 
 VOCABULARY, START, PAD, END = 40, 0, 1, 2
@@ -179,6 +180,27 @@ def test_a_search_does_not_depend_on_the_other_contexts(fraction: float, monkeyp
         assert together.tokens[rows, :width].equal(alone.tokens)
         assert (together.tokens[rows, width:] == PAD).all()
         torch.testing.assert_close(together.logprobs[rows], alone.logprobs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bart", "t5", "gpt2", "prefix"])
+def test_on_a_gpu_the_beams_are_the_same_and_ends_are_looked_for_every_few_tokens(name: str) -> None:
+    make, sizes = {**MODELS, **PAIRS, **PREFIXES}[name], set[int]()
+    for seed, (beams, longest, end) in enumerate([(4, 30, 3.0), (3, 10, 2.0), (2, 1, 0.0), (2, 12, 8.0)]):
+        model = build(make, seed, end)
+        states, mask = encoded(model, seed)
+        assert share_passages(model)
+        expected = beam_search(model, states, mask, beams, longest)
+        steps: list[int] = []
+        move_model(model).register_forward_pre_hook(
+            lambda _, __, given, steps=steps: steps.append(len(given["attention_mask"])), with_kwargs=True
+        )
+        with PretendedGPU() as gpu:
+            found = beam_search(model, moved(states), moved(mask), beams, longest)
+        assert found.tokens.payload.equal(expected.tokens)  # type: ignore[attr-defined]
+        torch.testing.assert_close(found.logprobs.payload, expected.logprobs)  # type: ignore[attr-defined]
+        assert sum(gpu.waits.values()) == len(steps) // PATIENCE + 1, gpu.waits  # and for the longest question
+        sizes |= {*steps}
+    assert len(sizes) > 1 or name == "prefix"  # some contexts leave the batch before others
 
 
 def test_passages_are_stored_once_and_stored_tokens_are_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
