@@ -31,7 +31,7 @@ from rl_qg.data.examples import QAExample, as_example
 from rl_qg.generation.decoding import Decoded, Rollout, SpecialTokens, concatenate, decode, encode, uniform_draws
 from rl_qg.generation.logprobs import about_labels, shift_right, token_logprobs
 from rl_qg.generation.prompts import PromptEncoder, add_highlight
-from rl_qg.generation.sharing import share_encoder_pass, unread_mask
+from rl_qg.generation.sharing import FAMILIES, share_encoder_pass, unread_mask
 from rl_qg.generation.tasks import PAIR, QUESTION
 from rl_qg.runtime.errors import InputError, LocalError
 from rl_qg.runtime.ranks import OutOfMemoryRetry
@@ -107,6 +107,8 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         mixes = self.unlabelled_share > 0
         # The pools of the schedule, in its order.
         pools: list[Any] = [pool for pool in (train_dataset, self.unlabelled) if pool is not None and len(pool)]
+        if args.ddp_find_unused_parameters is None and model.config.model_type in {*FAMILIES, "prefix-lm"}:
+            args.ddp_find_unused_parameters = False  # their losses use all weights, adapters too
         super().__init__(
             model=model,
             args=args,
@@ -148,11 +150,8 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             self.args.num_train_epochs = 1  # to the library the schedule is a single epoch
         if args.stop_on is not None:
             keep = partial(save_model_folder, self, self.files.folder / "best")
-            self.add_callback(
-                HeldOutStopping(
-                    args.stop_on, args.patience, boundary=lambda: self.boundary if args.scst_epochs else 0, keep=keep
-                )
-            )
+            begin: dict[str, Any] = {"boundary": lambda: self.boundary} if args.scst_epochs else {}
+            self.add_callback(HeldOutStopping(args.stop_on, args.patience, keep=keep, **begin))
 
     # --- the schedule of updates: functions of the step alone
 
@@ -166,9 +165,8 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
         }
         for what, (taken, there) in pools.items():
             if taken > there:
-                raise InputError(
-                    f"training.batch_size: an update takes {taken} {what}, and there are {there}; lower it"
-                )
+                fault = f"an update takes {taken} {what}, and there are {there}; lower it"
+                raise InputError(f"training.batch_size: {fault}")
         return RowSchedule(
             gold=self.gold_examples,
             unlabelled=len(self.unlabelled),
@@ -229,9 +227,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
                 optimizer or self.optimizer,
                 lambda step: objectives.learning_rate_factor(
-                    step,
-                    boundary,
-                    num_training_steps,
+                    *(step, boundary, num_training_steps),
                     warmup=(args.ce_warmup, args.scst_warmup),
                     second=args.scst_learning_rate / args.learning_rate,
                     decays=args.rate_schedule == "linear",

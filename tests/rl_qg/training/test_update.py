@@ -5,8 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import ElectraModel
 
+from rl_qg.generation.loading import add_lora
+from rl_qg.settings import PeftSettings
 from rl_qg.training.reference_policy import ReferencePolicy
+from tests.rl_qg.generation.test_beam_search import MODELS, PAIRS, PREFIXES, prefix
 from tests.rl_qg.training.word_task import WORDS, WordReward, data, lines, trainer
 from tests.tiny_models import tiny_bart, tiny_t5, word_tokenizer
 
@@ -125,6 +129,29 @@ def test_loss_and_gradient_equal_a_slow_reference(tmp_path: Path, build: Any, op
     first, second = (torch.cat([g.flatten() for g in grads]) for grads in (fast, slow))
     assert first.norm() > 1e-2
     assert (first - second).norm() < 1e-4 * second.norm()
+
+
+KINDS = {**MODELS, **PAIRS, **PREFIXES, "prefix of electra": lambda seed: prefix(ElectraModel, seed)}
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+@pytest.mark.parametrize("adapters", [False, True])
+def test_several_processes_search_for_unused_weights_where_there_may_be_some(
+    tmp_path: Path, name: str, adapters: bool
+) -> None:
+    """Without the search, DDP ends a run in which a weight has no gradient."""
+    model = KINDS[name](1)
+    if adapters:
+        pytest.importorskip("peft")
+        model = add_lora(model, PeftSettings("lora", r=2), [7])
+    subject = trainer(tmp_path, model, ce_epochs=0, num_samples=2, watch_kl=False)
+    handler = subject.accelerator.ddp_handler
+    assert handler is not None and handler.find_unused_parameters == (name in PAIRS)
+    subject.state.max_steps = 2
+    subject.compute_loss(subject.model, next(iter(subject.get_train_dataloader()))).backward()
+    learning = {key: value for key, value in subject.model.named_parameters() if value.requires_grad}
+    unused = [key for key, value in learning.items() if value.grad is None]
+    assert learning and (not unused or handler.find_unused_parameters), unused
 
 
 def test_the_gradient_depends_on_the_reward(tmp_path: Path) -> None:
