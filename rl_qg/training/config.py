@@ -96,6 +96,7 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
             self.num_samples = 1 if self.baseline in ("greedy", "none") else 4
         self.num_train_epochs = self.ce_epochs + self.scst_epochs
         self.remove_unused_columns = False  # the collator reads all fields of an example
+        self.logging_nan_inf_filter = False  # it reads every loss, for a mean that `StepMetrics` replaces
         Seq2SeqTrainingArguments.__post_init__(self)
         file = getattr(self.deepspeed_plugin, "deepspeed_config", {})
         factors = self.rate_factors and "training.rate_factors"

@@ -1,15 +1,18 @@
 """A whole self-critical step on a GPU that is not there: the same numbers, one device, and few waits of the host."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from transformers import T5ForConditionalGeneration, TrainerControl, TrainerState
 
+from rl_qg.generation import decoding
+from rl_qg.training import callbacks
 from rl_qg.training.callbacks import KLCoefficient
 from rl_qg.training.objectives import adapted_coefficient
-from tests.pretended_gpu import Moved, PretendedGPU, move_model, moved
+from tests.pretended_gpu import CUDA, Moved, PretendedGPU, move_model, moved
 from tests.rl_qg.training.word_task import WORDS, trainer
 from tests.tiny_models import tiny, tiny_bart, tiny_prefix, word_tokenizer
 
@@ -54,6 +57,54 @@ def test_a_step_has_the_same_numbers_on_one_device(tmp_path: Path, kind: str, ba
     # One wait in four tokens, then for lengths and texts; the update has none.
     assert sum(gpu.waits.values()) <= 5, gpu.waits
     assert all(place.split(", ")[1].startswith(("decoding.py", "prompts.py")) for place in gpu.waits), gpu.waits
+
+
+def updated(subject: Any, model: Any, batch: dict[str, Any]) -> None:
+    """An update as the library's loop makes it, with its callbacks."""
+    handler = subject.callback_handler
+    handler.model, handler.optimizer = model, subject.optimizer
+    given = subject.args, subject.state, subject.control
+    subject.compute_loss(model, batch).backward()
+    subject._get_grad_norm(model, subject._clip_grad_norm(model))
+    handler.on_pre_optimizer_step(*given)
+    subject.optimizer.step()
+    handler.on_optimizer_step(*given)
+    subject.lr_scheduler.step()
+    model.zero_grad()
+    subject.state.global_step += 1
+    handler.on_step_end(*given)
+
+
+def test_updates_by_a_nucleus_have_the_same_numbers_and_wait_for_the_norm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "LIKELIEST", 3)  # fewer than a nucleus has here
+    size, found = len(word_tokenizer(WORDS)), []
+    options = {"top_p": 0.9, "normalise_advantage": "running", "baseline": "leave_one_out", "max_grad_norm": 0.1}
+    for name in ("cpu", "gpu"):
+        subject, model, batch = step(tmp_path / name, tiny_bart(size, seed=1), **options)
+        gpu = PretendedGPU()
+        subject.optimizer = subject.lr_scheduler = None
+        if name == "gpu":
+            move_model(model)
+            batch = {key: moved(value) for key, value in batch.items()}
+            monkeypatch.setattr(callbacks, "PartialState", lambda: SimpleNamespace(num_processes=1, device=CUDA))
+        with gpu:
+            subject.create_optimizer_and_scheduler(4)
+            for _ in range(3):
+                updated(subject, model, batch)
+        # The gradient of a key's bias is rounding noise, which Adam scales up to full steps.
+        weights = {key: value for key, value in model.named_parameters() if not key.endswith("k_proj.bias")}
+        found.append((subject.advantage_scale.value, weights))
+    (scale, weights), (other_scale, others) = found
+    assert other_scale == scale > 0
+    for key, value in weights.items():
+        torch.testing.assert_close(others[key].payload, value.data, rtol=1e-4, atol=1e-5)
+    by_file = {place.split(", ")[1].partition(":")[0] for place in gpu.waits}
+    assert by_file == {"decoding.py", "prompts.py", "trainer_base.py"}, gpu.waits
+    # Of each update: ends, a length, texts, and whether the norm is finite.
+    assert sum(gpu.waits.values()) <= 3 * 5, gpu.waits
+    assert subject.args.logging_nan_inf_filter is False  # the library would read every loss
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])
