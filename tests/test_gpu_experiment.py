@@ -19,6 +19,7 @@ import part  # noqa: E402
 import table  # noqa: E402
 from parity import Waits, difference  # noqa: E402
 from reward_speed import agreement  # noqa: E402
+from steps import planned  # noqa: E402
 
 for folder in FOLDERS:
     sys.path.remove(folder)
@@ -59,6 +60,7 @@ def test_each_page_has_all_parts(folder: Path) -> None:
     page = (folder / "results" / "gpu.md").read_text()
     assert "Not measured yet" not in page and "failed" not in page and "Tiny sizes" in page
     assert all(f"## {title}" in page for title, _ in table.SECTIONS.values())
+    assert "| operation | calls |" in page
     cells = [line.count("|") for line in page.splitlines() if line.startswith("|")]
     assert len(cells) > 60 and "nan" not in page
 
@@ -129,6 +131,19 @@ def test_a_failure_costs_no_other_measurement_and_is_tried_again(
     assert found["skipped"] == {"ended": failures["ended"]}
     assert measure({"ended": None}, minutes=0)["skipped"] == {"ended": part.NO_TIME} and len(calls) == 6
     assert "3 measured, 1 skipped (0 failed, 1 for want of time)" in capsys.readouterr().out
+
+
+def test_the_largest_batch_is_of_one_generator_and_comes_last() -> None:
+    plan = [*planned("full")]
+    assert plan[-3:] == [("bart-base", 256, precision) for precision in part.PRECISIONS]
+    assert max(batch for _, batch, _ in plan[:-3]) == 128 and len(plan) == 3 * 3 * 3 + 3
+
+
+def test_a_profile_is_a_table_of_operations() -> None:
+    of = {"seconds": 0.4, "gpu_seconds": 0.25, "launches": 12000, "operations": [["aten::mm", 310, 4.2, 120.25]]}
+    lines = [*table.step({"profile | bart-base | 64 | bf16": of})]
+    assert "| `aten::mm` | 310 | 4.2 | 120.2 |" in lines
+    assert any("0.400 s, in which the GPU works 0.250 s; 12,000 launches." in line for line in lines)
 
 
 @pytest.mark.slow

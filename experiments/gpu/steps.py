@@ -3,10 +3,12 @@
 Names of measurements: `GENERATOR | BATCH | PRECISION | trainer` or `… | straightforward`. Seconds are medians of a
 step, its rollout, its reward and its update; `first` is the first epoch, in `second` the reward knows the contexts.
 The straightforward loop takes one step for each number: its reward, one question at a time, takes most of it.
+`profile | GENERATOR | BATCH | PRECISION` is a step of the trainer in PyTorch's profiler, operation by operation.
 """
 
 import argparse
 import tempfile
+import time
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache, lru_cache, partial
@@ -14,15 +16,21 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from part import DEVICE, PRECISIONS, Part, arguments, dtype_of, measure_peaks, memory_watched, products
+from part import DEVICE, IS_GPU, PRECISIONS, Part, arguments, dtype_of, measure_peaks, memory_watched, products, wait
 from plain import PlainQRelScore
 from plain_step import PlainStep
 from random_models import Generator, generators, settings
-from step import SIZES, metric, operations, ours
+from step import SIZES, metric, operations, ours, trainer_of
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+from transformers import TrainerCallback
 
 from rewards import QRelScore
 
 BATCHES = {"full": (16, 64, 128), "tiny": (2,)}
+LARGEST = {"full": 256, "tiny": 3}  # of BART-base alone
+PROFILED = {"full": 64, "tiny": 2}, "bf16"  # of BART-base
+OPERATIONS = 20  # of a profile, those that take longest
 PLAIN_BATCHES = (2, 16, 64)  # of the straightforward loop
 TOKENS = {"full": (192, 20), "tiny": (16, 4)}  # of a context and of a question
 METRIC = {"full": "base", "tiny": "tiny"}
@@ -57,6 +65,15 @@ class Steps:
         shapes = generator.shape, SIZES[METRIC[self.size]]
         return found | {"gflop_needed": operations(*shapes, generator.vocabulary, args)}
 
+    def profiled(self, generator: Generator, batch: int, precision: str) -> dict[str, Any]:
+        """The last of three steps of an epoch."""
+        args, reward, step = self.args(batch, precision), self.reward(precision), ProfiledStep()
+        reward.reset_cache()
+        with products(precision), tempfile.TemporaryDirectory() as folder:
+            model = deepcopy(self.generator(generator))
+            trainer_of(args, model, generator.words(), reward, Path(folder), [step], scst_epochs=1).train()
+        return step.found()
+
     def of_plain_loop(self, generator: Generator, batch: int, precision: str) -> dict[str, Any]:
         args, reward, found = self.args(batch, precision, steps=1), self.plain_reward(precision), dict[str, Any]()
         with products(precision), memory_watched(found):
@@ -64,11 +81,47 @@ class Steps:
         return found
 
 
+class ProfiledStep(TrainerCallback):
+    """PyTorch's profiler around the last step of a run."""
+
+    def __init__(self) -> None:
+        self.profiler = profile(activities=[ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * IS_GPU])
+        self.seconds = 0.0
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == state.max_steps - 1:
+            wait()
+            self.profiler.start()
+            self.seconds -= time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == state.max_steps:
+            wait()
+            self.seconds += time.perf_counter()
+            self.profiler.stop()
+
+    def found(self) -> dict[str, Any]:
+        """Milliseconds of the host and of the GPU in each operation itself, without those that it calls."""
+        events = self.profiler.key_averages()
+        of_host = [event for event in events if event.device_type == DeviceType.CPU]
+        rows = [
+            [event.key, event.count, event.self_cpu_time_total / 1000, event.self_device_time_total / 1000]
+            for event in of_host
+        ]
+        launches = sum(event.count for event in of_host if event.key.startswith(("cudaLaunch", "cuLaunch")))
+        return {
+            "seconds": self.seconds,
+            "gpu_seconds": sum(row[3] for row in rows) / 1000,
+            "launches": launches,
+            "operations": sorted(rows, key=lambda row: row[2 + IS_GPU], reverse=True)[:OPERATIONS],
+        }
+
+
 def planned(size: str) -> Iterator[tuple[str, int, str]]:
     """Generators, batches and number types; what would be missed most comes first."""
-    for batch, name in product(BATCHES[size], generators(size)):
-        for precision in PRECISIONS:
-            yield name, batch, precision
+    pairs = [*product(BATCHES[size], generators(size)), (LARGEST[size], "bart-base")]
+    for (batch, name), precision in product(pairs, PRECISIONS):
+        yield name, batch, precision
 
 
 def main() -> None:
@@ -78,6 +131,9 @@ def main() -> None:
     measure_peaks(part)
     with tempfile.TemporaryDirectory() as folder:
         steps = Steps(size, Path(folder))
+        profiled, precision = PROFILED
+        given = generators(size)["bart-base"], profiled[size], precision
+        part.measure(f"profile | bart-base | {given[1]} | {precision}", partial(steps.profiled, *given))
         for name, batch, precision in planned(size):
             given, begin = (generators(size)[name], batch, precision), f"{name} | {batch} | {precision}"
             part.measure(f"{begin} | trainer", partial(steps.of_trainer, *given))

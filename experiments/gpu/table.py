@@ -116,6 +116,15 @@ def step(found: Found) -> Iterator[str]:
             if way == "trainer"
         ),
     )
+    for (name, batch, precision), of in named(found, "profile"):
+        yield from (
+            "",
+            f"One step of {name}, batch {batch}, {precision}, in PyTorch's profiler, which slows the host: "
+            f"{shown(of['seconds'], 3)} s, in which the GPU works {shown(of['gpu_seconds'], 3)} s; "
+            f"{of['launches']:,} launches.",
+        )
+        rows = ((f"`{key}`", str(calls), shown(host, 1), shown(gpu, 1)) for key, calls, host, gpu in of["operations"])
+        yield from table(("operation", "calls", "host, ms", "GPU, ms"), rows)
 
 
 def step_row(found: Found, name: str, batch: str, precision: str, value: Any) -> tuple[str, ...]:
