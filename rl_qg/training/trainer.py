@@ -227,7 +227,9 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
                 optimizer or self.optimizer,
                 lambda step: objectives.learning_rate_factor(
-                    *(step, boundary, num_training_steps),
+                    step,
+                    boundary,
+                    num_training_steps,
                     warmup=(args.ce_warmup, args.scst_warmup),
                     second=args.scst_learning_rate / args.learning_rate,
                     decays=args.rate_schedule == "linear",
