@@ -27,6 +27,7 @@ Values = dict[tuple[str, str, str], list[float]]  # of every question, by measur
 PASSAGES = "passages"  # the name in place of an arm: the number of each question's passage
 DOMAINS = ("new_wiki", "reddit", "amazon")
 CONTROLS = ("ce", "ce-continued", "best-of-n")
+OTHERS = ("scst-gated", "scst-gated-100")  # which SCST with another reward is compared with, too
 BEST_CONTROL = "the best control"  # of each seed, by the measure that is compared
 BY_SEED = ("rouge_l", "meteor", "form", "reader_exact_match", "bleu4")
 SURFACE = ("bleu4", "unsupported", "copy_rate", "distinct_2", "repeated_3grams", "length_words")
@@ -106,7 +107,7 @@ def compared(values: Values) -> dict[str, Any]:
         of_seeds = {key[2]: found for key, found in values.items() if key[:2] == (measure, arm)}
         entry = result.setdefault(arm, {})
         entry[measure] = estimate([*of_seeds.values()], passages)
-        for control in CONTROLS if arm.startswith("scst") else ():
+        for control in (*CONTROLS, *(other for other in OTHERS if other != arm)) if arm.startswith("scst") else ():
             pairs = [(found, values.get((measure, control, seed))) for seed, found in of_seeds.items()]
             if both := [np.subtract(found, other).tolist() for found, other in pairs if other is not None]:
                 entry.setdefault(f"over {control}", {})[measure] = estimate(both, passages)
@@ -117,7 +118,7 @@ def over_seeds(of_arms: Mapping[str, Any]) -> dict[str, Any]:
     """Differences of the measures of each seed, with Student's interval over seeds; also of seeds without values."""
     found: dict[str, Any] = {}
     for arm in (arm for arm in of_arms if arm.startswith("scst")):
-        controls = {control: of_arms.get(control, {}) for control in CONTROLS}
+        controls = {control: of_arms[control] for control in CONTROLS if control in of_arms}
         known = [seed for seed in of_arms[arm] if all(seed in of_seeds for of_seeds in controls.values())]
         for measure in BY_SEED:
             best = {seed: {measure: max(one[seed][measure] for one in controls.values())} for seed in known}
