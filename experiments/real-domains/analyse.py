@@ -107,7 +107,7 @@ def compared(values: Values) -> dict[str, Any]:
         of_seeds = {key[2]: found for key, found in values.items() if key[:2] == (measure, arm)}
         entry = result.setdefault(arm, {})
         entry[measure] = estimate([*of_seeds.values()], passages)
-        for control in (*CONTROLS, *(other for other in OTHERS if other != arm)) if arm.startswith("scst") else ():
+        for control in [one for one in (*CONTROLS, *OTHERS) if one != arm] if arm.startswith("scst") else ():
             pairs = [(found, values.get((measure, control, seed))) for seed, found in of_seeds.items()]
             if both := [np.subtract(found, other).tolist() for found, other in pairs if other is not None]:
                 entry.setdefault(f"over {control}", {})[measure] = estimate(both, passages)

@@ -185,7 +185,7 @@ def load_config_and_tokenizer(
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         check_tokenizer(tokenizer)
-    for part in [] if dropout is None else [config, *(getattr(config, part) for part in config.sub_configs)]:
+    for part in [] if dropout is None else [config, *(getattr(config, name) for name in config.sub_configs)]:
         for name in (DROPOUTS | INNER_DROPOUTS) & vars(part).keys():
             setattr(part, name, dropout if name in DROPOUTS else min(dropout, getattr(part, name)))
     return config, tokenizer
