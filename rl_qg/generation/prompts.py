@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -457,6 +458,11 @@ class PromptEncoder:
                 counts["tokens_cut"] += source.tokens_cut
                 counts["answers_cut"] += source.answer_cut
         return counts
+
+    def lengths(self, examples: Sequence[Any]) -> list[int]:
+        """The number of tokens of each input."""
+        rows = map(as_example, examples)
+        return [len(one.ids) for part in iter(lambda: [*islice(rows, AT_ONCE)], []) for one in self.encode(part)]
 
 
 def _leading_specials(special: list[int]) -> int:

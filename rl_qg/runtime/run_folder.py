@@ -32,7 +32,7 @@ TRAINED = "trained.json"  # written last: all training stages are complete
 MEASURES = "measures.json"  # in the folder of a stop (`training.stop_after`), written last: it is measured
 # New keys, with the value under which everything is as before: a run whose `config.yaml` lacks them is the same run.
 # `reward.…` stands for an option of `reward`, of `held_out`, and of the parts of both.
-ADDED: dict[str, Any] = {"ce.average": 1, "reward.titles": False, "training.rate_factors": {}}
+ADDED: dict[str, Any] = {"ce.average": 1, "ce.by_length": False, "reward.titles": False, "training.rate_factors": {}}
 # Options of a judge that say how it is asked: a run goes on with others.
 ASKING = ("budget", "input_price", "output_price", "max_cost", "concurrency", "kept", "key_variable")
 # What settings of one command alone have; those that train a generator have the sections of the others too.

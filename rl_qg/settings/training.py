@@ -206,6 +206,7 @@ class CESettings(Section):
     learning_rate: float = key(5e-5, "peak of the schedule", RATE)
     warmup_fraction: float = key(0.05, "fraction of the stage in which the learning rate rises", FRACTION)
     label_smoothing: float = key(0.0, "0: none", Limits(0, 0.99))
+    by_length: bool = key(False, "updates from inputs of similar length, so that less is padded")
     early_stopping_patience: int = key(
         0, "evaluations without a lower validation loss before stages=ce stops; 0: never", NOT_NEGATIVE
     )

@@ -69,6 +69,7 @@ class SelfCriticalConfig(SelfCriticalOptions, Seq2SeqTrainingArguments):
     scst_epochs: float = key(2.0, "passes with lambda above 0")
     scst_learning_rate: float = key(1e-5, "peak of the schedule that starts anew at the self-critical stage")
     ce_warmup: float = key(0.05, "fraction of the cross-entropy stage in which the learning rate rises")
+    by_length: bool = key(False, "updates of the cross-entropy stage have inputs of similar length")
     scst_warmup: float = key(0.05, "fraction of the self-critical stage in which the learning rate rises")
     rate_schedule: str = key("linear", "the learning rate after the warm-up of a stage: linear (to 0) or constant")
     rate_factors: dict[str, float] = key({}, "factors on the learning rate, by a part of the names of parameters")

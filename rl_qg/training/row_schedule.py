@@ -4,17 +4,20 @@ the rows of the whole run are one schedule, and the library sees a single epoch.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain, count, islice, pairwise
+from random import Random
 
 import torch
 from torch.utils.data import Sampler
 
 from rl_qg.data.examples import seeded_rank
 from rl_qg.runtime.errors import InputError
+
+GROUP = 50  # updates, within which examples are sorted by length
 
 
 def exact_share(share: float | None, gold: int, unlabelled: int) -> Fraction:
@@ -52,6 +55,7 @@ class RowSchedule:
     max_steps: int  # updates of both stages; 0 or less: as many as the passes need
     updates_per_rollout: int  # consecutive updates of the self-critical stage with the same rows
     seed: int  # of the permutations
+    lengths: Sequence[int] = ()  # of the gold examples; given, updates of the first stage have similar ones
 
     @cached_property
     def boundary(self) -> int:
@@ -94,12 +98,25 @@ class RowSchedule:
             return ce * step / max(1, self.boundary)
         return ce + scst * (step - self.boundary) / (self.updates - self.boundary)
 
+    def _cross_entropy_updates(self, gold: Iterator[int]) -> Iterator[list[int]]:
+        size, done = self.update_size, 0
+        while done < self.boundary:
+            # Sorted are the rows of a group of updates within one pass: none has an example twice.
+            whole = (self.gold - done * size % self.gold) // size
+            number = max(1, min(GROUP, whole, self.boundary - done)) if self.lengths else 1
+            rows = list(islice(gold, number * size))
+            if self.lengths:
+                rows.sort(key=self.lengths.__getitem__)
+            updates = [rows[first : first + size] for first in range(0, len(rows), size)]
+            Random(f"{self.seed} {done}").shuffle(updates)
+            yield from updates
+            done += number
+
     def __iter__(self) -> Iterator[list[int]]:
         size = self.update_size
         gold = _endless(self.gold, 0, self.seed, "gold")
         unlabelled = _endless(self.unlabelled, self.gold, self.seed, "unlabelled")
-        for _ in range(self.boundary):
-            yield list(islice(gold, size))
+        yield from self._cross_entropy_updates(gold)
         rows, last = list[int](), -1
         for step in range(self.boundary + 1, self.updates + 1):
             if (rollout := self.rollout_of(step)) != last:

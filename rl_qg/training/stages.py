@@ -375,6 +375,7 @@ def _arguments(settings: Settings, **changed: Any) -> config.SelfCriticalConfig:
         "learning_rate": factor * ce.learning_rate,
         "scst_learning_rate": factor * scst.learning_rate,
         "ce_warmup": ce.warmup_fraction,
+        "by_length": ce.by_length,
         "scst_warmup": scst.warmup_fraction,
         "label_smoothing_factor": ce.label_smoothing,
         "rate_schedule": common.rate_schedule,

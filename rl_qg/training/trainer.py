@@ -119,7 +119,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             **kwargs,
         )
         self.model_accepts_loss_kwargs = True  # makes the library count the target tokens of the whole update
-        self.schedule = self.row_schedule() if mixes or args.updates_per_rollout > 1 else None
+        self.schedule = self.row_schedule() if mixes or args.updates_per_rollout > 1 or args.by_length else None
         # 2. Rollout and reward.
         self.special_tokens = SpecialTokens.of(model)
         self.decoding_rules = args.decoding_rules()
@@ -167,6 +167,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             if taken > there:
                 fault = f"an update takes {taken} {what}, and there are {there}; lower it"
                 raise InputError(f"training.batch_size: {fault}")
+        gold = range(self.gold_examples if args.by_length and args.ce_epochs else 0)
         return RowSchedule(
             gold=self.gold_examples,
             unlabelled=len(self.unlabelled),
@@ -177,6 +178,7 @@ class SelfCriticalTrainer(Resumable, Seq2SeqTrainer):
             max_steps=args.max_steps,
             updates_per_rollout=args.updates_per_rollout,
             seed=args.seed if args.data_seed is None else args.data_seed,
+            lengths=self.encoder.lengths([self.train_dataset[row] for row in gold]),
         )
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:

@@ -61,6 +61,7 @@ def check_algorithm(settings: Settings) -> None:
         faults.append(f"scst.unlabelled_share={scst.unlabelled_share} (null, 0 or 1: examples are drawn alike)")
     given = {name: getattr(settings.training, name) for name in ("stop_after", "rate_factors")}
     faults += [f"training.{name}={value}" for name, value in given.items() if value]
+    faults += ["ce.by_length=true"] * settings.ce.by_length
     if faults:
         raise InputError(
             f"algorithm={name}: cannot honour {', '.join(faults)}; leave the default, or use algorithm=scst"

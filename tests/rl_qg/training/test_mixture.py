@@ -83,6 +83,36 @@ def test_the_rows_of_an_update_do_not_depend_on_its_length_in_batches() -> None:
     assert flat[0] == flat[1]
 
 
+@pytest.mark.parametrize(
+    "sizes", [{"gold": 1001}, {"gold": 800, "ce_epochs": 1}, {"gold": 30, "max_steps": 60}], ids=str
+)
+def test_updates_by_length_have_the_rows_of_their_group(sizes: dict[str, Any]) -> None:
+    lengths = [17 * k % 251 for k in range(sizes["gold"])]
+    usual, sorted_ = (list(schedule(lengths=given, **sizes)) for given in ((), lengths))
+    end = schedule(**sizes).boundary
+    assert usual[end:] == sorted_[end:] and usual[:end] != sorted_[:end]  # the second stage has its own order
+    twice = [sum(len(set(rows)) < 8 for rows in updates[:end]) for updates in (usual, sorted_)]
+    assert twice[0] == twice[1]  # where a pass ends within an update, alone
+    for whole in {end, sizes["gold"] // 8, sizes["gold"] // 8 + 1}:  # the updates of the first pass, and of all
+        of_both = [Counter(row for rows in updates[:whole] for row in rows) for updates in (usual, sorted_)]
+        assert of_both[0] == of_both[1]
+
+    def padded(updates: list[list[int]]) -> int:
+        return sum(max(of := [lengths[row] for row in rows]) * len(of) - sum(of) for rows in updates[:end])
+
+    assert padded(sorted_) < padded(usual) * (0.2 if sizes["gold"] > 100 else 0.8)
+
+
+def test_training_by_length_pads_less_and_learns_from_the_same_examples(tmp_path: Path) -> None:
+    batches = []
+    for by_length in (False, True):
+        subject = trainer(tmp_path / str(by_length), by_length=by_length, train_dataset=data(64), scst_epochs=0)
+        batches.append([*subject.get_train_dataloader()])
+        assert sorted(one.id for batch in batches[-1] for one in batch["examples"]) == sorted(e.id for e in data(64))
+    usual, by_length = (sum(int(batch["attention_mask"].eq(0).sum()) for batch in of) for of in batches)
+    assert 0 < by_length < usual / 2
+
+
 @pytest.mark.parametrize("repeats", [2, 3])
 @pytest.mark.parametrize("share", [Fraction(0), Fraction(3, 4)], ids=str)
 def test_updates_of_one_rollout_have_the_same_rows(repeats: int, share: Fraction) -> None:

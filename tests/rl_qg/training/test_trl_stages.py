@@ -358,6 +358,10 @@ def test_settings_without_meaning_for_the_algorithm_are_named(
         refused.training = replace(refused.training, **{name: value})
         with pytest.raises(InputError, match=rf"algorithm={algorithm}: cannot honour training\.{name}="):
             check_algorithm(refused)
+    refused = settings(Path("run"), "x", algorithm)
+    refused.ce = replace(refused.ce, by_length=True)
+    with pytest.raises(InputError, match=r"cannot honour ce\.by_length=true"):
+        check_algorithm(refused)
     for share in (None, 0, 1):
         chosen = {"baseline": "leave_one_out", "normalise_advantage": "batch", "unlabelled_share": share}
         check_algorithm(settings(Path("run"), "x", "rloo", **chosen))
