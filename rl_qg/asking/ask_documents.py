@@ -1,9 +1,5 @@
 """Documents -> question-answer pairs, or sets of questions, in a file of a chosen format, and a report beside it.
 
-    rl-qg ask text.txt output=pairs.jsonl model.path=RUN/scst
-    rl-qg ask text.txt strategy=sentence_one2many number=auto output=sets.jsonl model.path=RUN/scst
-    rl-qg train-selector data.train=dev.json model.path=RUN/ce output=selector.json
-
 A document is cut into passages that the model can read. Of each passage a set is made, or pairs, of which the best
 `number` of the document are written, those that `QuestionGenerator.ask` gives for its text. What is made is added as
 JSON lines, which the same command continues after a kill; but for sets as JSON lines these lie in a hidden file beside

@@ -1,8 +1,5 @@
 """Augmentation: filter the generated questions, sample from those kept, and add them to the human questions.
 
-    rl-qg augment questions=questions.jsonl gold=train.json output=augmented.json num_samples=90000
-    rl-qg augment filters=strict filters.round_trip.reader=RUN/qa/gold …
-
 The questions are read line by line: once for all row filters, once more for each set filter, and once to write. The
 human examples are streamed from their source. Only hashes and numbers of both stay in memory. The sample depends on
 the seed and on the content of the lines, not on their order; only of duplicates the first is kept. Measures by models

@@ -1,7 +1,5 @@
 """Data of a benchmark: read, cleaned, divided by paragraph, written in two forms, with statistics.
 
-    rl-qg bench data data=squad.json output_dir=bench/squad
-
 The folder gets `train.json`, `validation.json` and `test.json` (SQuAD's form, with all answers), of each a `.jsonl` in
 QG-Bench's schema (`rl_qg.data.examples`), `statistics.json` and `statistics.md`.
 """

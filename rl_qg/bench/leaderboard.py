@@ -1,7 +1,5 @@
 """The leaderboard: models × data × metrics on one page, the best marked only among those that do not differ from it
 significantly.
-
-    rl-qg bench report RESULTS… output=leaderboard
 """
 
 import logging

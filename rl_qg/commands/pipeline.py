@@ -1,7 +1,5 @@
 """All stages: (answers) -> data -> CE -> SCST -> questions -> filter -> augment -> readers -> report.
 
-    rl-qg pipeline preset=quickstart output_dir=runs/first
-
 Stages meet through files in the run folder. A stage whose result exists is not run again. So the same command
 continues an interrupted run, and a stage runs again when its result is deleted.
 """

@@ -1,9 +1,5 @@
 """Generated questions under several metrics: one table with intervals, by type and length, of one file or several.
 
-    rl-qg evaluate predictions=questions.jsonl references=train.json metrics=[bleu4,rouge_l,qrelscore] output=DIR
-    rl-qg evaluate 'predictions={ce: ce.jsonl, scst: scst.jsonl}' metrics=[bleu4] output=DIR
-    rl-qg evaluate 'predictions={question: q.txt, references: r.txt}' metrics=[bleu4] output=DIR
-
 A file may have any form that `rl-qg score` reads; a mapping whose names are all columns is one input of text files.
 `references` names files of human questions, to be joined by id, or by passage and answer
 (`rl_qg.evaluation.references`). Several files about the same passages, answers and references, row by row, are

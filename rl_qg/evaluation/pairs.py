@@ -1,8 +1,5 @@
 """Question-answer pairs against those that people wrote: one table with intervals, of one file or several.
 
-    rl-qg evaluate pairs=true predictions=pairs.jsonl references=dev.json metrics=[rouge_l] output=DIR
-    rl-qg evaluate pairs=true 'predictions={questions_answers: lmqg.txt, context: passages.txt}' references=dev.json …
-
 Writes `evaluate.json`, `.txt`, `.html` and CSV (`tables/`); scores are kept in `pairs/`, so that a command that was
 killed goes on.
 """

@@ -1,8 +1,6 @@
 """QA-based evaluation: what the readers of several generators, each taught by its questions alone, answer right; with
 intervals, paired tests, and the correlation with metrics of the same generators.
 
-    rl-qg qa-evaluate data=dev.json 'questions={ce: ce.jsonl, scst: [scst-1.jsonl, scst-2.jsonl]}' output=qa.json
-
 It writes `qa.json` and `qa.html`; `qa/` holds the readers' answers and scores, and goes on after an interruption.
 
 Source: Zhang and Bansal, "Addressing Semantic Drift in Question Generation for Semi-Supervised Question Answering"

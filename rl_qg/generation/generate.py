@@ -1,7 +1,5 @@
 """Generation: a trained generator and passages with answers -> `questions.jsonl`.
 
-    rl-qg generate model.path=RUN/scst data.train=train.json output=questions.jsonl num_beams=8
-
 Examples are read when they are needed. Of each `WINDOW` of them those with the longest passages come first, so that a
 batch holds little padding; the file has them in this order. Memory does not grow with the number of examples. Neither
 beams nor samples depend on the number of processes. After a kill the same command, with any number of processes, cuts

@@ -1,7 +1,5 @@
 """Candidate answers: passages without questions -> `answers.jsonl`, which `rl-qg generate` reads.
 
-    rl-qg answers contexts.txt output=answers.jsonl
-
 One line for each span, those of a passage best first: `id`, `title`, `context`, `question` (empty), `answers` (one
 text and its offset) and `kind`. Passages are read when they are needed, and the lines are in their order. After a kill
 the same command continues after the last whole batch.

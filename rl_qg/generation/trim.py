@@ -1,7 +1,5 @@
 """Trimming: a model folder or Hub model and a corpus -> the model without the pieces that the corpus does not use.
 
-    rl-qg trim model.path=google/mt5-small corpus=train.json output_dir=mt5-small-de
-
 The corpus is text (a passage a line) or QA data, of which the passage, the questions and all inputs of the generator
 (`rl_qg.generation.prompts`) are counted. `output_dir` is a model folder like any other; `trim.json` in it says what
 was kept.

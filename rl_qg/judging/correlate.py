@@ -1,7 +1,5 @@
 """Meta-evaluation: how far metrics agree with people who have rated the same questions.
 
-    rl-qg correlate human=judgements.jsonl metrics=[bleu4,rouge_l,qrelscore] output=DIR
-
 Writes `correlate.json`, `.txt`, `.html`, `disagreements.html`, and every table as CSV (`tables/`);
 `docs/explanation/meta-evaluation.md` explains each number. Scores are kept in `scores/`: a command that was killed
 goes on, and one with a further metric computes only that metric.

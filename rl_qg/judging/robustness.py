@@ -1,7 +1,5 @@
 """Robustness: whether metrics notice that a question has become wrong, and accept it in other words.
 
-    rl-qg robustness input=dev.json metrics=[rouge_l,qrelscore] output=DIR
-
 Human questions are made wrong by one change, and paraphrased (`rl_qg.judging.alterations`); a metric is
 evaluated by the area under the ROC curve of paraphrases against wrong questions. A row without references has the
 human question as its reference. Writes `questions.jsonl` (every question made, with what was changed),

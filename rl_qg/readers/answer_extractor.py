@@ -1,7 +1,5 @@
 """Candidate answers from a trained model: each token begins an answer (B), continues one (I), or neither (O).
 
-    rl-qg train-answers data.train=train.json data.validation=dev.json output_dir=RUN/answers
-
 It learns from human answers. Source of the task: Du and Cardie, "Harvesting Paragraph-Level Question-Answer Pairs from
 Wikipedia" (2018), who tag the answers of a passage before they generate questions.
 """

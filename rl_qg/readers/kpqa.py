@@ -1,7 +1,5 @@
 """The keyphrase predictor of KPQA: which tokens of a sentence answer a question; its training and evaluation.
 
-    rl-qg train-kpqa data.train=train.json data.validation=dev.json output_dir=RUN/kpqa
-
 It learns from the answers that people marked, and weights the tokens in the metrics of `rewards.KPQA`; with
 `question=false` from the sentence alone (the paper's ablation -KP). Its `config.json` says which of the two it is.
 

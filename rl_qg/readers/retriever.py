@@ -1,7 +1,5 @@
 """Retrievers taught by generated questions, and judged on human ones.
 
-    rl-qg retrieve questions=generated.jsonl data=dev.jsonl output_dir=RUN/retriever
-
 A bi-encoder turns questions and passages into vectors (`rewards.embedding.token_embeddings.SentenceEncoder`); its
 cosine orders the passages. It learns as Karpukhin et al., "Dense passage retrieval for open-domain question answering"
 (EMNLP 2020), taught theirs: the own passage against those of the other questions of a batch, and one that BM25 finds

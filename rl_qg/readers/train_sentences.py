@@ -1,7 +1,5 @@
 """Training classifiers of sentences: which are worth a question, and of which types it can be.
 
-    rl-qg train-sentences kind=hierarchical data.train=train.json data.validation=dev.json output_dir=RUN/worthy
-
 A part of the training articles is set aside to choose the epoch and the thresholds; the validation data are scored.
 
 Source: "Multi-Question Generation" (docs/papers.md), sections 6.1 to 6.3.

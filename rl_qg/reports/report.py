@@ -1,7 +1,5 @@
 """The report: one page about a run, made from the files of its folder alone.
 
-    rl-qg report runs/a runs/b output=report.html
-
 Any file of a run folder may be missing: the page says so. The page is one file without scripts, and loads nothing.
 Rewards, BLEU-4 and ROUGE-L have the unit of their metric in `rewards/`, and shares of pairs in order are from 0 to 1,
 as an area under a ROC curve is; reading scores and shares of questions are in percent.

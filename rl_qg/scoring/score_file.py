@@ -1,7 +1,5 @@
 """Scoring: questions with their passages -> the same rows with a score and its parts.
 
-    rl-qg score reward=qrelscore input=questions.jsonl output=scored.jsonl
-
 The input may have any form that `rl_qg.data.question_tables` reads. Every row is checked before the first is scored.
 Then rows are read, scored and written in batches, so memory does not grow with the file (except for SQuAD JSON).
 Several processes share the batches. After a kill the same command continues after the last whole batch.

@@ -1,7 +1,5 @@
 """How well a reward orders a right question above wrong ones for the same passage and answer.
 
-    rl-qg separate reward=reader data.train=train.json data.validation=dev.json output=DIR
-
 A reward can only teach what it can tell. For every held-out example the human question is compared with wrong ones of
 several kinds (`rl_qg.scoring.wrong_questions`): the share of pairs in which the human question has the larger
 reward, ties counted half. That is the area under the ROC curve of pairs; 0.5 is chance. The intervals are bootstraps

@@ -1,7 +1,5 @@
 """From questions of several systems to tasks for raters.
 
-    rl-qg rate plan 'questions={ce: ce.jsonl, scst: scst.jsonl}' gold=dev.json protocol=qascore items=100 output=plan
-
 Writes `hits.jsonl` and `plan.json`, whose bytes depend on the settings and the files alone, and prints how many raters
 the plan needs, what they are paid, what was left out, and the smallest difference between systems that it can show.
 """
