@@ -27,10 +27,6 @@ SCALE = ".scale"
 READER = "reader"
 
 
-def packaged_generators() -> list[str]:
-    return sorted(PREFIX + place.parent.name for place in PACKAGED.glob(f"*/{PACKED}"))
-
-
 def packaged_reader(generator: str) -> str:
     """The reader that comes with a packaged generator; "" where there is none."""
     name = f"{generator}/{READER}"
@@ -49,7 +45,8 @@ def packaged_folder(path: str, cache_dir: str | None = None) -> str:
         return path
     source = PACKAGED / path.removeprefix(PREFIX)
     if not (source / PACKED).is_file():
-        raise InputError(f"{path}: the package has {', '.join(packaged_generators()) or 'no generator of real text'}")
+        names = sorted(PREFIX + place.parent.name for place in PACKAGED.glob(f"*/{PACKED}"))
+        raise InputError(f"{path}: the package has {', '.join(names) or 'no generator of real text'}")
     return unpacked(path, f"{source.name}-{file_hash(source / PACKED)[:16]}", partial(_unpack, source), cache_dir)
 
 
