@@ -185,9 +185,13 @@ def load_config_and_tokenizer(
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         check_tokenizer(tokenizer)
-    for part in [] if dropout is None else [config, *(getattr(config, name) for name in config.sub_configs)]:
-        for name in (DROPOUTS | INNER_DROPOUTS) & vars(part).keys():
+    if dropout is not None:
+        parts = [config, *(getattr(config, name) for name in config.sub_configs)]
+        rates = [(part, name) for part in parts for name in (DROPOUTS | INNER_DROPOUTS) & vars(part).keys()]
+        for part, name in rates:
             setattr(part, name, dropout if name in DROPOUTS else min(dropout, getattr(part, name)))
+        if DROPOUTS.isdisjoint(name for _, name in rates):
+            log.warning("model.dropout=%g: a %s model has none of hidden states to set", dropout, config.model_type)
     return config, tokenizer
 
 

@@ -119,7 +119,7 @@ def test_of_several_end_tokens_a_line_says_which_one_ends_a_question(
 
 
 @pytest.mark.parametrize("made", [tiny_bart, tiny_t5, tiny_pair, tiny_prefix, BertModel, GPT2LMHeadModel])
-def test_dropout_is_that_of_the_settings(tmp_path: Path, made: Any) -> None:
+def test_dropout_is_that_of_the_settings(tmp_path: Path, caplog: pytest.LogCaptureFixture, made: Any) -> None:
     """Hidden states too: without dropout two passes while it learns are equal, with it they are not."""
     tokenizer = word_tokenizer("w1 w2")
     model = tiny(made, len(tokenizer)) if isinstance(made, type) else made(len(tokenizer))
@@ -134,7 +134,14 @@ def test_dropout_is_that_of_the_settings(tmp_path: Path, made: Any) -> None:
         with torch.no_grad():
             first, second = (loaded(**given).logits for _ in range(2))
         assert first.equal(second) == (rate == 0), rate
+    assert not any("model.dropout" in line for line in caplog.messages)
     untouched, _ = load(folder)
     assert all(
         value == model.config.to_dict()[name] for name, value in untouched.config.to_dict().items() if "drop" in name
     )
+
+
+def test_a_model_without_dropout_of_hidden_states_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = save(tmp_path, tokenizer := word_tokenizer("w1 w2"), tiny(LlamaForCausalLM, len(tokenizer)))
+    load_causal(folder, 0.1)
+    assert caplog.messages == ["model.dropout=0.1: a llama model has none of hidden states to set"]
