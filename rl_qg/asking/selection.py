@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from rewards.form import repeats
 from rewards.relevance.explanation import Explanation
+from rewards.standalone import rules_of
 from rl_qg.asking.pairs import AnswerSpan, QAPair, QAPairs
 from rl_qg.augmentation.near_duplicates import shingles, similar_to_earlier
 from rl_qg.data.examples import by_key
@@ -38,7 +39,11 @@ SIMILAR_ABOUT_ONE = 0.5  # from which two questions about one answer are: How bi
 STEM = 4  # letters that words have in common that are taken for forms of one word
 POWERS = {"support": 0.25, "usability": 0.5}  # of the parts of a score (experiments/real-generator), else 1
 LEAST = {"support": 0.1}  # that a score is computed with: the words of a question may be others than those of the text
-_PRONOUN_SUBJECT = re.compile(rf"\b(?:{'|'.join(AUXILIARIES)}) (?:he|i|it(?! takes?\b)|she|they|we)\b", re.IGNORECASE)
+# Pronouns that mostly leave open what is asked about: as the subject, or anywhere; and the writer's "my" and "me".
+_OPEN = re.compile(
+    rf"\b(?:{'|'.join(AUXILIARIES)}) (?:he|i|she|they|we)\b|\b(?:it(?! takes?\b)|did it|them)\b", re.IGNORECASE
+)
+_SPEAKER = rules_of("en")["no_speaker"]
 Item = TypeVar("Item")
 DIGITS = 6  # of scores and log-probabilities
 
@@ -112,13 +117,14 @@ class ProposedPair:
 def support(question: str, context: str, answer_start: int) -> float:
     """The share of what an English question is about that stands in the sentence of its answer, which begins at
     `answer_start` of the context. Words are alike that begin with the same four letters. A question about something
-    else, or about nothing, has little; one that says a word twice, or whose subject is a pronoun, a quarter.
+    else, or about nothing, has little; one that says a word twice, or that a pronoun leaves open, a quarter.
     """
     start, end = next((span for span in sentences(context) if span[0] <= answer_start < span[1]), (0, len(context)))
     said = {word[:STEM] for word in normalised_words(context[start:end])}
     about = topic_words(question)
     share = sum(word[:STEM] in said for word in about) / max(1, len(about))
-    return share / 4 if len(about) > len(set(about)) or _PRONOUN_SUBJECT.search(question) else share
+    is_open = any(rule.search(question) for rule in (_OPEN, _SPEAKER))
+    return share / 4 if is_open or len(about) > len(set(about)) else share
 
 
 def usable(pairs: Sequence[ProposedPair], passage: str, least: float, dropped: Counter[str]) -> list[ProposedPair]:

@@ -178,6 +178,9 @@ def score_by_hand(scores: Mapping[str, float]) -> float:
         ("In what year did the mill open?", "1901", 1.0),
         ("In what year did it open?", "1901", 1 / 4),  # a pronoun is its subject
         ("How long does it take to open the mill?", "1901", 2 / 3),  # take, open, mill
+        ("How long did it take to open the mill?", "1901", 2 / 3 / 4),
+        ("Who opened a mill for them?", "1901", 1 / 4),
+        ("When was my mill opened?", "1901", 1 / 4),
         ("When did the boiler break the boiler?", "May", 1 / 4),  # the same word twice
     ],
 )
