@@ -214,10 +214,8 @@ def _rows(name: str, source: Any, named: bool, left_out: Counter[str]) -> Iterat
         if answer and answer not in context and answer.strip().casefold() not in YES_NO:
             left_out[NOT_FOUND] += 1
             continue
-        title = row.fields.get("title")
-        title = title if isinstance(title, str) else ""
-        system = row.fields.get("system")
-        who = name if named or system is None else _system_name(row.where, system)
+        title, system = table.value(row, "title") or "", row.fields.get("system")
+        who = name if named else _system_name(row.where, name if system is None else system)
         yield _Row(who, row.fields.get("id"), title, context, answer, start, question)
 
 

@@ -160,6 +160,19 @@ def test_a_wrong_row_is_named(given: dict[str, Any], fault: str, tmp_path: Path)
         read_questions(lines(tmp_path / "a.jsonl", given))
 
 
+@pytest.mark.parametrize("name", ["a|b.jsonl", ".jsonl.jsonl"])
+def test_the_name_of_a_file_is_checked_where_it_names_a_system(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"line 1: system '(a\|b)?' is no name"):
+        read_questions(lines(tmp_path / name, row("Who?")))
+    assert read_questions(lines(tmp_path / name, row("Who?", system="ce"))).systems == ["ce"]
+
+
+def test_a_title_that_is_no_text_is_none(tmp_path: Path) -> None:
+    """Half a surrogate pair could not be written to the plan."""
+    (tmp_path / "a.jsonl").write_text(json.dumps(row("Who?", title="A \ud800")) + "\n")
+    assert read_questions(str(tmp_path / "a.jsonl")).subjects[0].passage.title == ""
+
+
 def test_files_need_different_names(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     files = [lines(tmp_path / "a.jsonl", row("Who?")), lines(tmp_path / "x" / "a.jsonl", row("Who?"))]
