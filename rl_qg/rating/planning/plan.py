@@ -6,7 +6,7 @@ the plan needs, what they are paid, what was left out, and the smallest differen
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from operator import itemgetter
 from pathlib import Path
@@ -196,7 +196,8 @@ def write_plan(settings: RatePlanSettings, protocol: Protocol) -> None:
     noise = Noise(settings.question_sd, settings.rating_sd, pass_rate)
     found = detectable_difference(tasks.hits, study.systems, raters, noise, settings.seed)
     found = found or {"one": None, "holm": None}
-    protocol = replace(protocol, raters_per_hit=raters, minutes_per_hit=max(0.1, round(effort["minutes"], 1)))
+    changed = {"raters_per_hit": raters, "minutes_per_hit": max(0.1, round(effort["minutes"], 1))}
+    protocol = Protocol.from_dict("rate_plan", protocol.to_dict() | changed)
     found = {key: round(value, 3) if isinstance(value, float) else value for key, value in found.items()}
     record = {
         "study": settings.study or folder.resolve().name,

@@ -123,6 +123,12 @@ def test_protocols_of_any_passages(name: str, files: dict[str, Any], tmp_path: P
     assert found.settings["detectable"]["pass_rate"] == (0.45 if name == "demo" else 1)
 
 
+def test_no_plan_is_written_that_could_not_be_read(files: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="rate_plan: raters_per_hit=10001 is not a whole number from 1 to 10000"):
+        plan(files, tmp_path / "plan", raters=10_001)
+    assert not (tmp_path / "plan").exists()
+
+
 def test_another_plan_is_not_overwritten(files: dict[str, Any], tmp_path: Path) -> None:
     plan(files, tmp_path / "plan", items=3)
     before = {path: path.read_bytes() for path in (tmp_path / "plan").iterdir()}
