@@ -26,6 +26,7 @@ from rl_qg.settings.web import RateExportSettings, RateForgetSettings, RateStatu
 PAYMENT_COLUMNS = ("rater", "panel", "identity", "state", "submitted", "surplus", "codes", "extra")
 RATINGS, TABLE, ITEMS = "ratings.jsonl", "ratings.csv", "items.jsonl"
 ASSIGNMENTS, FEEDBACK = "assignments.jsonl", "feedback.jsonl"
+LAST = 253_402_300_799  # 9999-12-31T23:59:59Z, in seconds since 1970
 log = logging.getLogger(__name__)
 
 
@@ -108,8 +109,8 @@ def _write_line(stream: TextIO, record: Mapping[str, Any]) -> None:
 
 
 def utc(seconds: float | None) -> str | None:
-    """A time as ISO 8601 in UTC, to the second."""
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """A time as ISO 8601 in UTC, to the second; one after the year 9999 is the last second of it."""
+    return None if seconds is None else datetime.fromtimestamp(min(seconds, LAST), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _check_folder(folder: Path, store: Store) -> None:

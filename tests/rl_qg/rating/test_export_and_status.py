@@ -3,6 +3,7 @@
 import csv
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,11 @@ import pytest
 
 from rl_qg.commands.cli import run_command
 from rl_qg.rating.plan_files import read_plan, write_plan_files
-from rl_qg.rating.study.export import export_study
+from rl_qg.rating.study.export import export_study, study_status
 from rl_qg.rating.study.store import Store, open_store
 from rl_qg.runtime.errors import InputError
 from tests.full_disk import room_for
-from tests.rl_qg.rating.studies import Clock, rate_all, small_plan
+from tests.rl_qg.rating.studies import Clock, consenting_rater, rate_all, small_plan
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -297,6 +298,16 @@ def test_status_as_text_and_as_json(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert shown[0]["control"]["of_raters"][0]["rater"] == "r0001"
     with pytest.raises(InputError, match="no such file"):
         run_command("rate", ["status", f"study={tmp_path}/none.db"])
+
+
+def test_times_after_the_last_year_are_its_end(tmp_path: Path, clock: Clock) -> None:
+    plan = small_plan()
+    plan = replace(plan, settings={**plan.settings, "retention_days": 2**31 - 1})
+    store = open_store(str(tmp_path / "study.db"), plan, clock)
+    store.lease_s = 1e15
+    store.claim(consenting_rater(store))
+    status = study_status(store)
+    assert status["retention_until"] == status["next_expiry"] == "9999-12-31T23:59:59Z"
 
 
 @pytest.mark.parametrize("key", ["output", "payments"])
