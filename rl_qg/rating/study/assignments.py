@@ -224,6 +224,8 @@ class AssignmentTables(StudyTables):
         """Keep what a rater says at the end; a later text replaces it."""
         with self._database.write() as sql:
             row = self._own(sql, assignment_id, rater)
+            if row.state == records.RETURNED:
+                raise records.Closed(f"{assignment_id}: was given back")
             sql.run(
                 "INSERT INTO feedback (assignment, rater, text, at) VALUES (?, ?, ?, ?) "
                 "ON CONFLICT (assignment) DO UPDATE SET text = excluded.text, at = excluded.at",

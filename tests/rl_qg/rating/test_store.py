@@ -208,6 +208,8 @@ def test_a_task_given_back_goes_to_others_only(store: Store) -> None:
     assert task_of(store, rater) == "h0002"
     with pytest.raises(Closed):
         store.submit(claimed.id, rater)
+    with pytest.raises(Closed):  # in another tab
+        store.add_feedback(claimed.id, rater, "text")
     assert task_of(store, consenting_rater(store)) == "h0002"
     assert task_of(store, consenting_rater(store)) == "h0001"
 
