@@ -3,6 +3,7 @@
 import hmac
 import re
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 from urllib.parse import quote
 
@@ -177,12 +178,12 @@ def answer_practice(visit: Visit) -> Response:
     answered[str(number)] = values
     passed = None
     if number == len(every):  # enough questions were rated as expected, in all criteria that expect something
-        as_expected = sum(
+        as_expected = [
             all(low <= answered[str(at)][name] <= high for name, (low, high) in one.expected.items())
             for at, one in enumerate(every, 1)
             if one.expected
-        )
-        passed = as_expected >= visit.protocol.practice_passes * sum(bool(one.expected) for one in every)
+        ]
+        passed = not as_expected or fmean(as_expected) >= visit.protocol.practice_passes
     visit.store.set_practice(visit.known.id, answered, passed)
     return here
 

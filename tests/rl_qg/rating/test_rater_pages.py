@@ -332,6 +332,18 @@ def test_practice_that_is_a_test_screens_out(tmp_path: Path) -> None:
     assert store.progress()["assignments"]["open"] == 1
 
 
+def test_exactly_the_share_of_a_test_passes(tmp_path: Path) -> None:
+    """7 of 25 are 0.28, but 25 * 0.28 is more than 7."""
+    plain = protocol("qg-bench")
+    wrong, right = (replace(plain.practice[0], expected={"correctness": (value, value)}) for value in (1, 3))
+    given = replace(plain, practice=(*[right] * 7, *[wrong] * 18), practice_passes=0.28)
+    guest = RaterClient(study(tmp_path, page_plan(given))).get("/").post("/begin")
+    guest.post("/consent", answer="agree", version="1").post("/instructions")
+    for number in range(1, 26):
+        guest.post(f"/practice/{number}", **{f"value_{at}": 3 for at in range(1, len(given.criteria) + 1)})
+    assert guest.get("/next").path == "/task/a00001/1"
+
+
 @pytest.mark.parametrize(("correctness", "end"), [(3, "/task/a00001/1"), (1, "/screened")])
 def test_practice_that_expects_nothing_is_no_test(tmp_path: Path, correctness: int, end: str) -> None:
     """The first of four questions is the one that is a test; three others as expected would be more than half."""
