@@ -8,7 +8,7 @@ from starlette.responses import Response
 from rl_qg.rating.pages.arrival import last_page, leave, place_of
 from rl_qg.rating.pages.rendering import shown_item
 from rl_qg.rating.pages.visits import AUTOSAVE, Routes, Visit, redirect, values_of
-from rl_qg.rating.study.records import COMPLETED, EXPIRED, FULL, RETURNED, Assignment, Closed, NotYours
+from rl_qg.rating.study.records import COMPLETED, EXPIRED, FINISHED, FULL, RETURNED, Assignment, Closed, NotYours
 
 
 def task(visit: Visit) -> Response:
@@ -143,7 +143,7 @@ def submit(visit: Visit) -> Response:
             visit.store.add_feedback(assignment.id, rater, text)
         if visit.form.get("action") == "back":
             return redirect(f"{here}/{len(assignment.hit.items)}")
-        if visit.form.get("lang") or not visit.store.submit(assignment.id, rater).done:
+        if visit.form.get("lang") or visit.store.submit(assignment.id, rater) not in FINISHED:
             return redirect(f"{here}/feedback")
     return leave(visit, COMPLETED, assignment.id) or redirect(f"{here}/done")
 

@@ -31,7 +31,6 @@ class _AssignmentRow(NamedTuple):
     hit: str
     rater: int
     state: str
-    lease_until: float
     started: float
     submitted: float | None
 
@@ -185,22 +184,22 @@ class AssignmentTables(StudyTables):
             if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
                 raise InputError(f"{name}={value!r:.20}: not a value from {criterion.lowest} to {criterion.highest}")
 
-    def submit(self, assignment_id: str, rater: str) -> records.Submitted:
-        """End an assignment; again, it says the same. Nothing happens while a rating is missing.
+    def submit(self, assignment_id: str, rater: str) -> str:
+        """End an assignment and return its state; again, it says the same. Nothing happens while a rating is missing.
 
         The state is `submitted` while the task lacks a finished rater, also after the lease has expired; else
         `surplus`: somebody else was first; it is paid, kept and marked.
         """
         with self._database.write() as sql:
             row = self._own(sql, assignment_id, rater)
-            if row.state in (records.SUBMITTED, records.SURPLUS):
-                return records.Submitted(row.state)
+            if row.state in records.FINISHED:
+                return row.state
             if row.state == records.RETURNED:
                 raise records.Closed(f"{assignment_id}: was given back")
-            rated = sql.rows("SELECT position, criterion FROM rating WHERE assignment = ?", row.id)
-            wanted = [(item.position, name) for item in self._hits[row.hit].items for name in self._criteria]
-            if missing := tuple(pair for pair in wanted if pair not in {*rated}):
-                return records.Submitted(row.state, missing)
+            rated = {*sql.rows("SELECT position, criterion FROM rating WHERE assignment = ?", row.id)}
+            wanted = {(item.position, name) for item in self._hits[row.hit].items for name in self._criteria}
+            if wanted - rated:
+                return row.state
             lacking = sql.row(
                 "SELECT need - (SELECT count(*) FROM assignment WHERE assignment.hit = hit.id "
                 "AND state = 'submitted') FROM hit WHERE id = ?",
@@ -209,7 +208,7 @@ class AssignmentTables(StudyTables):
             state = records.SUBMITTED if lacking is not None and lacking[0] > 0 else records.SURPLUS
             sql.run("UPDATE assignment SET state = ?, submitted = ? WHERE id = ?", state, self._clock(), row.id)
             self._note(sql, state, row.rater, row.id)
-            return records.Submitted(state)
+            return state
 
     def expire(self, assignment_id: str, by: str = "") -> bool:
         """End a lease now, so that the task is given out again; False: no assignment of this name is open."""
@@ -259,7 +258,7 @@ class AssignmentTables(StudyTables):
         one = _AssignmentRow(*row)
         shown: dict[int, float] = dict(sql.rows("SELECT position, at FROM shown WHERE assignment = ?", one.id))
         names = assignment_name(one.id), self._hits[one.hit], rater_name(one.rater)
-        return records.Assignment(*names, one.state, one.lease_until, one.started, one.submitted, shown)
+        return records.Assignment(*names, one.state, one.started, one.submitted, shown)
 
 
 def _paused(sql: Transaction) -> bool:

@@ -7,6 +7,7 @@ from rl_qg.rating.plan_files import Hit
 
 OPEN, SUBMITTED, SURPLUS, EXPIRED, RETURNED = "open", "submitted", "surplus", "expired", "returned"
 STATES = (OPEN, SUBMITTED, SURPLUS, EXPIRED, RETURNED)  # of an assignment
+FINISHED = (SUBMITTED, SURPLUS)
 COMPLETED, NO_CONSENT, SCREENED_OUT, FULL = "completed", "no_consent", "screened_out", "full"  # of codes
 OTHER_BROWSER, CROWDED = "other_browser", "crowded"
 
@@ -70,23 +71,10 @@ class Assignment:
     hit: Hit
     rater: str
     state: str
-    lease_until: float
     started: float
     submitted: float | None
     shown: Mapping[int, float]  # position: when it was first shown
 
     @property
     def is_finished(self) -> bool:
-        return self.state in (SUBMITTED, SURPLUS)
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """What came of a submission."""
-
-    state: str  # submitted, surplus; open or expired while something is missing
-    missing: tuple[tuple[int, str], ...] = ()  # position and criterion that have no rating
-
-    @property
-    def done(self) -> bool:
-        return self.state in (SUBMITTED, SURPLUS)
+        return self.state in FINISHED

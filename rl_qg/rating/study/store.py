@@ -15,7 +15,7 @@ from rl_qg.rating.plan_files import StudyPlan
 from rl_qg.rating.study.assignments import AssignmentTables
 from rl_qg.rating.study.database import Database, Transaction, open_database
 from rl_qg.rating.study.raters import RaterTables
-from rl_qg.rating.study.records import OPEN, STATES, SUBMITTED, SURPLUS, StoreFailed
+from rl_qg.rating.study.records import FINISHED, OPEN, STATES, SUBMITTED, StoreFailed
 from rl_qg.rating.study.tables import FORMAT, RATER, assignment_name, rater_name, record_of_rater
 from rl_qg.runtime.errors import InputError
 
@@ -112,7 +112,7 @@ class Store(RaterTables, AssignmentTables):
             rows = sql.rows("SELECT hit, state, lease_until, started, submitted FROM assignment")
         states = Counter(state for _, state, *_ in rows)
         finished = Counter(hit for hit, state, *_ in rows if state == SUBMITTED)
-        seconds = [max(0.0, end - begin) for _, state, _, begin, end in rows if state in (SUBMITTED, SURPLUS)]
+        seconds = [max(0.0, end - begin) for _, state, _, begin, end in rows if state in FINISHED]
         minutes = median(seconds) / 60 if seconds else None
         cost = self.plan.settings.get("cost") or {}  # as the plan computed it
         pay = cost.get("pay_per_hit") if isinstance(cost.get("pay_per_hit"), int | float) else None

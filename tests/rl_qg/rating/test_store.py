@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from rl_qg.rating.study.records import Closed, NotAllowed, NotYours
+from rl_qg.rating.study.records import FINISHED, Closed, NotAllowed, NotYours
 from rl_qg.rating.study.store import Store, open_store
 from rl_qg.runtime.errors import InputError
 from tests.rl_qg.rating.studies import CRITERIA, VALUES, Clock, consenting_rater, events, rate_all, small_plan
@@ -33,7 +33,7 @@ def finish(store: Store, rater: str) -> str:
     claimed = store.claim(rater)
     assert claimed is not None
     rate_all(store, claimed.id, rater)
-    return store.submit(claimed.id, rater).state
+    return store.submit(claimed.id, rater)
 
 
 # --- Giving out ---
@@ -172,19 +172,15 @@ def test_nobody_reaches_the_assignment_of_another(store: Store) -> None:
 # --- Ending ---
 
 
-def test_submit_names_what_is_missing_and_says_the_same_again(store: Store) -> None:
+def test_a_task_that_lacks_a_rating_stays_open_and_submit_says_the_same_again(store: Store) -> None:
     rater = consenting_rater(store)
     claimed = store.claim(rater)
     assert claimed is not None
-    store.save(claimed.id, rater, 1, VALUES)
-    store.save(claimed.id, rater, 3, {"answered": 1})
-    missing = store.submit(claimed.id, rater)
-    assert (missing.done, missing.state) == (False, "open")
-    assert missing.missing == ((2, "clear"), (2, "answered"), (3, "clear"))
+    for position, values in ((1, VALUES), (2, VALUES), (3, {"answered": 1})):
+        store.save(claimed.id, rater, position, values)
+    assert store.submit(claimed.id, rater) == "open"
     rate_all(store, claimed.id, rater)
-    first = store.submit(claimed.id, rater)
-    assert (first.done, first.state, first.missing) == (True, "submitted", ())
-    assert store.submit(claimed.id, rater) == first
+    assert [store.submit(claimed.id, rater) for _ in range(2)] == ["submitted"] * 2
     with pytest.raises(Closed):
         store.save(claimed.id, rater, 1, {"clear": 1})
     assert events(store, rater) == ["consent", "given", "submitted"]
@@ -274,7 +270,7 @@ def test_who_comes_late_counts_unless_another_has_finished(single: Store, clock:
     first, assignment, second = alone(single, clock, minutes=31)
     rate_all(single, assignment, first)  # saved although it has expired; the place stays the second's
     assert single.assignment(assignment, first).state == "expired"
-    assert single.submit(assignment, first).state == "submitted"
+    assert single.submit(assignment, first) == "submitted"
     assert finish(single, second) == "surplus"
     assert single.progress()["assignments"]["surplus"] == 1
     assert single.progress()["tasks_done"] == 1
@@ -286,9 +282,7 @@ def test_who_comes_after_another_has_finished_is_surplus_and_kept(single: Store,
     single.save(assignment, first, 1, VALUES)
     assert finish(single, second) == "submitted"
     rate_all(single, assignment, first)
-    late = single.submit(assignment, first)
-    assert (late.state, late.done) == ("surplus", True)
-    assert single.submit(assignment, first) == late
+    assert [single.submit(assignment, first) for _ in range(2)] == ["surplus"] * 2
     with single.snapshot() as snapshot:
         states = Counter(record["state"] for record in snapshot.ratings())
     assert states == {"submitted": 6, "surplus": 6}
@@ -319,7 +313,7 @@ def test_no_lease_is_eternal_when_the_clock_goes_back(single: Store, clock: Cloc
     clock.now += 31 * 60
     assert single.claim(second) is not None
     rate_all(single, claimed.id, first)
-    assert single.submit(claimed.id, first).state == "submitted"
+    assert single.submit(claimed.id, first) == "submitted"
     with single.snapshot() as snapshot:
         assert all(0 <= record["first_ms"] <= record["last_ms"] for record in snapshot.ratings())
         assert [record["seconds"] for record in snapshot.assignments()] == [0.0, None]
@@ -330,7 +324,7 @@ def test_a_clock_that_jumps_ahead_costs_no_rating(single: Store, clock: Clock) -
     first, assignment, _ = alone(single, clock, minutes=60 * 24 * 365)
     clock.now -= 86_400 * 365
     rate_all(single, assignment, first)
-    assert single.submit(assignment, first).state == "submitted"
+    assert single.submit(assignment, first) == "submitted"
 
 
 def test_a_warning_from_the_future_hides_none(single: Store, clock: Clock) -> None:
@@ -384,7 +378,7 @@ def act(store: Store, rater: str, assignment: str, action: str) -> None:
             give_back(store, rater)
         else:
             rate_all(store, assignment, rater)
-            assert store.submit(assignment, rater).done
+            assert store.submit(assignment, rater) in FINISHED
     except Closed:
         assert before in ("submitted", "surplus", "returned")
 

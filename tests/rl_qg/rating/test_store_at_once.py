@@ -43,7 +43,7 @@ def test_fifty_raters_at_once_rate_every_task_as_often_as_wanted(study_url: str)
         while claimed := store.claim(rater):
             for position in (1, 2, 3):
                 store.save(claimed.id, rater, position, {"clear": position, "answered": 1})
-            done.append((claimed.hit.hit, store.submit(claimed.id, rater).state))
+            done.append((claimed.hit.hit, store.submit(claimed.id, rater)))
         return done
 
     done = [pair for one in at_once(work, raters) for pair in one]
@@ -85,7 +85,7 @@ def test_two_windows_of_one_rater_get_one_task_and_submit_once(study_url: str) -
         at_once(lambda _, rater=rater, claim=claims[0]: rate_all(store, claim.id, rater), range(2))
         ended = at_once(lambda _, rater=rater, claim=claims[0]: store.submit(claim.id, rater), range(4))
         codes = at_once(lambda _, claim=claims[0]: store.code(claim.id, "completed"), range(4))
-        assert {end.state for end in ended} == {"submitted"}
+        assert {*ended} == {"submitted"}
         assert len({*codes}) == 1
     progress = store.progress()
     assert progress["assignments"]["submitted"] == 10
@@ -158,7 +158,7 @@ def test_a_killed_process_loses_no_rating_that_it_said_was_saved(study_url: str)
     assert (resumed.id, resumed.state) == ("a00001", "open")
     for position in range(1, 201):
         store.save("a00001", "r0001", position, VALUES)
-    assert store.submit("a00001", "r0001").state == "submitted"
+    assert store.submit("a00001", "r0001") == "submitted"
 
 
 # --- Full disk ---
@@ -187,6 +187,6 @@ def test_a_full_disk_is_said_and_the_study_goes_on_when_there_is_room(tmp_path: 
     assert 0 < saved < 200
     assert len(store.ratings_of(claimed.id, rater)) == 2 * saved  # nothing half of the one that failed
     rate_all(store, claimed.id, rater)
-    assert store.submit(claimed.id, rater).state == "submitted"
+    assert store.submit(claimed.id, rater) == "submitted"
     store.close()
     assert open_store(str(path)).progress()["ratings"] == 400
