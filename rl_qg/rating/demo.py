@@ -1,7 +1,6 @@
 """A study to try (`rl-qg rate demo`): questions of the quickstart's two generators and of people, on this machine."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from rl_qg.runtime.files import read_json, write_text, writing
 from rl_qg.settings.web import RateDemoSettings, RatePlanSettings, RateServeSettings
 
 PACKAGED = Path(__file__).with_name("demo_questions.json")
-GENERATORS = ("ce", "scst")
+_QUESTIONS = {"ce": "ce", "scst": "scst", HUMAN: "gold"}  # the field of a sample that has the question of each system
 _TEXTS = ("id", "context", "answer", "answer_start")
 
 
@@ -32,8 +31,10 @@ def run_demo(settings: RateDemoSettings, protocol: Protocol) -> None:
         planned = RatePlanSettings(questions=str(questions), output=str(plan), study="demo", pay_per_hour=0.0)
         write_plan(planned, protocol)
     print("Open the address below, rate the questions, and end with Ctrl-C.")
-    options = RateServeSettings(plan=str(plan), study=str(study), port=settings.port, volunteers=True)
-    serve_study(replace(options, panel_parameter="", tasks_per_rater=None))
+    options = RateServeSettings(
+        plan=str(plan), study=str(study), port=settings.port, volunteers=True, panel_parameter="", tasks_per_rater=None
+    )
+    serve_study(options)
     print(
         "Which questions do you prefer? The answer is in analysis.html after\n"
         f"  rl-qg rate export study={study} output={folder / 'ratings'}\n"
@@ -45,7 +46,7 @@ def compared_questions(run: Path) -> list[dict[str, Any]]:
     path = run / "evaluation.json"
     if not path.exists():
         raise InputError(f"run={run}: has no evaluation.json; give a finished run, as rl-qg pipeline makes it")
-    wanted = (*_TEXTS, "gold", *GENERATORS)
+    wanted = (*_TEXTS, *_QUESTIONS.values())
     try:
         samples = read_json(path)["samples"]
         missing = [name for sample in samples for name in wanted if name not in sample] if samples else ["samples"]
@@ -57,9 +58,8 @@ def compared_questions(run: Path) -> list[dict[str, Any]]:
 
 
 def question_rows(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    asked = {**{name: name for name in GENERATORS}, HUMAN: "gold"}
     return [
         {name: sample[name] for name in _TEXTS} | {"system": system, "question": sample[field]}
         for sample in samples
-        for system, field in asked.items()
+        for system, field in _QUESTIONS.items()
     ]
