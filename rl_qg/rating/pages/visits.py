@@ -102,9 +102,8 @@ class Site:
             response = handler(visit)
         except Exception as error:
             response = self._failed(visit, error)
-        for chosen in (form.get("lang"), request.query_params.get("lang")):
-            if chosen in self.renderer.catalogues:
-                self.cookies.set(response, self.cookies.language, str(chosen), LANGUAGE_S)
+        if visit.language in (form.get("lang"), request.query_params.get("lang")):
+            self.cookies.set(response, self.cookies.language, visit.language, LANGUAGE_S)
         return response
 
     def _recognise(self, visit: "Visit", checks_form: bool) -> None:

@@ -89,6 +89,8 @@ def test_the_chooser_the_address_and_the_browser_decide(tmp_path: Path) -> None:
     guest.post(lang="fr", value_1=20, set_1=1)
     assert guest.path == "/task/a00001/1" and '<html lang="fr"' in guest.page.text
     assert store.ratings_of("a00001", "r0001") == {(1, "understandability"): 20}, "a choice of language loses nothing"
+    guest.post("/task/a00001/1?lang=de", lang="es")
+    assert '<html lang="es"' in guest.page.text, "the choice of the form comes before that of the address"
 
 
 def test_a_right_to_left_passage_on_a_left_to_right_page(tmp_path: Path) -> None:
