@@ -50,12 +50,6 @@ class LocalText:
         return [part.strip() for part in self.text.split("\n\n") if part.strip()]
 
 
-def local_text(texts: Texts, language: str, fallback: str) -> LocalText:
-    """A text in a language; where it has none, in `fallback`, else in the first one given."""
-    code = next((code for code in (language, fallback, *texts) if texts.get(code)), language)
-    return LocalText(texts.get(code, ""), code)
-
-
 @cache
 def load_catalogues() -> dict[str, Catalogue]:
     """The texts of `page_files/languages`, by language code, `en` first."""
@@ -92,13 +86,15 @@ class Renderer:
         self._templates = _templates()
         self._assets = _assets()
 
-    def local(self, texts: Mapping[str, str], language: str) -> LocalText:
-        """A text in a language of the interface, else the protocol's own, with `{minutes}` and `{retention_days}`."""
-        found = local_text(texts, language, self.protocol.language)
-        text = found.text
+    def local(self, texts: Texts, language: str) -> LocalText:
+        """A text in a language of the interface, else the protocol's own, else the first one given, with `{minutes}`
+        and `{retention_days}`.
+        """
+        code = next((code for code in (language, self.protocol.language, *texts) if texts.get(code)), language)
+        text = texts.get(code, "")
         for place, value in self._places.items():
             text = text.replace(place, value)
-        return LocalText(text, found.language)
+        return LocalText(text, code)
 
     def page(
         self,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_qg.rating.pages.rendering import Catalogue, chosen_language, direction_of, load_catalogues, local_text
+from rl_qg.rating.pages.rendering import Catalogue, Renderer, chosen_language, direction_of, load_catalogues
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.web import RateServeSettings
 from tests.rl_qg.rating.page_studies import RaterClient, page_plan, protocol, settings_of, study
@@ -69,10 +69,11 @@ def test_the_language_of_a_page(asked: list[str | None], accepts: str, expected:
 
 
 def test_texts_say_their_own_language() -> None:
-    assert local_text({"de": "Frage", "en": "question"}, "de", "en").language == "de"
-    assert local_text({"en": "question"}, "ar", "en").direction == "ltr"
-    assert local_text({"zh": "问题"}, "ar", "en").language == "zh"
-    assert local_text({}, "ar", "en").text == ""
+    local = Renderer(page_plan(protocol())).local
+    assert local({"de": "Frage", "en": "question"}, "de").language == "de"
+    assert local({"zh": "问题", "en": "question"}, "ar").direction == "ltr"
+    assert local({"zh": "问题"}, "ar").language == "zh"
+    assert local({}, "ar").text == ""
     assert [direction_of(code) for code in ("ar", "he-IL", "fa", "en", "zh")] == ["rtl", "rtl", "rtl", "ltr", "ltr"]
     assert Catalogue("ar", {"x": "{a} of {b}"})("x", a=1, b=2) == "1 of 2"
 
