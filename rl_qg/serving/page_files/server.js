@@ -51,17 +51,9 @@ function problemFrom(body, status, wait = null) {
   return new Problem(status, `${line} Try again in ${seconds} ${seconds === 1 ? "second" : "seconds"}.`);
 }
 
-// Yields {pairs, reason} as they are made; a server without streaming gives all at once.
+// Yields {pairs, reason} as they are made.
 export async function* askedPairs(request, options) {
-  const body = JSON.stringify(request);
-  let response;
-  try {
-    response = await post("v1/pairs/stream", body, options);
-  } catch (problem) {
-    if (![404, 405].includes(problem.status)) throw problem;
-    yield await (await post("v1/pairs", body, options)).json();
-    return;
-  }
+  const response = await post("v1/pairs/stream", JSON.stringify(request), options);
   for await (const { event, data } of eventsOf(response.body)) {
     if (event === "error") throw problemFrom(data, data.status ?? 500);
     if (event === "pairs") yield data;

@@ -45,13 +45,6 @@ def test_questions_appear_as_they_are_made(visit: Opened, service: KnownService)
     assert [url.removeprefix(shown.address) for url in shown.requests if "/v1/" in url] == ["v1/pairs/stream"]
 
 
-def test_a_server_without_streaming_gives_all_at_once(visit: Opened) -> None:
-    shown = visit()
-    shown.page.route("**/v1/pairs/stream", lambda route: route.fulfill(status=404))
-    shown.ask(TEXT)
-    assert shown.texts(".to-answer") == ANSWERS
-
-
 def test_answers_are_marked_in_place_and_focus_goes_there_and_back(visit: Opened) -> None:
     page = (shown := visit()).page
     shown.ask(TEXT)
