@@ -93,10 +93,6 @@ class StudyPlan:
         return str(self.settings["study"])
 
     @property
-    def language(self) -> str:
-        return str(self.settings["language"])
-
-    @property
     def raters_per_hit(self) -> int:
         return int(self.settings["raters_per_hit"])
 

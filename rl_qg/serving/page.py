@@ -233,8 +233,7 @@ class _Page:
             raise FormFault("number", self._faults["number"])
         if about not in values.text:
             raise FormFault("about", self._faults["about"])
-        one = body.model_copy(update={"number": 1}) if about else body
-        return ask_request(one, self._service, self._settings)
+        return ask_request(body, self._service, self._settings)
 
     def _rendered(
         self, values: FormValues, status_code: int = 200, *, headers: Mapping[str, str] | None = None, **more: Any
