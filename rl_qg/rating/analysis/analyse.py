@@ -93,7 +93,7 @@ def _conclusion(scores: statistics.StudyScores, tables: Tables) -> list[str]:
         return [f"Nothing to compare: {what}."]
     said, pairs = statistics.conclusion(tables["pairs"]), len(tables["pairs"])
     if pairs > 1:
-        certain = statistics.certain_pairs(tables["pairs"])
+        certain = sum(map(statistics.is_certain, tables["pairs"]))
         said.append(f"Of {pairs} pairs of systems {certain} differ with p (Holm) < 0.05.")
     return [f"{one[0].upper()}{one[1:]}{'' if one.endswith('.') else '.'}" for one in said]
 

@@ -65,8 +65,8 @@ class RatedItems:
     def __len__(self) -> int:
         return len(self.rater)
 
-    def is_kind(self, *kinds: str) -> NDArray[np.bool_]:
-        return np.isin(self.kind, [KINDS.index(kind) for kind in kinds])
+    def is_kind(self, kind: str) -> NDArray[np.bool_]:
+        return np.asarray(self.kind == KINDS.index(kind))
 
     @property
     def known(self) -> NDArray[np.bool_]:

@@ -55,9 +55,8 @@ class QuestionScores:
 
     criteria: tuple[str, ...]  # names, (c,)
     values: Floats  # (q, c), NaN: none
-    rows: Ints  # of each question in `RatedItems`, (q,), as rater, task, item and passage
+    rows: Ints  # of each question in `RatedItems`, (q,), as rater, item and passage
     rater: Ints
-    task: Ints
     item: Ints
     passage: Ints
     shown: Ints  # how often the rater saw it, (q,)
@@ -89,7 +88,7 @@ def question_scores(rated: RatedItems, values: Floats) -> QuestionScores:
     systems = tuple(dict.fromkeys(sorted(name for row in rows for name in rated.systems[row])))
     asked = [[name in rated.systems[row] for name in systems] for row in rows]
     member = np.array(asked, dtype=np.float64).reshape(len(rows), len(systems))
-    columns = {name: getattr(rated, name)[rows] for name in ("rater", "task", "item", "passage")}
+    columns = {name: getattr(rated, name)[rows] for name in ("rater", "item", "passage")}
     return QuestionScores(rated.criteria, merged, rows, shown=shown[rows], systems=systems, member=member, **columns)
 
 

@@ -78,7 +78,7 @@ def read_study(source: str, settings: RateAnalyseSettings, *, key: str = "rating
         scales = {name: Scale(ends[0], ends[1], True) for name in settings.reversed or ()}
         rated = read_ratings(path, scales, with_open=settings.with_open, key=key)
         study = RatedStudy(path.name, path, rated, Control(SIGNED_RANK, ITEM_MEANS), list(rated.criteria))
-        return _as_set(study, settings)
+        return _with_settings(study, settings)
     file = next((path / name for name in FILES if (path / name).is_file()), None)
     if file is None:
         raise InputError(f"{key}={source}: holds no {FILES[0]}; give the folder of `rl-qg rate export`")
@@ -90,14 +90,14 @@ def read_study(source: str, settings: RateAnalyseSettings, *, key: str = "rating
     protocol = Protocol.from_dict(str(path / "plan.json"), plan["protocol"])
     rated = read_ratings(file, quality.scales_of(protocol), with_open=settings.with_open)
     name = str(plan.get("study") or path.name)
-    study = _as_set(RatedStudy(name, file, rated, protocol.control, quality.controlled(protocol)), settings)
+    study = _with_settings(RatedStudy(name, file, rated, protocol.control, quality.controlled(protocol)), settings)
     minutes, states = _assignments(path / "assignments.jsonl")
     feedback = sum(1 for _ in _records(path / "feedback.jsonl"))
     questions = _questions(path / "items.jsonl")
     return replace(study, minutes=minutes, states=states, questions=questions, feedback=feedback)
 
 
-def _as_set(study: RatedStudy, settings: RateAnalyseSettings) -> RatedStudy:
+def _with_settings(study: RatedStudy, settings: RateAnalyseSettings) -> RatedStudy:
     criteria, control = study.rated.criteria, study.control
     if taken := [name for name in criteria if name in TAKEN]:
         raise InputError(f"{study.path}: criterion {taken[0]!r} is {TAKEN[taken[0]]}; rename it")
@@ -223,7 +223,7 @@ def conclusion(rows: Rows) -> list[str]:
     if len(rows) <= 3:
         return [preference(row) for row in rows]
     best = [row for row in rows if row["preferred"] == rows[0]["preferred"]]
-    certain = [row["to"] for row in best if certain_pairs([row])]
+    certain = [row["to"] for row in best if is_certain(row)]
     other = [row["to"] for row in best if row["to"] not in certain]
     text = f"best is {rows[0]['preferred']}: "
     text += f"people prefer it to {', '.join(certain)} (p (Holm) < {CERTAIN:g})" if certain else ""
@@ -233,9 +233,8 @@ def conclusion(rows: Rows) -> list[str]:
 
 def preference(row: Mapping[str, Any]) -> str:
     """One pair as a sentence: "people prefer scst to ce: +0.21 z [0.08, 0.35], p (Holm) 0.003"."""
-    p = row.get("p_holm")
-    who = f"people prefer {row['preferred']} to {row['to']}"
-    if p is None or p >= CERTAIN:
+    p, who = row["p_holm"], f"people prefer {row['preferred']} to {row['to']}"
+    if not is_certain(row):
         who = f"it is not certain that {who}"
     text = f"{who}: {row['difference']:+.2f} z"
     if row.get("low") is not None:
@@ -244,8 +243,8 @@ def preference(row: Mapping[str, Any]) -> str:
     return text + shown
 
 
-def certain_pairs(rows: Sequence[Mapping[str, Any]], key: str = "p_holm") -> int:
-    return sum(row.get(key) is not None and row[key] < CERTAIN for row in rows)
+def is_certain(row: Mapping[str, Any]) -> bool:
+    return bool(row["p_holm"] is not None and row["p_holm"] < CERTAIN)
 
 
 def agreement_rows(rated: RatedItems, *, resamples: int, seed: int) -> Rows:
@@ -284,13 +283,17 @@ def judgement_lines(
     """
     plain, standard = question_scores(rated, rated.values), question_scores(rated, z)
     rows = [*zip(plain.rows.tolist(), plain.values, standard.values, strict=True)]
-    rows += [(row, rated.values[row], z[row]) for row in np.flatnonzero(rated.is_kind(DEGRADED)).tolist()]
+    degraded = rated.is_kind(DEGRADED)
+    rows += [(row, rated.values[row], z[row]) for row in np.flatnonzero(degraded).tolist()]
     given: dict[tuple[Any, ...], list[tuple[int, Floats, Floats]]] = {}
     for row, values, standardised in rows:
         known = questions[rated.hits[rated.hit[row]], int(rated.position[row])]
-        key = (bool(rated.is_kind(DEGRADED)[row]), rated.passage[row], rated.item[row], known)
+        key = (bool(degraded[row]), rated.passage[row], rated.item[row], known)
         given.setdefault(key, []).append((row, values, standardised))
-    lines = [_line(rated, key[-1], of_question, raw=raw) for key, of_question in given.items()]
+    lines = [
+        _line(rated, known, of_question, raw=raw) | ({"control": True} if is_degraded else {})
+        for (is_degraded, *_, known), of_question in given.items()
+    ]
     kept = [line for line in lines if line["human"]]
     return kept, len(lines) - len(kept)
 
@@ -324,7 +327,6 @@ def _line(
         "human": human,
         "ratings": ratings,
         "raters": [rated.raters[rated.rater[row]] for row, *_ in given],
-        **({"control": True} if rated.is_kind(DEGRADED)[first] else {}),
     }
 
 

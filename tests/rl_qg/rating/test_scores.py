@@ -20,7 +20,7 @@ from rl_qg.rating.analysis.scores import (
     without_noisy,
     z_scores,
 )
-from rl_qg.rating.analysis.study import certain_pairs, conclusion, pair_rows, preference, replication_of_scores
+from rl_qg.rating.analysis.study import conclusion, is_certain, pair_rows, preference, replication_of_scores
 from rl_qg.stats.crossed import CrossedDraws, CrossedValues
 from tests.rl_qg.rating.rating_rows import columns, rating
 
@@ -282,7 +282,7 @@ def test_a_planted_difference_is_found() -> None:
     assert text.startswith(f"people prefer scst to ce: +{row['difference']:.2f} z [") and text.endswith(
         f"p (Holm) {row['p_holm']:.3f}"
     )
-    assert certain_pairs(rows) == 1
+    assert is_certain(row)
 
 
 def test_no_difference_is_not_certain() -> None:
