@@ -9,7 +9,7 @@ from pathlib import Path
 
 from starlette.responses import JSONResponse, Response
 
-from rl_qg.rating.pages.security import same
+from rl_qg.rating.pages.security import equal_secrets
 from rl_qg.rating.pages.visits import HEALTH, FormRefused, Handler, Routes, Visit, redirect
 from rl_qg.rating.protocol import KINDS
 from rl_qg.rating.study.export import export_study, study_status, utc
@@ -117,7 +117,7 @@ def _signed(handler: Handler) -> Handler:
     def checked(visit: Visit) -> Response:
         if not (cookie := _cookie(visit)):
             return redirect("/admin")
-        if not same(visit.form.get("csrf", ""), visit.site.admin.csrf(cookie)):
+        if not equal_secrets(visit.form.get("csrf", ""), visit.site.admin.csrf(cookie)):
             raise FormRefused
         return handler(visit)
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from rl_qg.rating.pages.rendering import shown_item
-from rl_qg.rating.pages.security import same
+from rl_qg.rating.pages.security import equal_secrets
 from rl_qg.rating.pages.visits import SIGNATURE, NoSession, Routes, Visit, redirect, values_of
 from rl_qg.rating.study.records import COMPLETED, FULL, NO_CONSENT, SCREENED_OUT, NotYours
 from rl_qg.runtime.errors import InputError
@@ -57,7 +57,7 @@ def begin(visit: Visit) -> Response:
         return redirect("/next")
     if not visit.site.settings.volunteers:
         raise NoSession
-    return visit.begin_session(visit.store.new_rater("open"))
+    return visit.begin_session(visit.store.new_rater())
 
 
 def from_panel(visit: Visit) -> Response:
@@ -71,7 +71,7 @@ def from_panel(visit: Visit) -> Response:
         return visit.message("invite", 400)
     secret = visit.site.panel_secret.encode()
     signature = hmac.new(secret, identity.encode(errors="replace"), "sha256").hexdigest()
-    if secret and not same(given.get(SIGNATURE, ""), signature):
+    if secret and not equal_secrets(given.get(SIGNATURE, ""), signature):
         return visit.message("invite", 403)
     own = visit.rater.id if visit.rater else ""
     try:

@@ -148,7 +148,7 @@ class AdminSessions:
         return hmac.new(self._key, f"{use}\n{value}".encode(errors="replace"), sha256).hexdigest()
 
 
-def same(given: str, expected: str) -> bool:
+def equal_secrets(given: str, expected: str) -> bool:
     """Whether two secrets are equal, in constant time; an empty one equals nothing."""
     return bool(expected) and hmac.compare_digest(given.encode(errors="replace"), expected.encode())
 

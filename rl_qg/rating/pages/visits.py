@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from rl_qg.rating.pages.rendering import Catalogue, Renderer, chosen_language
-from rl_qg.rating.pages.security import LONGEST_BODY, AdminSessions, Cookies, same
+from rl_qg.rating.pages.security import LONGEST_BODY, AdminSessions, Cookies, equal_secrets
 from rl_qg.rating.protocol import Criterion, Protocol
 from rl_qg.rating.study import database
 from rl_qg.rating.study.raters import SESSION_S
@@ -120,7 +120,7 @@ class Site:
         if is_form and checks_form:
             if visit.session is None:
                 raise NoSession
-            if not same(visit.form.get("csrf", ""), visit.session.csrf):
+            if not equal_secrets(visit.form.get("csrf", ""), visit.session.csrf):
                 raise FormRefused
 
     def _failed(self, visit: "Visit", error: Exception) -> Response:

@@ -3,8 +3,7 @@
 With the eleven systems of the QAScore paper a task of `one_passage` has 11 ordinary questions, 3 repeats and 6
 degraded ones: the human question again and degraded, of the ten other systems two again, five others degraded and
 three neither. Which systems these are changes from task to task, so that each is as often as any other, give or take
-two. All draws depend on the seed and the questions alone, not on the order of the rows of a
-system's file.
+two. All draws depend on the seed and the questions alone, not on the order of the rows of a system's file.
 """
 
 import random

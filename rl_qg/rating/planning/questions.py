@@ -30,7 +30,6 @@ from rl_qg.text.words import normalised_words, occurrences
 # word. The first and the last word stay where there are more than two (crowd-alone: the first), and so do the marks
 # around a question.
 
-
 DRAWS = 100  # before a question counts as one that cannot be degraded
 _OPENING = "¿¡ \t\r\n\u00a0\u3000"
 _CLOSING = QUESTION_MARKS + " \t\r\n\u00a0\u3000"

@@ -81,7 +81,7 @@ def export_study(store: Store, folder: Path) -> tuple[int, Counter[str]]:
 
         names = (RATINGS, TABLE, ITEMS, ASSIGNMENTS, FEEDBACK, PLAN)  # they are closed in the other order
         lines, table, items, assignments, feedback, plan = map(file, names)
-        plan.write(json.dumps(dict(store.plan.settings), ensure_ascii=False, indent=2) + "\n")
+        plan.write(json.dumps(store.plan.settings, ensure_ascii=False, indent=2) + "\n")
         for hit in store.plan.hits:
             for item in hit.items:
                 texts = {"question": item.question, "context": hit.passages[item.passage].context}
@@ -118,7 +118,7 @@ def _check_folder(folder: Path, store: Store) -> None:
         raise InputError(f"output={folder}: is a file; name a folder")
     stored = read_json(folder / PLAN) if (folder / PLAN).is_file() else None
     is_used = stored is not None or (folder / RATINGS).exists()
-    if is_used and stored != json.loads(json.dumps(dict(store.plan.settings))):
+    if is_used and stored != store.plan.settings:
         raise InputError(f"output={folder}: holds another study, or its plan; name another folder")
 
 

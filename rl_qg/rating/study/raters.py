@@ -23,9 +23,10 @@ PERSONAL = tuple("rater identity invite session event code feedback assignment s
 class RaterTables(StudyTables):
     """Tables rater, identity, invite and session. Of tokens only SHA-256 is stored."""
 
-    def new_rater(self, panel: str = "open") -> str:
+    def new_rater(self) -> str:
+        """A volunteer, who comes by no panel and no invitation."""
         with self._database.write() as sql:
-            return rater_name(self._insert_rater(sql, panel, None))
+            return rater_name(self._insert_rater(sql, "open", None))
 
     def rater_of_panel(
         self, panel: str, identity: str, extra: Mapping[str, str] | None = None, *, stranger_to: str | None = None
