@@ -66,7 +66,6 @@ def show(visit: Visit) -> Response:
         LANGUAGE,
         csrf=visit.site.admin.csrf(cookie),
         study=status,
-        control=status["control"],
         kinds=[kind for kind in KINDS if kind in present],
         open=shown,
         next_expiry=shown[0][1][-5:] + " UTC" if shown else "",
