@@ -380,13 +380,13 @@ class AskingService:
         finally:
             self._loaded.set()
         while jobs := self._queue.take():
+            for job in jobs:
+                self.metrics.waited.observe(time.monotonic() - job.arrived)
             self._answer(jobs)
 
     def _answer(self, jobs: Sequence[QueuedRequest]) -> None:
         """Give each job of a batch its result. What fails for a batch is tried alone, so that one costs no others."""
         begun = time.monotonic()
-        for job in jobs:
-            self.metrics.waited.observe(begun - job.arrived)
         rows = sum(job.rows for job in jobs)
         IS_AWAITED.set(lambda: any(job.is_awaited for job in jobs))
         try:

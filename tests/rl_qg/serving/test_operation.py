@@ -55,7 +55,7 @@ def test_requests_that_wait_share_batches_by_their_decoding() -> None:
 
 def test_a_request_on_which_the_model_fails_costs_the_others_nothing() -> None:
     async def test() -> None:
-        async with serving(max_wait_ms=50) as (client, _):
+        async with serving(max_wait_ms=50) as (client, service):
             texts = ["one", "crash here", "please refuse", "two"]
             answers = await asyncio.gather(*(client.post("/v1/pairs", json={"text": text}) for text in texts))
             assert [answer.status_code for answer in answers] == [200, 500, 422, 200]
@@ -64,6 +64,8 @@ def test_a_request_on_which_the_model_fails_costs_the_others_nothing() -> None:
             unknown = await client.post("/v1/pairs", json={"text": "one", "language": "xx"})
             assert is_problem(unknown, 422)["detail"] == "language=xx: this model does not know it; use en"
             assert answers[3].json()["pairs"] == on_the_wire(AskRequest("two"))
+            waits = service.metrics.registry.get_sample_value("rl_qg_wait_seconds_count")
+            assert waits == 4, "a request that is tried alone has waited once"
 
     run(test)
 
