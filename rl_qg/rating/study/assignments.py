@@ -198,7 +198,7 @@ class AssignmentTables(StudyTables):
                 raise records.Closed(f"{assignment_id}: was given back")
             rated = {*sql.rows("SELECT position, criterion FROM rating WHERE assignment = ?", row.id)}
             wanted = {(item.position, name) for item in self._hits[row.hit].items for name in self._criteria}
-            if wanted - rated:
+            if not wanted <= rated:
                 return row.state
             lacking = sql.row(
                 "SELECT need - (SELECT count(*) FROM assignment WHERE assignment.hit = hit.id "
