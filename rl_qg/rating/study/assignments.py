@@ -109,11 +109,9 @@ class AssignmentTables(StudyTables):
             self._note(sql, "reopened", rater, *expired)
             return self._open(sql, rater)
         hit = sql.row(
-            "SELECT hit.id FROM hit LEFT JOIN (SELECT hit, count(*) AS live FROM assignment "
-            "WHERE state IN ('open', 'submitted') GROUP BY hit) AS counted ON counted.hit = hit.id "
-            "WHERE coalesce(live, 0) < need "
+            f"SELECT id FROM hit WHERE {LIVE} < need "
             "AND NOT EXISTS (SELECT 1 FROM assignment WHERE assignment.hit = hit.id AND rater = ?) "
-            "ORDER BY coalesce(live, 0) DESC, number LIMIT 1",
+            f"ORDER BY {LIVE} DESC, number LIMIT 1",
             rater,
         )
         if hit is None:
