@@ -198,12 +198,12 @@ class AssignmentTables(StudyTables):
             wanted = {(item.position, name) for item in self._hits[row.hit].items for name in self._criteria}
             if not wanted <= rated:
                 return row.state
-            lacking = sql.row(
-                "SELECT need - (SELECT count(*) FROM assignment WHERE assignment.hit = hit.id "
-                "AND state = 'submitted') FROM hit WHERE id = ?",
+            lacks_one = sql.row(
+                "SELECT 1 FROM hit WHERE id = ? AND need > (SELECT count(*) FROM assignment "
+                "WHERE assignment.hit = hit.id AND state = 'submitted')",
                 row.hit,
             )
-            state = records.SUBMITTED if lacking is not None and lacking[0] > 0 else records.SURPLUS
+            state = records.SUBMITTED if lacks_one else records.SURPLUS
             sql.run("UPDATE assignment SET state = ?, submitted = ? WHERE id = ?", state, self._clock(), row.id)
             self._note(sql, state, row.rater, row.id)
             return state
