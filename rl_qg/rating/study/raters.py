@@ -140,10 +140,10 @@ class RaterTables(StudyTables):
             row = sql.row("SELECT practice_values FROM rater WHERE id = ?", number)
         return json.loads(row[0]) if row and row[0] else None
 
-    def _change(self, rater: str, event: str, detail: str, assignment: str, values: tuple[Any, ...]) -> None:
+    def _change(self, rater: str, event: str, detail: str, columns: str, values: tuple[Any, ...]) -> None:
         with self._database.write() as sql:
             number, _ = self._rater(sql, rater)
-            sql.run(f"UPDATE rater SET {assignment} WHERE id = ?", *values, number)
+            sql.run(f"UPDATE rater SET {columns} WHERE id = ?", *values, number)
             self._note(sql, event, number, detail=detail)
 
     def forget(self, rater: str | None, ratings: bool = False, by: str = "") -> Counter[str]:
