@@ -126,6 +126,7 @@ class Subject:
     answer: str
     answer_start: int | None
     questions: dict[str, str]
+    row_id: Any = None  # of the first row about it
 
     def asked(self) -> list[tuple[str, tuple[str, ...]]]:
         """Its different questions, each with the systems that asked it, in their order."""
@@ -163,15 +164,14 @@ def read_questions(questions: Any, gold: str = "") -> StudyQuestions:
     if not rows:
         raise InputError("questions: the files hold no question that can be rated; check them")
     systems = list(dict.fromkeys(row.system for row in rows))
-    found = _by_subject(rows, left_out)
-    subjects = [subject for subject, _ in found.values()]
+    subjects = _by_subject(rows, left_out)
     if gold:
         if HUMAN in systems:
             raise InputError(f"questions: a system is called {HUMAN}, as are the questions of gold={gold}; rename it")
         systems.append(HUMAN)
         known = GoldQuestions(gold, "validation")
-        for subject, row_id in found.values():
-            questions, _ = known.find(row_id, subject.passage.context, subject.answer)
+        for subject in subjects:
+            questions, _ = known.find(subject.row_id, subject.passage.context, subject.answer)
             if texts := [text for text in map(_one_line, questions) if text]:
                 subject.questions[HUMAN] = texts[0]
                 left_out[FURTHER] += len(texts) - 1
@@ -243,8 +243,8 @@ def _system_name(where: str, given: Any) -> str:
     return given.strip()
 
 
-def _by_subject(rows: list[_Row], left_out: Counter[str]) -> dict[str, tuple[Subject, Any]]:
-    """Subjects by id, with their first row's id. Answers without a place have that of other files, or the first."""
+def _by_subject(rows: list[_Row], left_out: Counter[str]) -> list[Subject]:
+    """What the rows ask about. Answers without a place have that of other files, or the first."""
     places: defaultdict[tuple[str, str], dict[int, None]] = defaultdict(dict)
     hashes: dict[str, str] = {}
     texts: dict[str, str] = {}
@@ -255,7 +255,7 @@ def _by_subject(rows: list[_Row], left_out: Counter[str]) -> dict[str, tuple[Sub
             hashes[row.context] = passage
         if row.start is not None:
             places[passage, row.answer][row.start] = None
-    found: dict[str, tuple[Subject, Any]] = {}
+    found: dict[str, Subject] = {}
     for row in rows:
         passage, start = hashes[row.context], row.start
         if start is None and row.answer:
@@ -268,9 +268,9 @@ def _by_subject(rows: list[_Row], left_out: Counter[str]) -> dict[str, tuple[Sub
             start = known[0] if known else None
         item = sha256(f"{passage}\0{row.answer}\0{start}".encode()).hexdigest()[:16]
         if item not in found:
-            found[item] = Subject(item, TaskPassage(passage, row.title, row.context), row.answer, start, {}), row.id
-        of_systems = found[item][0].questions
+            found[item] = Subject(item, TaskPassage(passage, row.title, row.context), row.answer, start, {}, row.id)
+        of_systems = found[item].questions
         if row.system in of_systems:
             left_out[FURTHER] += 1
         of_systems.setdefault(row.system, row.question)
-    return found
+    return [*found.values()]
