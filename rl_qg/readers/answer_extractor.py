@@ -191,7 +191,7 @@ def train_extractor(
     """Train and evaluate the model (`FineTuning.result`), return the content of `answers_metrics.json`: the scores of
     `score_proposals` on `validation` for several numbers of proposals.
     """
-    settings: Any = tuning.settings
+    settings = tuning.settings
     window = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
 
     def make_trainer() -> "Resumable":

@@ -20,20 +20,13 @@ from rl_qg.runtime.errors import NothingLearned
 from rl_qg.runtime.files import read_record, write_json
 from rl_qg.runtime.ranks import from_main
 from rl_qg.runtime.trainer_base import Resumable, checkpoints, resume_training
-from rl_qg.settings import (
-    QASettings,
-    RetrieveSettings,
-    TrainAnswersSettings,
-    TrainKPQASettings,
-    TrainSentencesSettings,
-)
 
 
 @dataclass(frozen=True)
 class FineTuning:
     """The fine-tuning of one model in one folder."""
 
-    settings: QASettings | TrainAnswersSettings | TrainKPQASettings | TrainSentencesSettings | RetrieveSettings
+    settings: Any  # the section of the command: `QASettings`, `TrainAnswersSettings`, …
     output_dir: Path
     seed: int
     use_cpu: bool = False
@@ -49,7 +42,7 @@ class FineTuning:
             learning_rate=settings.learning_rate,
             weight_decay=getattr(settings, "weight_decay", 0.0),
             lr_scheduler_type="linear",
-            warmup_steps=settings.warmup_fraction,  # below 1 it is a fraction of all steps
+            warmup_steps=min(settings.warmup_fraction, math.nextafter(1, 0)),  # below 1 a fraction of all steps
             per_device_train_batch_size=settings.batch_size,
             per_device_eval_batch_size=settings.batch_size,
             save_strategy="steps",

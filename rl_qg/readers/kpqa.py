@@ -135,15 +135,15 @@ def train_predictor(train: Sequence[QAExample], validation: Sequence[QAExample],
     examples used and left out. With several repetitions each seed has a folder `seed-<number>`, the model is that of
     the first, and the measures are means over the seeds beside their standard deviations.
     """
-    settings: Any = tuning.settings
+    settings = tuning.settings
     items = cache(partial(_checked, train, validation, settings))
     output, seed = tuning.output_dir, tuning.seed
     if settings.repetitions == 1:
-        metrics = _result(items, tuning, settings)
+        metrics = _result(items, tuning)
     else:
         metrics = repeated(
             {
-                number: _result(items, replace(tuning, output_dir=output / f"seed-{number}", seed=number), settings)
+                number: _result(items, replace(tuning, output_dir=output / f"seed-{number}", seed=number))
                 for number in (later % 2**32 for later in range(seed, seed + settings.repetitions))
             }
         )
@@ -161,9 +161,9 @@ def train_predictor(train: Sequence[QAExample], validation: Sequence[QAExample],
     return metrics
 
 
-def _result(
-    items: Callable[[], dict[str, KeyphraseItems]], tuning: FineTuning, settings: TrainKPQASettings
-) -> dict[str, Any]:
+def _result(items: Callable[[], dict[str, KeyphraseItems]], tuning: FineTuning) -> dict[str, Any]:
+    settings = tuning.settings
+
     def make_trainer() -> Resumable:
         found = items()
         tokenizer = load_tokenizer(settings.model.path, KEY)

@@ -104,7 +104,6 @@ def train_retriever(
     differences. `ranks.json` has the rank of each question's passage. Training continues from the last checkpoint.
     """
     settings = tuning.settings
-    assert isinstance(settings, RetrieveSettings)
     accepted: dict[str, Any] = {"kind": "retriever", "models": MODEL_FOR_MASKED_LM_MAPPING}
     tokenizer = load_tokenizer(settings.model.path, KEY, settings.max_length, **accepted)
     load_unsharded()

@@ -132,7 +132,6 @@ _RULES: tuple[Callable[[Words, Words, random.Random], Words], ...] = (
 log = logging.getLogger(__name__)
 
 SCORES = ("exact_match", "f1")
-PRECISIONS = ("no", "bf16", "fp16")
 GROUP = 50  # batches
 WINDOWS = "windows"  # the folder of a reader with its windows, until it is trained
 
@@ -281,12 +280,6 @@ class _Job:
             raise InputError("qa.impossible=true: data.train has no question without an answer to learn from")
         if not settings.seeds or len(set(settings.seeds)) < len(settings.seeds):
             raise InputError(f"qa.seeds={settings.seeds}: name each seed once, and at least one")
-        if not 0 <= settings.warmup_fraction < 1:
-            raise InputError(f"qa.warmup_fraction={settings.warmup_fraction} is not in [0, 1)")
-        if self.precision not in PRECISIONS:
-            raise InputError(f"precision {self.precision!r} is not one of {', '.join(PRECISIONS)}")
-        if self.precision == "fp16" and (self.use_cpu or not torch.cuda.is_available()):
-            raise InputError("precision 'fp16' needs a GPU: use bf16 or no")
         if Path(settings.model.path).expanduser().resolve() == self.output_dir.resolve():
             raise InputError(f"{self.output_dir}: is the model to start from; write the reader to another folder")
         if self.unfinished():  # a finished reader needs its model no more; a window that is too long is refused

@@ -56,7 +56,7 @@ def train_sentences(train: Sequence[QAExample], validation: Sequence[QAExample],
     """Train and evaluate a classifier (`FineTuning.result`), and return the content of `sentence_metrics.json`:
     precision, recall, F1 and accuracy on `validation`, beside those of the baselines, and the thresholds.
     """
-    settings: Any = tuning.settings
+    settings = tuning.settings
     output_dir = tuning.output_dir
 
     @cache

@@ -17,10 +17,12 @@ from transformers import (
 
 from rl_qg.commands.compose import compose
 from rl_qg.data.examples import passage_hash
+from rl_qg.readers.fine_tuning import FineTuning
 from rl_qg.readers.reader import encode, load_model, load_tokenizer, score_predictions
 from rl_qg.readers.train_reader import train_reader
 from rl_qg.runtime.errors import InputError, NothingLearned
 from rl_qg.runtime.files import read_json, write_json
+from rl_qg.settings import QASettings
 from rl_qg.stats.intervals import PassageDraws, mean_interval
 from tests.tiny_models import tiny, tiny_bart
 from tests.toy_reader import run, save_bert, save_distilbert, toy_examples, toy_settings, toy_tokenizer
@@ -143,13 +145,19 @@ def test_files_are_json_that_other_programs_read(distilbert, tmp_path) -> None:
         json.loads((tmp_path / "qa" / name).read_text(encoding="utf-8"), parse_constant=pytest.fail)
 
 
+@pytest.mark.parametrize(("fraction", "steps"), [(0.0, 0), (0.1, 4), (1.0, 40)])
+def test_a_warm_up_is_a_fraction_of_all_updates(tmp_path, fraction: float, steps: int) -> None:
+    settings = QASettings(warmup_fraction=fraction)
+    assert FineTuning(settings, tmp_path, seed=0, use_cpu=True).arguments().get_warmup_steps(40) == steps
+
+
 # --- It refuses ---
 
 
 def test_unusable_examples_and_settings_are_refused(distilbert, tmp_path) -> None:
     settings, examples = toy_settings(distilbert), toy_examples(3, 1)
 
-    def refused(text: str, train=examples, validation=examples, precision="no", **changes) -> None:
+    def refused(text: str, train=examples, validation=examples, **changes) -> None:
         with pytest.raises(InputError, match=text):
             train_reader(
                 train,
@@ -157,7 +165,6 @@ def test_unusable_examples_and_settings_are_refused(distilbert, tmp_path) -> Non
                 settings=replace(settings, **changes),
                 output_dir=tmp_path / "qa",
                 use_cpu=True,
-                precision=precision,
             )
 
     refused("data.train: no examples for the reader", train=[])
@@ -165,9 +172,6 @@ def test_unusable_examples_and_settings_are_refused(distilbert, tmp_path) -> Non
     refused("data.train: example q1 has no question", train=[examples[0], replace(examples[1], question=" ")])
     refused("some ids occur twice", validation=[examples[0], examples[0]])
     refused(r"qa.seeds=\[1, 1\]: name each seed once", seeds=[1, 1])
-    refused(r"qa.warmup_fraction=1.0 is not in \[0, 1\)", warmup_fraction=1.0)
-    refused("precision 'half' is not one of no, bf16, fp16", precision="half")
-    refused("precision 'fp16' needs a GPU: use bf16 or no", precision="fp16")
     refused("qa.max_length=65 is above the 64 tokens", max_length=65)
     assert not (tmp_path / "qa").exists()
     with pytest.raises(InputError, match="is the model to start from"):
