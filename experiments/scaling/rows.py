@@ -22,7 +22,7 @@ from transformers import AutoTokenizer
 from rl_qg.augmentation.augment import augment
 from rl_qg.data.examples import QAExample
 from rl_qg.data.reading import read_examples
-from rl_qg.readers.reader import encode
+from rl_qg.readers.reader import encode_in_parts
 from rl_qg.settings import AugmentSettings
 
 
@@ -106,8 +106,9 @@ def main() -> None:
         windows: dict[str, float] = {}
 
         def windowed(count: int) -> Any:
-            done = encode(examples[:count], tokenizer, max_length=384, doc_stride=128, token_types=False)
-            windows.update({"tokens": float(len(done.ids)), "windows": float(len(done))})
+            options: dict[str, Any] = {"max_length": 384, "doc_stride": 128, "token_types": False}
+            done = [*encode_in_parts(examples[:count], tokenizer, **options)]
+            windows.update(tokens=float(sum(len(part.ids) for part in done)), windows=float(sum(map(len, done))))
             return done
 
         found["reader's windows"] = slopes(windowed, half, len(examples))

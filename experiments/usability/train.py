@@ -28,7 +28,7 @@ from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClas
 
 from rl_qg.asking.models import reader_path
 from rl_qg.data.splits import read_role
-from rl_qg.readers.reader import WindowCollator, Windows, encode
+from rl_qg.readers.reader import WindowCollator, encode_in_parts
 from rl_qg.runtime.bars import ProgressBar
 from rl_qg.settings import DataSettings
 
@@ -135,9 +135,10 @@ class Progress:
         part.replace(self.path)
 
 
-def windows_of(path: Path, tokenizer: Any) -> Windows:
-    examples = list(read_role(DataSettings(train=str(path)), "train").examples)
-    return encode(examples, tokenizer, max_length=LENGTH, doc_stride=64, token_types=True)
+def windows_of(path: Path, tokenizer: Any) -> list[dict[str, Any]]:
+    examples = read_role(DataSettings(train=str(path)), "train").examples
+    parts = encode_in_parts(examples, tokenizer, max_length=LENGTH, doc_stride=64, token_types=True)
+    return [part[number] for part in parts for number in range(len(part))]
 
 
 def main() -> None:

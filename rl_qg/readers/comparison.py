@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_qg.data.examples import QAExample
-from rl_qg.readers.reader import encode, load_tokenizer
+from rl_qg.readers.reader import encode_in_parts, load_tokenizer
 from rl_qg.readers.train_reader import SCORES, with_unanswerable
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_record, write_json
@@ -25,7 +25,7 @@ def count_windows(examples: Sequence[QAExample], settings: QASettings) -> int:
     tokenizer, token_types = load_tokenizer(settings.model.path, max_length=settings.max_length)
     asked = with_unanswerable(examples, settings.unanswerable, settings.seeds[0])
     lengths: dict[str, Any] = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
-    return len(encode(asked, tokenizer, token_types=token_types, **lengths))
+    return sum(map(len, encode_in_parts(asked, tokenizer, token_types=token_types, **lengths)))
 
 
 def count_updates(windows: int, settings: QASettings, processes: int) -> int:

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import mkdtemp
@@ -83,7 +83,7 @@ WINDOWS_AT_ONCE = 1024
 @dataclass(frozen=True)
 class Windows:
     """A data set of W windows with T tokens in all; window w is `bounds[w]:bounds[w + 1]` of the arrays over tokens.
-    Its label is the class token, twice, where it does not hold the whole first answer.
+    Its label is the first token, which is the class token, twice, where it does not hold the whole first answer.
     """
 
     ids: NDArray[np.int32]  # (T,)
@@ -130,90 +130,77 @@ class WindowCollator:
         return batch | {"labels": torch.from_numpy(np.stack([item["labels"] for item in items])).long()}
 
 
-def encode(examples: Examples, tokenizer: PreTrainedTokenizerBase, **options: Any) -> Windows:
-    """The windows of `encode_in_parts`, with its options, as one."""
-    return _joined([*encode_in_parts(examples, tokenizer, **options)])
-
-
-def encode_in_parts(
-    examples: Examples,
+def encode(
+    examples: Sequence[QAExample],
     tokenizer: PreTrainedTokenizerBase,
     *,
     max_length: int,
     doc_stride: int,
     token_types: bool,
-    progress: bool = False,
     at: str = "qa.",
-) -> Iterator[Windows]:
-    """Tokenise each example into one or several windows of at most `max_length` tokens, special tokens included; yield
-    the windows of `EXAMPLES_AT_ONCE` examples at a time.
+) -> Windows:
+    """Tokenise each example into one or several windows of at most `max_length` tokens, special tokens included.
 
     Neighbouring windows of a passage share `doc_stride` tokens. A question may fill half a window, or less where the
     shared tokens need the space: the end of a longer one is cut and counted. `tokenizer` is a fast one; `token_types`
     marks question (0) and passage (1) for models that were pretrained with token types. `at` precedes keys in errors.
     """
     limit = _question_limit(tokenizer, max_length, doc_stride, at)
+    asked = [example.question for example in examples]
+    tokens = tokenizer(asked, add_special_tokens=False, verbose=False)["input_ids"]
+    questions = [
+        _cut(text, tokenizer, limit) if len(ids) > limit else text for text, ids in zip(asked, tokens, strict=True)
+    ]
+    encoded = tokenizer(
+        questions,
+        [example.context for example in examples],
+        truncation="only_second",
+        max_length=max_length,
+        stride=doc_stride,
+        return_overflowing_tokens=True,
+        return_token_type_ids=token_types,
+        verbose=False,
+    )
+    numbers = encoded["overflow_to_sample_mapping"]
+    rows = [
+        _row(encoding, examples[number]) for encoding, number in zip(encoded.encodings or (), numbers, strict=True)
+    ]
+    ids, types, offsets, contexts, labels = zip(*rows, strict=True)
+    return Windows(
+        ids=np.concatenate(ids),
+        token_types=np.concatenate(types) if token_types else None,
+        offsets=np.concatenate(offsets),
+        bounds=np.cumsum([0, *map(len, ids)]),
+        examples=np.array(numbers, dtype=np.int32),
+        contexts=np.array(contexts, dtype=np.int32),
+        labels=np.array(labels, dtype=np.int32),
+        questions_cut=sum(new != old for new, old in zip(questions, asked, strict=True)),
+    )
+
+
+def encode_in_parts(
+    examples: Examples, tokenizer: PreTrainedTokenizerBase, *, progress: bool = False, **options: Any
+) -> Iterator[Windows]:
+    """What `encode` returns with its options, in parts of `EXAMPLES_AT_ONCE` examples."""
     remaining, begin = iter(examples), 0
     with ProgressBar(total=len(examples), desc="windows", unit="example", disable=not progress) as bar:
         while batch := list(islice(remaining, EXAMPLES_AT_ONCE)):
-            asked = [example.question for example in batch]
-            tokens = tokenizer(asked, add_special_tokens=False, verbose=False)["input_ids"]
-            questions = [
-                _cut(text, tokenizer, limit) if len(ids) > limit else text
-                for text, ids in zip(asked, tokens, strict=True)
-            ]
-            encoded = tokenizer(
-                questions,
-                [example.context for example in batch],
-                truncation="only_second",
-                max_length=max_length,
-                stride=doc_stride,
-                return_overflowing_tokens=True,
-                return_token_type_ids=token_types,
-                verbose=False,
-            )
-            of_example = encoded["overflow_to_sample_mapping"]
-            rows = [
-                _row(encoding, begin + number, batch[number], tokenizer.cls_token_id)
-                for encoding, number in zip(encoded.encodings or (), of_example, strict=True)
-            ]
-            ids, types, offsets, numbers, contexts, labels = zip(*rows, strict=True)
-            yield Windows(
-                ids=np.concatenate(ids),
-                token_types=np.concatenate(types) if token_types else None,
-                offsets=np.concatenate(offsets),
-                bounds=np.cumsum([0, *map(len, ids)]),
-                examples=np.array(numbers, dtype=np.int32),
-                contexts=np.array(contexts, dtype=np.int32),
-                labels=np.array(labels, dtype=np.int32),
-                questions_cut=sum(new != old.question for new, old in zip(questions, batch, strict=True)),
-            )
+            part = encode(batch, tokenizer, **options)
+            yield replace(part, examples=part.examples + begin)
             begin += len(batch)
             bar.update(len(batch))
 
 
-def _joined(parts: Sequence[Windows]) -> Windows:
-    joined: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ARRAYS
-        if name != "bounds" and getattr(parts[0], name) is not None
-    }
-    lengths = np.concatenate([part.lengths for part in parts])
-    cut = sum(part.questions_cut for part in parts)
-    return Windows(**{"token_types": None, **joined}, bounds=np.append(0, np.cumsum(lengths)), questions_cut=cut)
-
-
-def _row(encoding: Any, number: int, example: QAExample, cls_id: int | None) -> tuple[Any, ...]:
-    """Ids, token types, offsets, number of the example, context and label of one window, as in `Windows`."""
+def _row(encoding: Any, example: QAExample) -> tuple[Any, ...]:
+    """Ids, token types, offsets, context and label of one window, as in `Windows`."""
     parts = encoding.sequence_ids  # None for a special token, 0 for the question, 1 for the passage
     first = parts.index(1) if 1 in parts else 0
     last = len(parts) - parts[::-1].index(1) if 1 in parts else 0
     offsets = np.array(encoding.offsets, dtype=np.int32)
-    no_answer = encoding.ids.index(cls_id) if cls_id in encoding.ids else 0
     answer = _answer_tokens(offsets[first:last], example)
-    label = (no_answer, no_answer) if answer is None else (first + answer[0], first + answer[1])
+    label = (0, 0) if answer is None else (first + answer[0], first + answer[1])
     ids, types = np.array(encoding.ids, dtype=np.int32), np.array(encoding.type_ids, dtype=np.int8)
-    return ids, types, offsets, number, (first, last), label
+    return ids, types, offsets, (first, last), label
 
 
 def _answer_tokens(offsets: NDArray[np.int32], example: QAExample) -> tuple[int, int] | None:
@@ -395,7 +382,7 @@ def load_tokenizer(
     config = AutoConfig.from_pretrained(os.path.expanduser(path), trust_remote_code=False)
     arguments = inspect.signature(models[type(config)].forward).parameters
     types = "token_type_ids" in tokenizer.model_input_names and "token_type_ids" in arguments
-    return tokenizer, types and config.type_vocab_size > 1
+    return tokenizer, types and getattr(config, "type_vocab_size", 0) > 1  # XLNet has no number of types
 
 
 def load_model(

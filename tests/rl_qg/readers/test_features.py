@@ -296,7 +296,6 @@ def test_the_sizes_of_chunks_do_not_matter(monkeypatch) -> None:
 
     logits = rng.normal(size=(2, 60, 48))
     whole = result(*logits)
-    monkeypatch.setattr("rl_qg.readers.reader.EXAMPLES_AT_ONCE", 3)
     monkeypatch.setattr("rl_qg.readers.reader.WINDOWS_AT_ONCE", 4)
     assert result(*logits) == whole
     assert whole[1] == sorted(whole[1]) and set(whole[1]) == set(range(8)) and len(whole[1]) > 8

@@ -8,11 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tokenizers.processors import TemplateProcessing
 from transformers import (
     AutoModelForQuestionAnswering,
     AutoTokenizer,
     GPT2LMHeadModel,
     PreTrainedTokenizerFast,
+    XLNetConfig,
+    XLNetModel,
 )
 
 from rl_qg.commands.compose import compose
@@ -24,7 +27,7 @@ from rl_qg.runtime.errors import InputError, NothingLearned
 from rl_qg.runtime.files import read_json, write_json
 from rl_qg.settings import QASettings
 from rl_qg.stats.intervals import PassageDraws, mean_interval
-from tests.tiny_models import tiny, tiny_bart
+from tests.tiny_models import save, tiny, tiny_bart
 from tests.toy_reader import run, save_bert, save_distilbert, toy_examples, toy_settings, toy_tokenizer
 
 
@@ -143,6 +146,22 @@ def test_files_are_json_that_other_programs_read(distilbert, tmp_path) -> None:
     run(tmp_path / "qa", toy_settings(distilbert, epochs=1))
     for name in ("predictions.json", "qa_metrics.json", "question_scores.json"):
         json.loads((tmp_path / "qa" / name).read_text(encoding="utf-8"), parse_constant=pytest.fail)
+
+
+def test_of_xlnet_the_first_token_stands_for_no_answer(tmp_path) -> None:
+    """Its class token is the last one, and its configuration has no number of token types."""
+    tokenizer = toy_tokenizer(model_input_names=["input_ids", "token_type_ids", "attention_mask"])
+    ids = [(name, tokenizer.convert_tokens_to_ids(name)) for name in ("[SEP]", "[CLS]")]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="$A [SEP] [CLS]", pair="$A [SEP] $B [SEP] [CLS]", special_tokens=ids
+    )
+    config = XLNetConfig(vocab_size=len(tokenizer), d_model=16, n_layer=1, n_head=2, d_inner=32)
+    save(tmp_path, tokenizer, XLNetModel(config))
+    tokenizer, token_types = load_tokenizer(str(tmp_path), max_length=32)
+    load_model(str(tmp_path), tokenizer)
+    unanswered = [replace(toy_examples(1, 1)[0], answers=())]
+    windows = encode(unanswered, tokenizer, max_length=32, doc_stride=8, token_types=token_types)
+    assert not token_types and windows.ids[-1] == tokenizer.cls_token_id and windows.labels.tolist() == [[0, 0]]
 
 
 @pytest.mark.parametrize(("fraction", "steps"), [(0.0, 0), (0.1, 4), (1.0, 40)])
