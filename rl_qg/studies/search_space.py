@@ -238,19 +238,19 @@ def read_search(
     return read_job_file(SearchFile, name, overrides, _with_base(name, shipped, allow_imports))
 
 
-def _with_base(name: str, shipped: Mapping[str, Path], allow_imports: bool, depth: int = 0) -> dict[str, Any]:
+def _with_base(name: str, shipped: Mapping[str, Path], allow_imports: bool) -> dict[str, Any]:
     path = Path(name)
-    if not path.exists():
-        if not path.suffix and name not in shipped:
-            raise InputError(f"{name}: no such file, and no search of this name; those are {', '.join(shipped)}")
+    if not path.is_file():  # a folder of this name may hold the search's results
         path = shipped.get(name, path)
+    if not path.exists() and not path.suffix:
+        raise InputError(f"{name}: no such file, and no search of this name; those are {', '.join(shipped)}")
     content = file_content(SearchFile, path, allow_imports)
     base = content.pop("base", None)
     if base is None:
         return content
-    if depth or not isinstance(base, str) or base not in shipped:
+    if not isinstance(base, str) or base not in shipped:
         raise InputError(f"{name}: base: {base!r} is not one of {', '.join(shipped)}")
-    below = _with_base(base, shipped, allow_imports, depth + 1)
+    below = _with_base(base, shipped, allow_imports)
     settings, of_base = content.get("settings"), below.get("settings", {})
     if settings is None or isinstance(settings, dict):
         content["settings"] = {**of_base, **(settings or {})}

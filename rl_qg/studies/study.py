@@ -245,7 +245,8 @@ def load_examples(study: Study, world: WorldSettings) -> StudyExamples:
     resources, forbidden = {}, held_out | _passages(development)
     for name, resource in study.resources.items():
         resources[name], counts[f"resource {name}"] = _resource_data(name, resource, rest, forbidden, study)
-    folder = root / f"validation-{_hash([validation, development, sorted(sets.items())])}"
+    held_out_hash = _hash(examples_hash(validation), examples_hash(development), json.dumps(sorted(sets.items())))
+    folder = root / f"validation-{held_out_hash}"
     return StudyExamples(folder, validation, development, sets, resources, counts, sources | train.hashes)
 
 
@@ -320,7 +321,7 @@ def _resource_data(
     text = [*gold, *unlabelled]
     all_spans = answer_spans([replace(example, question="") for example in text])
     spans = take(all_spans, study.data.max_spans, seed, "data.max_spans", "answers are asked about")
-    folder = study.output_dir / "data" / f"{name}-{_hash([gold, spans])}"
+    folder = study.output_dir / "data" / f"{name}-{_hash(examples_hash(gold), examples_hash(spans))}"
     counts = {"gold": len(gold), "spans": len(spans), "spans_left_out": len(all_spans) - len(spans)}
     counts |= {"unlabelled_on_validation_or_development_passages_dropped": dropped}
     return ResourceData(name, folder, gold, spans, text), counts
@@ -351,12 +352,8 @@ def _split(examples: Sequence[QAExample], passages: set[str]) -> tuple[list[QAEx
     return [example for inside, example in pairs if inside], [example for inside, example in pairs if not inside]
 
 
-def _hash(parts: Sequence[Any]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        examples = bool(part) and isinstance(part[0], QAExample)
-        digest.update((examples_hash(part) if examples else json.dumps(part)).encode())
-    return digest.hexdigest()[:8]
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:8]
 
 
 # --- The grid as jobs. The command of a job names the folders of those that it needs, so that its hash covers all

@@ -90,7 +90,8 @@ class Transfer(JobFile):
         return [*self.settings, *self.adapt, *self.generate, *self.evaluate, *of_domains]
 
     def complete(self) -> None:
-        self.seeds = list(dict.fromkeys(self.seeds))
+        for key in ("sources", "targets", "cells", "seeds"):  # a cell that is given twice is one
+            setattr(self, key, list(dict.fromkeys(getattr(self, key))))
         self.sources = self.sources or [name for name, domain in self.domains.items() if domain.has("train")]
         self.targets = self.targets or [name for name, domain in self.domains.items() if domain.has("test")]
 

@@ -248,6 +248,14 @@ def test_settings_of_a_base_are_kept_under_a_list(tmp_path: Path, settings: str,
     assert "training.batch_size=64" in read.settings and read.settings[3:] == ["model=t5-small"][:length]
 
 
+def test_a_base_may_have_a_base_and_a_folder_of_its_name_is_not_the_search(tmp_path: Path) -> None:
+    Path("qg-bench").mkdir()
+    mine = "output_dir: qg-bench\ndata: {train: train.json, validation: dev.json}\n"
+    Path("mine.yaml").write_text(f"base: qg-bench-domains\n{mine}")
+    read = read_search("mine.yaml", [], shipped_searches())
+    assert read.rungs == [[1, 1], [4, 1]] and "training.batch_size=64" in read.settings
+
+
 def test_settings_that_are_none_are_not_taken_for_those_of_the_base(tmp_path: Path) -> None:
     Path("mine.yaml").write_text("base: qg-bench\nsettings: false\n")
     with pytest.raises(InputError, match=r"mine\.yaml: settings: expected overrides"):

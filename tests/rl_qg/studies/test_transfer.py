@@ -68,6 +68,12 @@ def test_the_cells_of_a_file(folder: Path) -> None:
     }
 
 
+def test_what_is_given_twice_is_one_cell(folder: Path) -> None:
+    once = {"sources": "news", "targets": "tests", "cells": "zero_shot", "seeds": "1"}
+    twice = [f"{key}=[{value},{value}]" for key, value in once.items()]
+    assert plan(*twice).cells == plan(*(f"{key}={value}" for key, value in once.items())).cells
+
+
 def test_the_jobs_of_the_cells(folder: Path) -> None:
     """Every generator for a source starts from one training. Adapting uses no question and no answer of the target."""
     made = plan("seeds=[1]")
