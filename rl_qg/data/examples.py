@@ -106,11 +106,6 @@ def by_key(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
     return found
 
 
-def check_limit(limit: int | None) -> None:
-    if limit is not None and limit < 1:
-        raise InputError(f"a limit of {limit} examples leaves none: give at least 1, or null for all")
-
-
 def report_limit(key: str, limit: object, used: int, total: int, what: str = "questions are used") -> None:
     """Say on one line how many of `total` rows are left by a limit of the settings, where it leaves any out."""
     if used < total:

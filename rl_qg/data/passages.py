@@ -18,7 +18,6 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash, parse_json
 
 log = logging.getLogger(__name__)
-FORMS = ("line", "paragraph")
 TEXT = re.compile(r"(?P<stem>.+?)\.(txt|text|md)(\.gz)?", re.IGNORECASE)
 CONTEXT_FIELDS = ("context", "paragraph", "text")  # fields of a row that may hold the passage, in this order
 
@@ -62,8 +61,6 @@ class Passages:
     counts: PassageCounts = field(default_factory=PassageCounts)  # of the last reading
 
     def __post_init__(self) -> None:
-        if self.form not in FORMS:
-            raise InputError(f"answers.passages={self.form} is not one of {', '.join(FORMS)}")
         if not self.sources:
             raise InputError("input has no value; give passages, such as input=contexts.txt")
         for source in self.sources:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from rl_qg.data import reading
 from rl_qg.data.corpus import Wordings, synthetic_examples
-from rl_qg.data.examples import QAExample, Role, check_limit, examples_hash, passage_hash, report_limit, seeded_rank
+from rl_qg.data.examples import QAExample, Role, examples_hash, passage_hash, report_limit, seeded_rank
 from rl_qg.data.formats import RawRecord, is_unicode
 from rl_qg.data.layouts import FACTS
 from rl_qg.data.passages import Passages, passage_key
@@ -230,7 +230,8 @@ def take(
     """A seeded sample of at most `limit` examples (None: all), in their order; a line of the log says what the limit,
     named `key`, leaves. For one seed a smaller sample is part of a larger one.
     """
-    check_limit(limit)
+    if limit is not None and limit < 1:
+        raise InputError(f"a limit of {limit} examples leaves none: give at least 1, or null for all")
     ranked = sorted(range(len(examples)), key=lambda i: seeded_rank(seed, examples[i].id))
     report_limit(key, limit, len(ranked[:limit]), len(ranked), what)
     return [examples[i] for i in sorted(ranked[:limit])]
@@ -242,7 +243,6 @@ def take_passages(
     """The examples of a seeded sample of passages, in their order: so many passages that they have at most `limit`
     examples (None: all), and at least one; a line of the log says what the limit, named `key`, leaves.
     """
-    check_limit(limit)
     passages = [passage_hash(example.context) for example in examples]
     counts, left = Counter(passages), len(examples) if limit is None else min(limit, len(examples))
     chosen: set[str] = set()

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from rl_qg.data.examples import QAExample, Role, check_limit, examples_hash, passage_hash, seeded_rank
+from rl_qg.data.examples import QAExample, Role, examples_hash, passage_hash, seeded_rank
 from rl_qg.data.formats import RawRecord, existing_file, is_hub_name
 from rl_qg.data.layouts import FACTS
 from rl_qg.data.reading import RecordChecker, raw_records, source_names
@@ -123,7 +123,6 @@ def span_key(example: QAExample) -> bytes:
 
 
 def _selection(examples: Iterable[QAExample], limit: int | None, seed: int, spans: bool) -> bytearray:
-    check_limit(limit)
     flags = bytearray()
 
     def ranked_examples() -> Iterator[tuple[bytes, int, bytes]]:

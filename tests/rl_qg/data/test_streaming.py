@@ -102,8 +102,6 @@ def test_a_stream_raises_the_errors_of_the_list(tmp_path: Path) -> None:
             read(path, role="train")
         with pytest.raises(InputError, match="no train data given"):
             read([], role="train")
-    with pytest.raises(InputError, match="a limit of 0 examples"):
-        stream_examples(path, role="train", limit=0)
 
 
 def test_no_more_than_one_record_is_held_in_memory() -> None:
