@@ -255,8 +255,8 @@ def _hotpotqa_record(row: Any, where: str, key: str, options: RecordOptions) -> 
             text for title in titles for index, text in enumerate(known[title]) if whole or (title, index) in facts
         ]
     passage = " ".join(sentence.strip() for sentence in chosen if sentence.strip())
-    answer = formats.text_field(row, "answer", where)
-    yes_no = answer.strip().lower() in ("yes", "no")
+    answer = formats.text_field(row, "answer", where).strip()
+    yes_no = answer.lower() in ("yes", "no")
     yield formats.RawRecord(
         id=formats.id_field(row, where, "_id") or formats.id_field(row, where) or key,
         title=" / ".join(titles),
@@ -406,7 +406,7 @@ def _ms_marco_record(row: Any, where: str, key: str, options: RecordOptions) -> 
     is looked for as a whole word first; it is often not literally there.
     """
     passage = " ".join(_selected(row, where))
-    answers = formats.texts_field(row, "answers", where)
+    answers = map(str.strip, formats.texts_field(row, "answers", where))
     present = [answer for answer in answers if answer.strip(" .").lower() != "no answer present"]
     yes_no = bool(present) and all(answer.strip(" .").lower() in ("yes", "no") for answer in present)
     extra: dict[str, Any] = {}

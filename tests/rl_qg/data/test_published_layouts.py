@@ -96,6 +96,13 @@ def test_the_answer_is_found_as_a_whole_word_first() -> None:
     assert record.answers == (("mas", len("Ida Koll was a ")),)  # within a word, since it is no word of its own
 
 
+def test_white_space_around_an_answer_is_no_part_of_it() -> None:
+    [record] = records([hotpot("x", "Bergen ", [["Ida Koll", 1]])])
+    assert record.answers == (("Bergen", len("She came from ")),)
+    [record] = records([marco([" 1204\n"])])
+    assert record.answers == (("1204", len("The mill burned in 12040 or in ")),)
+
+
 def records(rows: list[dict[str, Any]]) -> list[RawRecord]:
     from rl_qg.data import layouts
 
