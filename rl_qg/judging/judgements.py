@@ -20,8 +20,7 @@ from statistics import fmean
 from typing import Any, NoReturn
 
 from rl_qg.data.examples import passage_hash
-from rl_qg.data.formats import is_unicode, json_line_rows, stem_and_kind
-from rl_qg.data.question_tables import QuestionTable
+from rl_qg.data.formats import READERS, is_unicode, json_line_rows, stem_and_kind
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.kept_scores import MetricRow
 from rl_qg.text.question_types import TYPES
@@ -85,25 +84,23 @@ def judgement_records(path: Path, columns: Mapping[str, Any]) -> Iterator[tuple[
     mapping, or None where the row has the field itself. A table has its numbers as text, and its texts may be blank,
     which is no value.
     """
-    is_table = stem_and_kind(path)[1] not in ("", "json", "jsonl")
-    rows: Iterator[tuple[str, Mapping[str, Any]]] = (
-        ((row.where, row.fields) for row in QuestionTable(path))
-        if is_table
-        else ((where, record) for where, _, record in json_line_rows(path))
-    )
+    kind = stem_and_kind(path)[1]
+    is_table = kind not in ("", "json", "jsonl")
     texts = {field: column for field, column in columns.items() if field not in NUMBERS}
     numbers = {field: columns[field] for field in NUMBERS if columns.get(field)}
     named = [(f"columns.{field}", column) for field, column in texts.items() if column != field]
     for field, given in numbers.items():
-        kind, example = (list, "[COLUMN, COLUMN]") if field == "ratings" else (str, "COLUMN")
-        if not isinstance(given, Mapping) or not all(isinstance(column, kind) for column in given.values()):
+        form, example = (list, "[COLUMN, COLUMN]") if field == "ratings" else (str, "COLUMN")
+        if not isinstance(given, Mapping) or not all(isinstance(column, form) for column in given.values()):
             raise InputError(
                 f"columns.{field}={given!r}: name columns, such as columns.{field}={{fluency: {example}}}"
             )
         for name, column in given.items():
-            named += [(f"columns.{field}.{name}", one) for one in (column if kind is list else [column])]
-    for number, (where, fields) in enumerate(rows):
-        for key, column in named if is_table and not number else ():
+            named += [(f"columns.{field}.{name}", one) for one in (column if form is list else [column])]
+    for where, number, fields in READERS.get(kind, json_line_rows)(path):
+        if isinstance(fields, InputError):
+            raise fields
+        for key, column in named if is_table and number == 1 else ():
             if column not in fields:
                 raise InputError(f"{where}: {key}={column}: there is no such column; there are {', '.join(fields)}")
         record = {**fields, **{field: fields.get(column) for field, column in texts.items()}}

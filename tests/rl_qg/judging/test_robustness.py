@@ -179,7 +179,6 @@ def test_a_supplied_paraphrase_equal_to_the_question_does_not_count(tmp_path: Pa
         ([{"question": "Name it.", "context": "c"}], {}, "there is no paraphrase, or none"),
         (None, {"kinds": ["typo"]}, r"choose of entity, pronoun, negation, not \['typo'\]"),
         (None, {"kinds": []}, "choose of entity"),
-        (None, {"max_questions": 0}, "settings: max_questions=0 must be at least 1"),
         (None, {"paraphrases": "a", "paraphraser": "b"}, "either paraphrases"),
         (None, {"positives": 9}, "positives=9: only 8 were made of the questions; give positives=8 or less"),
         (None, {"negatives": 100}, "negatives=100: only 24 were made of the questions; give negatives=24 or less"),
