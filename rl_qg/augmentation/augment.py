@@ -403,17 +403,14 @@ def augment(
     settings have the complete options of their metrics, which `load_metric` builds. Every process calls this; without
     a `state` it is a single one on the CPU.
     """
-    # 1. Build and check everything before the first expensive step.
     questions, output = Path(questions), Path(output)
     state = state or PartialState(cpu=True)
     filters = build_filters(settings.filters)
     resources = FilterResources(gold, settings.seed, state.device, load_metric)
     measures = measures_of(filters, resources)
     from_main(state, partial(check_augmentation, questions, gold, output, settings, measures))
-    # 2. Filter.
     funnel = Funnel([row_filters.Empty(), *filters], Candidates(questions), resources)
     measured = filtered(funnel, funnel.filters, measures, questions, state)
-    # 3. Sample, write, report.
     return from_main(state, partial(AugmentedOutput(questions, gold, output, settings, measured).write, funnel))
 
 
@@ -466,8 +463,6 @@ def funnel_table(report: dict[str, Any]) -> str:
 def check_augmentation(
     questions: Path, gold: Examples, output: Path, settings: AugmentSettings, measures: Mapping[str, Any]
 ) -> None:
-    if faults := list(settings.faults()):
-        raise InputError("; ".join(f"augment.{fault}" for fault in faults))
     check_output(output, measures)
     check_inputs(output, [questions])
     files.check_report(output)

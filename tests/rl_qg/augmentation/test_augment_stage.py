@@ -343,10 +343,6 @@ def test_invalid_files_and_settings_are_errors(tmp_path: Path) -> None:
         augment(write_lines(tmp_path / "empty.jsonl", [" "]), GOLD, tmp_path / "a.json", **settings)
     with pytest.raises(InputError, match=r"give a name that ends in \.json, \.jsonl, \.parquet"):
         augment(questions, GOLD, tmp_path / "a.csv", **settings)
-    with pytest.raises(InputError, match=r"augment\.sampling=best is not one of uniform, reward, diverse"):
-        augment(questions, GOLD, tmp_path / "a.json", settings=paper(sampling="best"))
-    with pytest.raises(InputError, match=r"augment\.num_samples=-1 must be at least 0"):
-        augment(questions, GOLD, tmp_path / "a.json", settings=paper(num_samples=-1))
     earlier = QAExample("synthetic-p0-1", "", "c", "q", (Answer("c", 0),))
     with pytest.raises(InputError, match=r"gold holds a generated question \(id synthetic-p0-1\)"):
         augment(questions, [*GOLD, earlier], tmp_path / "a.json", **settings)
