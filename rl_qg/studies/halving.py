@@ -18,7 +18,7 @@ class Configuration:
     """One point of the space: its number, from 1 in the order of the space, and its overrides by the varied key."""
 
     number: int
-    values: Mapping[str, str]
+    values: Mapping[str, str] = field(hash=False)
     overrides: tuple[str, ...]
 
 
@@ -29,10 +29,6 @@ class Trial:
     configuration: Configuration
     seed: int
     epochs: int
-
-    @property
-    def key(self) -> tuple[int, int, int]:
-        return self.configuration.number, self.seed, self.epochs
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ class Plan:
 
 
 Record = dict[str, Any]  # of what happened, as the file of a search has it
-Run = Callable[[Sequence[Trial]], Mapping[tuple[int, int, int], TrialResult]]  # the results by `Trial.key`
+Run = Callable[[Sequence[Trial]], Mapping[Trial, TrialResult]]
 
 
 @dataclass
@@ -158,7 +154,7 @@ class Halving:
         trials = [Trial(one, seed, epochs) for one in configurations for seed in self.plan.seeds for epochs in stops]
         results = self.run(trials)
         for trial in trials:
-            number, result = trial.configuration.number, results[trial.key]
+            number, result = trial.configuration.number, results[trial]
             if number in self.failed:
                 continue
             if result.fault is not None or result.value is None or not math.isfinite(result.value):

@@ -14,7 +14,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,7 @@ def best_trial(search: SearchFile, halving: Halving) -> Trial | None:
     return Trial(halving.configurations[halving.winner], search.seeds[0], halving.score(halving.winner)[1])
 
 
-def _plan(search: SearchFile, configuration: Configuration, compose: Compose) -> tuple[list[str], str | None]:
+def _plan(search: SearchFile, compose: Compose, configuration: Configuration) -> tuple[list[str], str | None]:
     """The arguments of a training but for its seed; where it cannot stop in between, the folder of its final model."""
     arguments = [f"preset={search.preset}", *search.settings, *configuration.overrides]
     arguments += [f"data.{role}={source}" for role, source in asdict(search.data).items()]
@@ -182,22 +182,17 @@ class SearchRuns:
     """Makes the jobs of trials, has them run by `run_jobs`, and reads what they measured."""
 
     def __init__(self, search: SearchFile, compose: Compose, run: RunJobs) -> None:
-        self.search, self.compose, self.run_jobs, self.sources = search, compose, run, _sources(search)
-        self._plans: dict[int, tuple[list[str], str | None]] = {}
+        self.search, self.run_jobs, self.sources = search, run, _sources(search)
+        self.plan = cache(partial(_plan, search, compose))
 
-    def __call__(self, trials: Sequence[Trial]) -> dict[tuple[int, int, int], TrialResult]:
-        chains = {trial.key: self.chain(trial) for trial in trials}
+    def __call__(self, trials: Sequence[Trial]) -> dict[Trial, TrialResult]:
+        chains = {trial: self.chain(trial) for trial in trials}
         jobs = [job for chain in chains.values() for job in chain]
         names = {job.name for job in jobs}
         # What an earlier rung trained is done, and not among these.
         jobs = [replace(job, needs=tuple(name for name in job.needs if name in names)) for job in jobs]
         outcomes = self.run_jobs(jobs, on_done=note_weights)
-        return {trial.key: self._result(trial, chains[trial.key], outcomes) for trial in trials}
-
-    def plan(self, configuration: Configuration) -> tuple[list[str], str | None]:
-        if configuration.number not in self._plans:
-            self._plans[configuration.number] = _plan(self.search, configuration, self.compose)
-        return self._plans[configuration.number]
+        return {trial: self._result(trial, chain, outcomes) for trial, chain in chains.items()}
 
     def name(self, trial: Trial) -> str:
         sources = (f"{key}={value}" for key, value in self.sources.items())
@@ -263,7 +258,7 @@ class SearchRuns:
             for folder in (*(job.folder for job in self.chain(one)), self.measured(one)):
                 shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(run, ignore_errors=True)
-        result = self(trials)[trial.key]
+        result = self(trials)[trial]
         if result.fault is not None:
             raise InputError(f"{run}: cannot be trained again: {result.fault}; give the same command again")
 

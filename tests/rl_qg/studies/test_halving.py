@@ -25,9 +25,9 @@ class Table:
         self.curves, self.equal, self.by_seed = curves, equal, by_seed or {}
         self.asked: list[tuple[int, int, int]] = []
 
-    def __call__(self, trials: Sequence[Trial]) -> dict[tuple[int, int, int], TrialResult]:
-        self.asked += [trial.key for trial in trials]
-        return {trial.key: self._result(trial) for trial in reversed(trials)}
+    def __call__(self, trials: Sequence[Trial]) -> dict[Trial, TrialResult]:
+        self.asked += [(trial.configuration.number, trial.seed, trial.epochs) for trial in trials]
+        return {trial: self._result(trial) for trial in reversed(trials)}
 
     def _result(self, trial: Trial) -> TrialResult:
         number = trial.configuration.number
