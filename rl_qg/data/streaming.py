@@ -136,8 +136,7 @@ def _selection(examples: Iterable[QAExample], limit: int | None, seed: int, span
         ranked = sorted(heapq.nsmallest(limit, ranked), key=lambda item: item[1])
     seen: set[bytes] = set()
     for _, position, key in ranked:
-        if not spans or key not in seen:
-            flags[position] = 1
-            if spans:
-                seen.add(key)
+        flags[position] = not spans or key not in seen
+        if spans:
+            seen.add(key)
     return flags
