@@ -193,15 +193,15 @@ def import_target(at: str, target: str) -> Any:
 
 
 class Sampler(ABC):
-    """Observes every kept candidate, of which it keeps only numbers and hashes; then selects `count` of them.
+    """Observes every kept candidate, of which it keeps only numbers and hashes; then selects `num_samples` of them.
 
-    What it selects depends on the seed and the content of the candidates, not on their order in the file. `by` is a
-    measure or a field. A new sampler is added to `SAMPLERS`.
+    What it selects depends on the seed and the content of the candidates, not on their order in the file. A new
+    sampler is added to `SAMPLERS`.
     """
 
-    def __init__(self, count: int, seed: int, by: str = "logprob", relevance: float = 0.5) -> None:
-        self.count, self.seed, self.relevance = count, seed, relevance
-        self._ranking = Ranking(by, seed)
+    def __init__(self, settings: AugmentSettings) -> None:
+        self.count, self.seed, self.relevance = settings.num_samples, settings.seed, settings.sample_relevance
+        self._ranking = Ranking(settings.sample_by, settings.seed)
 
     def observe(self, index: int, record: Record) -> None:
         self._ranking.add(index, record)
@@ -218,8 +218,8 @@ class UniformSampler(Sampler):
     are 16 bytes of rank and the index of at most twice as many, and `SPARE` more.
     """
 
-    def __init__(self, count: int, seed: int, by: str = "logprob", relevance: float = 0.5) -> None:
-        super().__init__(count, seed, by, relevance)
+    def __init__(self, settings: AugmentSettings) -> None:
+        super().__init__(settings)
         self._ranks, self._indices = bytearray(), array("I")
 
     def observe(self, index: int, record: Record) -> None:
@@ -241,7 +241,7 @@ class UniformSampler(Sampler):
 
 
 class BestSampler(Sampler):
-    """The `count` candidates with the highest measure or field `by`."""
+    """The `count` candidates with the highest measure or field `sample_by`."""
 
     def selected(self) -> NDArray[np.integer]:
         return np.sort(np.asarray(self._ranking.indices)[self._ranking.best_first()[: self.count]])
@@ -250,8 +250,8 @@ class BestSampler(Sampler):
 class DiverseSampler(Sampler):
     """Maximal marginal relevance: repeatedly select the candidate of highest `relevance · r − (1 − relevance) · s`.
 
-    r is its rank by `by` among all candidates, from 1 (best) down to 0; s is the highest Jaccard similarity of its
-    words to a question about the same passage that is already selected. Questions about different passages have
+    r is its rank by `sample_by` among all candidates, from 1 (best) down to 0; s is the highest Jaccard similarity of
+    its words to a question about the same passage that is already selected. Questions about different passages have
     similarity 0. Source: Carbonell and Goldstein, "The use of MMR, diversity-based reranking for reordering documents
     and producing summaries" (1998).
 
@@ -260,8 +260,8 @@ class DiverseSampler(Sampler):
     candidates; memory: 36 bytes a candidate, 150 a selected one, and the words on disk (`TokenSets`).
     """
 
-    def __init__(self, count: int, seed: int, by: str = "logprob", relevance: float = 0.5) -> None:
-        super().__init__(count, seed, by, relevance)
+    def __init__(self, settings: AugmentSettings) -> None:
+        super().__init__(settings)
         self._passages, self._sets = array("Q"), TokenSets()
 
     def observe(self, index: int, record: Record) -> None:
@@ -311,11 +311,6 @@ class DiverseSampler(Sampler):
 
 
 SAMPLERS: dict[str, type[Sampler]] = {"uniform": UniformSampler, "reward": BestSampler, "diverse": DiverseSampler}
-
-
-def sampler_of(settings: AugmentSettings) -> Sampler:
-    options = settings.num_samples, settings.seed, settings.sample_by, settings.sample_relevance
-    return SAMPLERS[settings.sampling](*options)
 
 
 @dataclass(frozen=True)
@@ -487,7 +482,7 @@ class AugmentedOutput:
 
     def write(self, funnel: Funnel) -> dict[str, Any]:
         settings = self.settings
-        sampler = sampler_of(settings)
+        sampler = SAMPLERS[settings.sampling](settings)
         funnel.read_through(sampler.observe)  # the reading that also ends the filtering
         sampled = sampler.selected()
         if not funnel.kept:

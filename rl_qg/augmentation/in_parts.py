@@ -79,7 +79,7 @@ def augment_part(
 
     def end(funnel: Funnel, measured: Mapping[str, MeasuredValues]) -> None:
         of_each = len(own) == len(filters) and settings.sampling in OF_EACH_PART
-        sampler = augment.sampler_of(settings) if of_each else None
+        sampler = augment.SAMPLERS[settings.sampling](settings) if of_each else None
         funnel.read_through(sampler.observe if sampler else None)
         if sampler:
             funnel.candidates.keep_only(sampler.selected())

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from rl_qg.augmentation.augment import SAMPLERS, BestSampler, DiverseSampler
+from rl_qg.settings import AugmentSettings
 from rl_qg.text.words import normalised_words
 from tests.questions import record
 
@@ -27,8 +28,7 @@ def drawn(count: int, seed: int) -> list[dict[str, Any]]:
 
 def sample(name: str, lines: list[dict[str, Any]], count: int, **options: Any) -> list[str]:
     """The ids of the selected candidates."""
-    settings = {"seed": 0, "by": "logprob", "relevance": 0.5, **options}
-    sampler = SAMPLERS[name](count, *settings.values())
+    sampler = SAMPLERS[name](AugmentSettings(num_samples=count, **options))
     for index, one in enumerate(lines):
         sampler.observe(index, one)
     return [lines[index]["id"] for index in sampler.selected()]
@@ -61,7 +61,7 @@ def test_the_reward_sampler_selects_the_best() -> None:
     chosen = set(sample("reward", lines, 12))
     worst = min(one["logprob"] for one in lines if one["id"] in chosen)
     assert all(one["logprob"] <= worst for one in lines if one["id"] not in chosen)
-    assert list(BestSampler(0, 0).selected()) == []
+    assert list(BestSampler(AugmentSettings(num_samples=0)).selected()) == []
 
 
 def slow_mmr(sampler: DiverseSampler, lines: list[dict[str, Any]], count: int, relevance: float) -> list[int]:
@@ -96,7 +96,7 @@ def slow_mmr(sampler: DiverseSampler, lines: list[dict[str, Any]], count: int, r
 )
 def test_maximal_marginal_relevance_follows_its_definition(seed: int, size: int, count: int, relevance: float) -> None:
     lines = drawn(size, seed)
-    sampler = DiverseSampler(count, 0, "logprob", relevance)
+    sampler = DiverseSampler(AugmentSettings(num_samples=count, sample_relevance=relevance))
     for index, one in enumerate(lines):
         sampler.observe(index, one)
     assert list(sampler._selected_rows()) == slow_mmr(sampler, lines, count, relevance)
@@ -104,7 +104,7 @@ def test_maximal_marginal_relevance_follows_its_definition(seed: int, size: int,
 
 def test_high_relevance_selects_the_best_and_low_relevance_different_ones() -> None:
     lines = drawn(30, 3)
-    assert sample("diverse", lines, 9, relevance=1.0) == sample("reward", lines, 9)
+    assert sample("diverse", lines, 9, sample_relevance=1.0) == sample("reward", lines, 9)
     equal = [record("who is it", id=f"a{n}", logprob=5.0) for n in range(5)] + [record("why so", id="b")]
-    assert "b" in sample("diverse", equal, 2, relevance=0.1)
+    assert "b" in sample("diverse", equal, 2, sample_relevance=0.1)
     assert "b" not in sample("reward", equal, 2)
