@@ -48,7 +48,6 @@ from rl_qg.augmentation.funnel import (
 from rl_qg.augmentation.near_duplicates import NearDuplicates, SameMeaning, TokenSets, shingles, similarity
 from rl_qg.augmentation.set_filters import Cap, RewardFilter, TypeBalance
 from rl_qg.data.examples import Answer, QAExample, examples_hash, seeded_rank, write_squad
-from rl_qg.data.parts import DataPart
 from rl_qg.data.streaming import Examples, ExampleStream
 from rl_qg.generation.published import check_repository
 from rl_qg.runtime import files
@@ -405,20 +404,16 @@ def augment(
     measures = measures_of(filters, resources)
     from_main(state, partial(check_augmentation, questions, gold, output, settings, measures))
     funnel = Funnel([row_filters.Empty(), *filters], Candidates(questions), resources)
-    measured = filtered(funnel, funnel.filters, measures, questions, state)
+    measured = filtered(funnel, funnel.filters, measures, state)
     return from_main(state, partial(AugmentedOutput(questions, gold, output, settings, measured).write, funnel))
 
 
 def filtered(
-    funnel: Funnel,
-    filters: Sequence[Filter],
-    measures: Mapping[str, CandidateMeasure],
-    questions: Path,
-    state: PartialState,
-    part: DataPart | None = None,
+    funnel: Funnel, filters: Sequence[Filter], measures: Mapping[str, CandidateMeasure], state: PartialState
 ) -> dict[str, MeasuredValues]:
     """Apply filters of the funnel, which measure the candidates that are left; return those in the main process."""
     measured: dict[str, MeasuredValues] = {}
+    questions, part = funnel.candidates.path, funnel.candidates.part
     questions_hash = from_main(state, partial(files.file_hash, questions)) if measures else ""
     for filter_ in filters:
         if filter_.name in measures:

@@ -101,7 +101,7 @@ def augment_part(
 
     if from_main(state, begin) is not None:
         funnel = Funnel([Empty(), *filters], Candidates(questions, part), resources)
-        measured = augment.filtered(funnel, [funnel.filters[0], *own], measures, questions, state, part)
+        measured = augment.filtered(funnel, [funnel.filters[0], *own], measures, state)
         from_main(state, partial(end, funnel, measured))
     return from_main(state, lines.read_note)
 
