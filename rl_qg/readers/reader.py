@@ -83,7 +83,7 @@ WINDOWS_AT_ONCE = 1024
 @dataclass(frozen=True)
 class Windows:
     """A data set of W windows with T tokens in all; window w is `bounds[w]:bounds[w + 1]` of the arrays over tokens.
-    Its label is the first token, which is the class token, twice, where it does not hold the whole first answer.
+    Its label is twice the first token, the class token of most models, where it does not hold the whole first answer.
     """
 
     ids: NDArray[np.int32]  # (T,)
