@@ -456,6 +456,10 @@ LAYOUTS = (
 )
 
 
+def is_flat(row: Any) -> bool:
+    return not any(layout.recognises(row) for layout in LAYOUTS[:-1])
+
+
 # --- parallel text files, line N of one belonging to line N of the others: three layouts, known by name
 # - Du, Shao, Cardie, "Learning to Ask" (ACL 2017): `src-NAME.txt` (sentences) or `para-NAME.txt` (paragraphs) with
 #   `tgt-NAME.txt` (questions). There are no answers.

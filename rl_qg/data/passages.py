@@ -12,7 +12,7 @@ from typing import Any
 
 from rl_qg.data import formats
 from rl_qg.data.examples import passage_hash
-from rl_qg.data.layouts import document_rows, is_squad, records, rows, squad_paragraphs
+from rl_qg.data.layouts import document_rows, is_flat, is_squad, records, rows, squad_paragraphs
 from rl_qg.data.reading import malformed_line
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import file_hash, parse_json
@@ -50,9 +50,9 @@ class PassageCounts:
 class Passages:
     """The distinct passages of some files, in order. Each `iter` reads the files again; only hashes are in memory.
 
-    `sources` are text files (`.txt`, `.text`, `.md`, also `.gz`); SQuAD `.json`; `.jsonl` or `.parquet` with `context`
-    (or `paragraph`, or `text`) and optionally `id` and `title`. A missing id becomes `<file stem>-<number>`; so does
-    the id of QA data, where ids are those of questions.
+    `sources` are text files (`.txt`, `.text`, `.md`, also `.gz`); QA data in any layout; `.jsonl` or `.parquet` with
+    `context` (or `paragraph`, or `text`) and optionally `id` and `title`. A missing id becomes
+    `<file stem>-<number>`; so does the id of QA data, where ids are those of questions.
     """
 
     sources: Sequence[str]
@@ -156,6 +156,10 @@ def _paragraphs(lines: Iterable[str], path: Path) -> Iterator[str]:
 def _from_rows(path: Path, stem: str) -> Iterator[Passage]:
     for where, number, row in rows(path):
         key = f"{stem}-{number}"
+        if not is_flat(row):
+            found = records([(where, number, row)], stem)
+            yield from (Passage(key, one.title, one.context, bool(one.answers), one.fault) for one in found)
+            continue
         try:
             if isinstance(row, InputError):
                 raise row

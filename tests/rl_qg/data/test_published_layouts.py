@@ -11,7 +11,7 @@ import pytest
 
 from rl_qg.commands.cli import run_command
 from rl_qg.data.formats import RawRecord
-from rl_qg.data.passages import Passages, has_answers
+from rl_qg.data.passages import Passages, has_answers, passage_key, passage_keys
 from rl_qg.data.question_tables import QuestionTable
 from rl_qg.data.reading import raw_records, read_examples
 from rl_qg.data.splits import load_splits, with_additional_spans
@@ -239,6 +239,18 @@ def test_malformed_ms_marco_is_one_line(tmp_path: Path) -> None:
     wrong = as_columns([marco(["1204"], formed="The mill")])
     with pytest.raises(InputError, match="'wellFormedAnswers' must be a list of texts"):
         read_examples(write(tmp_path / "m.json", wrong), role="train")
+
+
+def test_rows_of_other_layouts_give_passages_without_questions(tmp_path: Path) -> None:
+    rows = {
+        "She came from Bergen.": hotpot("x", "Bergen", [["Ida Koll", 1]]),
+        "The mill burned in 12040 or in 1204.": marco(["1204"]),
+        "Ada met Max.": {"paragraph": "Ada met Max.", "questions_answers": "question: Who?, answer: Ada"},
+    }
+    for context, row in rows.items():
+        path = write(tmp_path / "rows.jsonl", row)
+        assert has_answers(path) and [passage.context for passage in Passages([path])] == [context]
+        assert passage_keys([path]) == {passage_key(context)}  # such as those of validation data
 
 
 @pytest.mark.parametrize("mark", ["1", "true", None, [1], 2, float("nan")])
