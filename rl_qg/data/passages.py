@@ -104,9 +104,8 @@ def passage_key(context: str) -> bytes:
 
 
 def passage_keys(sources: Sequence[str], form: str = "line") -> set[bytes]:
-    """The keys of all passages of some files, without those that are not valid Unicode."""
-    texts = (passage.context for source in sources for passage in file_passages(source, form))
-    return {passage_key(text) for text in texts if formats.is_unicode(text)}
+    """The keys of all passages of some files."""
+    return {passage_key(passage.context) for passage in Passages(sources, form)} if sources else set()
 
 
 def has_answers(source: str) -> bool:

@@ -251,6 +251,8 @@ def test_rows_of_other_layouts_give_passages_without_questions(tmp_path: Path) -
         path = write(tmp_path / "rows.jsonl", row)
         assert has_answers(path) and [passage.context for passage in Passages([path])] == [context]
         assert passage_keys([path]) == {passage_key(context)}  # such as those of validation data
+    with pytest.raises(InputError, match="no passage; expected one of the fields context, paragraph, text"):
+        passage_keys([write(tmp_path / "other.jsonl", {"passage": "Ada met Max."})])
 
 
 @pytest.mark.parametrize("mark", ["1", "true", None, [1], 2, float("nan")])
