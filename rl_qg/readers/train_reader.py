@@ -431,6 +431,7 @@ def _features(job: _Job, *, progress: bool = True) -> _Features:
     tokenizer, token_types = reader.load_tokenizer(settings.model.path, max_length=settings.max_length)
     options: dict[str, Any] = {"max_length": settings.max_length, "doc_stride": settings.doc_stride}
     options |= {"token_types": token_types}
+    identity = tokenizer.backend_tokenizer.to_str()  # before it remembers the lengths that it was called with
 
     def windows(examples: Examples, role: str) -> Windows:
         shown = progress and job.processes.is_main_process
@@ -439,8 +440,7 @@ def _features(job: _Job, *, progress: bool = True) -> _Features:
             for part in reader.encode_in_parts(examples, tokenizer, progress=shown, **options):
                 yield part if role == "validation" else replace(part, offsets=None)  # only answers need them
 
-        made_of = {**options, "tokenizer": tokenizer.backend_tokenizer.to_str()}
-        made_of |= {"role": role, "examples": job.data[role]}
+        made_of = {**options, "tokenizer": identity, "role": role, "examples": job.data[role]}
         return reader.stored_windows(job.output_dir / WINDOWS, made_of, make, job.processes)
 
     features = _Features(tokenizer, windows(job.train, "train"), windows(job.validation, "validation"))
