@@ -122,7 +122,7 @@ def test_the_seeds_of_repetitions_begin_anew_after_the_largest(
 ) -> None:
     seeds = []
 
-    def result(items: Any, tuning: FineTuning, settings: Any) -> dict[str, Any]:
+    def result(items: Any, tuning: FineTuning) -> dict[str, Any]:
         seeds.append(tuning.seed)
         tuning.output_dir.mkdir()
         return {**dict.fromkeys(kpqa.MEASURES, 1.0), "examples": {"validation": {"used": 1}}}
