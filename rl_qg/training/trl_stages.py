@@ -9,6 +9,7 @@ TensorBoard events are in `checkpoints/`. If the command was killed, the same co
 
 import importlib.util
 import logging
+import math
 import shutil
 import warnings
 from collections.abc import Iterator, Sequence
@@ -88,7 +89,7 @@ def stage_arguments(settings: Settings, stage: str, output_dir: str) -> dict[str
         "per_device_train_batch_size": common.batch_size,
         "num_train_epochs": options.epochs,
         "learning_rate": options.learning_rate * rate_factor(settings),
-        "warmup_steps": options.warmup_fraction,
+        "warmup_steps": min(options.warmup_fraction, math.nextafter(1, 0)),  # below 1 a fraction of all steps
     }
     if stage == "ce":
         arguments["label_smoothing_factor"] = settings.ce.label_smoothing

@@ -270,6 +270,14 @@ def test_dropout_and_telemetry_are_off(tmp_path: Path, monkeypatch: pytest.Monke
     assert not sent
 
 
+def test_a_warm_up_of_one_is_all_of_the_stage(tmp_path: Path) -> None:
+    from rl_qg.training.trl_stages import CausalStage
+
+    chosen = settings(tmp_path, tiny_gpt2(tmp_path / "start"))
+    chosen = replace(chosen, ce=replace(chosen.ce, warmup_fraction=1.0))
+    assert CausalStage("ce", chosen, splits(), WordReward(), None)._trainer().args.get_warmup_steps(40) == 40
+
+
 @pytest.mark.slow
 def test_failed_rewards_are_skipped_or_stop_the_run(
     tmp_path: Path, start: str, caplog: pytest.LogCaptureFixture
