@@ -5,7 +5,6 @@ generator.sets(passages, number="auto")
 """
 
 import hashlib
-import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -42,7 +41,6 @@ from rl_qg.settings.generation import AUTO, SELECTORS
 from rl_qg.text.question_types import nine_type
 from rl_qg.text.spans import sentence_spans
 
-log = logging.getLogger(__name__)
 Number = int | str | None
 Select = Callable[[PassagePool, int | None], list[int]]
 """From a pool to the rows of the chosen questions, at most so many (None: it decides)."""

@@ -228,10 +228,9 @@ def _begins_name(
         return True
     if word in inside:
         return inside[word]
-    followed = bool(following) and _is_capital(following[0])
     if not any(token.text[0].isalnum() for token in following) or following[0].text.casefold() in NOT_AFTER_NAMES:
         return False
-    return followed or (english and word not in VERBS and not word.endswith(("ing", "ed", "ly", "s")))
+    return _is_capital(following[0]) or (english and word not in VERBS and not word.endswith(("ing", "ed", "ly", "s")))
 
 
 def _end_of_name(sentence: Sequence[Token], begin: int) -> int:
@@ -273,32 +272,30 @@ def _english_chunks(sentence: Sequence[Token]) -> Iterator[Span]:
     def is_open(token: Token) -> bool:
         return token.text[0].isalpha() and token.text.casefold() not in CLOSED and not _is_capital(token)
 
-    runs = [(opened, list(group)) for opened, group in groupby(sentence, is_open)]
-    for number, (opened, run) in enumerate(runs):
-        if not opened:
-            continue
-        before = runs[number - 1][1][-1].text.casefold() if number else ""
-        after = runs[number + 1][1][0].text.casefold() if number + 1 < len(runs) else ""
-        for part in _without_verbs(run, before, after):
+    before = ""
+    for opened, group in groupby(sentence, is_open):
+        run = list(group)
+        for part in _without_verbs(run, before) if opened else ():
             if len(part) <= LONGEST_CHUNK:
                 yield _span("chunk" if len(part) > 1 else "word", part[0].start, part[-1].end, len(part))
+        before = run[-1].text.casefold()
 
 
-def _without_verbs(run: list[Token], before: str, after: str) -> Iterator[list[Token]]:
+def _without_verbs(run: list[Token], before: str) -> Iterator[list[Token]]:
     """The parts of a run between its verbs; after a pronoun, an auxiliary or `to`, its first word is a verb."""
     verbal = before in PRONOUNS or before in AUXILIARIES - {"is", "are", "was", "were", "has", "have", "had"}
     verbal = verbal or before == "to"
     verbs = [
         index
         for index, token in enumerate(run)
-        if (index == 0 and verbal) or _is_verb(token.text.casefold(), index, index == len(run) - 1, before, after)
+        if (index == 0 and verbal) or _is_verb(token.text.casefold(), index, index == len(run) - 1, before)
     ]
     for earlier, later in pairwise([-1, *verbs, len(run)]):
         if part := run[earlier + 1 : later]:
             yield part
 
 
-def _is_verb(word: str, index: int, is_last: bool, before: str, after: str) -> bool:
+def _is_verb(word: str, index: int, is_last: bool, before: str) -> bool:
     if word.endswith("ly") or (word in VERBS and not (index == 0 and before in DETERMINERS)):
         return True
     if not word.endswith(("ed", "ing")):
