@@ -397,7 +397,8 @@ def train_set_selector(
     path = output.with_name(f"{output.stem}.pools.jsonl")
     lines = ResumableLines(path, path.with_suffix(".settings.json"), content="pools")
     folders = [reader_path(chosen_reader(settings.reader, generator.name)), settings.worthiness, settings.types]
-    values = {name: getattr(settings, name) for name in ("reader", "worthiness", "types", "candidates", "seed")}
+    given = asdict(settings)
+    values = {name: given[name] for name in ("reader", "worthiness", "types", "candidates", "seed", "model")}
 
     def is_about(context: str, rank: int, line: bytes) -> bool:
         return begins_with(line, json_line({"context": context})[:-2])

@@ -42,6 +42,8 @@ def test_a_selector_from_data_to_sets(
     assert (Path("s.pools.jsonl").read_bytes(), Path("s.json").read_bytes()) == (pools, first)
     with pytest.raises(InputError, match=r"holds pools made with other settings \(seed: 0 -> 1\)"):
         run_command("train-selector", [*command, "seed=1"])
+    with pytest.raises(InputError, match=r"holds pools made with other settings \(model_format: None -> valhalla-e2e"):
+        run_command("train-selector", [*command, "model.format=valhalla-e2e-qg"])
     Path("a.txt").write_text(examples[0].context)
     ask = [
         "a.txt",
