@@ -172,7 +172,7 @@ def kept_ids(
     if model["type"] == UNIGRAM:
         pieces = {piece: number for number, (piece, _) in enumerate(vocabulary)}
         by_score = sorted(range(len(vocabulary)), key=lambda number: (-vocabulary[number][1], number))
-        kept |= {model["unk_id"], by_score[-1], *by_score[:common]}
+        kept |= {by_score[-1], *by_score[:common]} | ({model["unk_id"]} - {None})
     else:
         pieces = dict(vocabulary)
         kept |= {*sorted(pieces.values())[:common]}
@@ -200,7 +200,7 @@ def trimmed_tokenizer(tokenizer: Json, kept: list[int]) -> Json:
     model = dict(tokenizer["model"])
     if model["type"] == UNIGRAM:
         model["vocab"] = [entry for number, entry in enumerate(model["vocab"]) if number in new]
-        model["unk_id"] = new[model["unk_id"]]
+        model["unk_id"] = new.get(model["unk_id"])
     else:
         model["vocab"] = {piece: new[number] for piece, number in model["vocab"].items() if number in new}
     if model["type"] == PAIRS:

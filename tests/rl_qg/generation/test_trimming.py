@@ -185,6 +185,14 @@ def test_an_unknown_character_costs_what_it_did() -> None:
     assert new.encode(corpus[0]).tokens == old.encode(corpus[0]).tokens
 
 
+def test_there_may_be_no_unknown_piece() -> None:
+    old = Tokenizer(models.Unigram([("a", -1.0), ("b", -2.0), ("ab", -3.5), ("c", -9.0)]))
+    whole = json.loads(old.to_str())
+    kept = kept_ids(whole, Counter(old.encode("ba").ids))
+    new = Tokenizer.from_str(json.dumps(trimmed_tokenizer(whole, kept)))
+    assert kept == [0, 1, 3] and new.encode("ba").tokens == old.encode("ba").tokens == ["b", "a"]
+
+
 def test_the_most_frequent_pieces_stay() -> None:
     whole = parsed("mbart")
     pieces = [piece for piece, _ in whole["model"]["vocab"]]
