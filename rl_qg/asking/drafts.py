@@ -27,8 +27,8 @@ from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
 from rl_qg.asking.selection import (
     NO_REWARD,
     ProposedPair,
+    choose,
     good_enough,
-    select,
     select_for_answers,
     spread,
     support,
@@ -378,12 +378,12 @@ class Draft:
         request = self.request
         if not self.passages:
             return QAPairs(reason="the text is no valid Unicode" if request.text.strip() else "the text is empty")
-        least, dropped = self.least, self.dropped
         if request.answers is not None:
-            return select_for_answers(self.pairs, self.spans, len(request.answers), min_score=least, dropped=dropped)
+            good = good_enough(self.pairs, self.least, self.dropped)
+            return select_for_answers(good, self.spans, len(request.answers), dropped=self.dropped)
         if not self._rows and not self.pairs and not +self.dropped:
             return QAPairs(reason="no answer to ask about was found in the text")
-        return select(self._text, self.pairs, request.number, min_score=least, dropped=dropped)
+        return choose(self._text, self.good_pairs(), request.number, dropped=self.dropped)
 
     def _placed(self, answer: str | AnswerSpan) -> AnswerSpan | None:
         text = self.request.text if self.passages else ""

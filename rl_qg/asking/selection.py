@@ -146,15 +146,10 @@ def usable(pairs: Sequence[ProposedPair], passage: str, least: float, dropped: C
     return kept
 
 
-def select(
-    text: str, pairs: Sequence[ProposedPair], number: int | None, *, min_score: float = 0.0, dropped: Counter[str]
-) -> QAPairs:
-    """At most `number` pairs (None: all that are good enough), best first; the others are counted in `dropped`."""
-    return choose(text, [pair.pair("") for pair in good_enough(pairs, min_score, dropped)], number, dropped=dropped)
-
-
 def choose(text: str, pairs: Sequence[QAPair], number: int | None, *, dropped: Counter[str]) -> QAPairs:
-    """Steps 2 and 3 of the rule for pairs that are good enough, best first, such as those of several passages."""
+    """At most `number` (None: all) of the pairs of a text that are `good_enough`, best first, by steps 2 and 3 of the
+    rule; the others are counted in `dropped`.
+    """
     answers = [(pair.answer_start, pair.answer_end) for pair in pairs]
     order = spread(text, range(len(pairs)), answers.__getitem__)
     places = [at for at, _, _ in order]
@@ -168,17 +163,13 @@ def choose(text: str, pairs: Sequence[QAPair], number: int | None, *, dropped: C
 
 
 def select_for_answers(
-    pairs: Sequence[ProposedPair],
-    spans: Sequence[AnswerSpan],
-    wanted: int,
-    *,
-    min_score: float = 0.0,
-    dropped: Counter[str],
+    pairs: Sequence[ProposedPair], spans: Sequence[AnswerSpan], wanted: int, *, dropped: Counter[str]
 ) -> QAPairs:
-    """One pair for each given answer, in their order: of an answer given k times the k best questions that are no near
-    duplicates of each other. `wanted` is the number of given answers, those that the text lacks included.
+    """One of the pairs that are `good_enough` for each given answer, in their order: of an answer given k times the k
+    best questions that are no near duplicates of each other. `wanted` is the number of given answers, those that the
+    text lacks included.
     """
-    by_span = by_key(((pair.span.start, pair.span.end), pair) for pair in good_enough(pairs, min_score, dropped))
+    by_span = by_key(((pair.span.start, pair.span.end), pair) for pair in pairs)
     waiting = {
         place: [group[at] for at in _distinct([pair.question for pair in group], dropped)][::-1]
         for place, group in by_span.items()

@@ -6,8 +6,8 @@ from math import exp, log, nan
 
 import pytest
 
-from rl_qg.asking.pairs import AnswerSpan
-from rl_qg.asking.selection import ProposedPair, select, select_for_answers, usable
+from rl_qg.asking.pairs import AnswerSpan, QAPairs
+from rl_qg.asking.selection import ProposedPair, choose, good_enough, select_for_answers, usable
 from rl_qg.augmentation.near_duplicates import NearDuplicates
 from rl_qg.augmentation.row_filters import RoundTrip
 
@@ -16,6 +16,13 @@ TEXT = "Ada wrote it in 1843. Bob read it in Rome. Cleo sang."
 
 def pair(question: str, answer: str, score: float, **more: float) -> ProposedPair:
     return ProposedPair(question, AnswerSpan(answer, TEXT.index(answer)), 2 * log(score), 2, **more)
+
+
+def select(
+    text: str, pairs: list[ProposedPair], number: int | None, *, min_score: float = 0.0, dropped: Counter[str]
+) -> QAPairs:
+    good = [one.pair("") for one in good_enough(pairs, min_score, dropped)]
+    return choose(text, good, number, dropped=dropped)
 
 
 def test_the_score_is_the_mean_probability_of_a_token_times_the_readers_f1() -> None:
