@@ -193,10 +193,6 @@ def _common_words(code: str) -> frozenset[str]:
     return frozenset([*FUNCTION_WORDS[code].split(), *whole])
 
 
-def words_of(text: str, language: str = "") -> list[str]:
-    return normalised_words(lower(text, language))
-
-
 def length_in_words(text: str, language: str) -> float:
     """Return the length of a text in English words: its words, or characters, over those that say what one does.
 
@@ -216,7 +212,7 @@ def has_question_word(text: str, language: str) -> bool:
         endings = tuple(QUESTION_ENDINGS.get(language, "\0").split())
         return any(part in text for part in QUESTION_PARTS[language].split()) or ending.endswith(endings)
     whole, beginnings = _question_words(language)
-    found = words_of(text, language)
+    found = normalised_words(lower(text, language))
     if language == "ar":  # and, so, by, for, as are written together with the next word
         found += [word[1:] for word in found if word[0] in "وفبلك"]
     return not whole or any(word in whole or word.startswith(beginnings) for word in found)

@@ -73,10 +73,10 @@ def question_type(question: str, language: str = "en") -> str:
     table = TYPE_TABLES.get(language.casefold())
     if table is None:
         return OTHER
-    clauses = [
-        [part for word in question_words(clause) for part in ([word] if word in table.words else word.split("'"))]
-        for clause in question.split(",")
-    ]
+    clauses = list[list[str]]()
+    for clause in question.split(","):
+        found = _TOKEN.findall(_plain(clause))
+        clauses.append([part for word in found for part in ([word] if word in table.words else word.split("'"))])
     words = [word for clause in clauses for word in clause]
     if words and words[0] in table.verbs:
         return "yes/no"
@@ -96,10 +96,6 @@ def asks(question: str, language: str) -> bool:
     """
     language = language.casefold()
     return has_question_word(question, language) or question_type(question, language) != OTHER
-
-
-def question_words(question: str) -> list[str]:
-    return _TOKEN.findall(_plain(question))
 
 
 def _plain(question: str) -> str:
