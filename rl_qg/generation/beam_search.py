@@ -52,7 +52,7 @@ def beam_search(
     """Search with `beams` beams, n, for each context in one batch, by the model's distribution alone; all are
     returned.
 
-    The model is an encoder-decoder in eval mode for which `shared_attention.share_passages` was true. `encoder_states`
+    The model is an encoder-decoder in eval mode for which `sharing.share_passages` was true. `encoder_states`
     (b, s, h), `attention_mask` (b, s). `max_new_tokens` counts the end token. `starts` (b, p) is what the decoder
     reads before the questions; by default the start token.
     """

@@ -110,12 +110,9 @@ def set_rows(
     without_type = repeated = 0
     for context, of_passage in passages.items():
         spans = sentence_spans(context)
-        units: dict[Unit, list[QAExample]] = {}
-        for example in sorted(of_passage, key=_place):
-            if granularity == "type" and not example.question:
-                without_type += 1
-                continue
-            units.setdefault(_unit_of(example, granularity, spans), []).append(example)
+        known = [one for one in sorted(of_passage, key=_place) if one.question or granularity != "type"]
+        without_type += len(of_passage) - len(known)
+        units = by_key((_unit_of(one, granularity, spans), one) for one in known)
         types = (None, *NINE_TYPES)
         for unit, asked in sorted(units.items(), key=lambda item: (item[0].start, types.index(item[0].type))):
             sources = _distinct(asked)

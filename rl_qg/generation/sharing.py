@@ -56,12 +56,11 @@ def is_sharing(model: PreTrainedModel) -> bool:
 @contextmanager
 def sharing_passages(model: PreTrainedModel) -> Iterator[None]:
     """Within the block, decoding shares passages, if the model's type is supported."""
-    already = is_sharing(model)
-    shares = already or share_passages(model)
+    only_here = not is_sharing(model) and share_passages(model)
     try:
         yield
     finally:
-        if shares and not already:
+        if only_here:
             model.set_attn_implementation("sdpa")
 
 
