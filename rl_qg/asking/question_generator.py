@@ -128,8 +128,7 @@ class QuestionGenerator:
     @property
     def explains(self) -> str | None:
         """The name of the reward, where it has an explanation of its own (`explain`)."""
-        known = self._reranker is not None and hasattr(self._reward, "explain")
-        return self._reranker.name if known and self._reranker else None
+        return self._reranker.name if self._reranker and hasattr(self._reward, "explain") else None
 
     def rank(self, pair: QAPair) -> float:
         """What orders pairs, higher is better: the reward (-inf where it failed), else the score."""
