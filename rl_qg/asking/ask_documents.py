@@ -123,7 +123,7 @@ class _DocumentOutput(ABC):
         state: PartialState,
     ) -> None:
         self.generator, self.documents, self.settings, self.state = generator, documents, settings, state
-        self.output, self.form = output, form
+        self.output, self.form, self.names = output, form, unique_names(documents)
         self.dropped: Counter[str] = Counter()  # by this process
         self.passages = self.passages_asked()
         self.is_hidden = self.chooses or form != "jsonl"
@@ -161,9 +161,9 @@ class _DocumentOutput(ABC):
         """Add the lines that the file lacks, then write the chosen format and the report, and return the report; of an
         output that is whole its report alone.
         """
-        names, made_by = unique_names(self.documents), self.made_by()
+        made_by = self.made_by()
         hashes = [hashlib.sha256(document.text.encode()).hexdigest() for document in self.documents]
-        sources = dict(zip(names, hashes, strict=True))
+        sources = dict(zip(self.names, hashes, strict=True))
 
         def is_about(passage: DocumentPassage, rank: int, line: bytes) -> bool:
             return begins_with(line, json_line(self.beginning(passage, rank))[:-2])
@@ -234,8 +234,7 @@ class _Pairs(_DocumentOutput):
         way = None if settings.way == AUTO else settings.way
         options = settings.number, settings.language, settings.seed, way, settings.min_score
         self.whole = [self.generator.proposed(AskRequest(one.text, None, *options)) for one in self.documents]
-        names = unique_names(self.documents)
-        for number, (name, document, whole) in enumerate(zip(names, self.documents, self.whole, strict=True)):
+        for number, (name, document, whole) in enumerate(zip(self.names, self.documents, self.whole, strict=True)):
             places = {part.start: place for place, part in enumerate(whole.passages, 1)}
             for part, answers in whole.by_passage():
                 identity = f"{name}-{places[part.start]}"
@@ -306,7 +305,7 @@ class _Sets(_DocumentOutput):
     def passages_asked(self) -> list[DocumentPassage]:
         return [
             DocumentPassage(f"{name}-{place}", document.name, part.text, part.start, number)
-            for number, (name, document) in enumerate(zip(unique_names(self.documents), self.documents, strict=True))
+            for number, (name, document) in enumerate(zip(self.names, self.documents, strict=True))
             for place, part in enumerate(self.generator.passages(document.text), 1)
         ]
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,10 @@ def _as_csv(rows: Sequence[Row]) -> str:
 
 def _as_squad2(rows: Sequence[Row]) -> str:
     """SQuAD 2.0 JSON; a row with a `kind` has no answer, but perhaps a plausible one. A passage is written once."""
-    first = dict[Any, int]()
-    for number, row in enumerate(rows):
-        first |= {key: first.get(key, number) for key in (row["title"], (row["title"], row["context"]))}
-    ordered = sorted(rows, key=lambda row: (first[row["title"]], first[row["title"], row["context"]]))
-    return squad_text(map(_example, ordered), {row["id"]: row["kind"] for row in rows if "kind" in row})
+    titles = by_key((row["title"], row) for row in rows).values()
+    passages = [part for title in titles for part in by_key((row["context"], row) for row in title).values()]
+    ordered = map(_example, chain.from_iterable(passages))
+    return squad_text(ordered, {row["id"]: row["kind"] for row in rows if "kind" in row})
 
 
 def _example(row: Row) -> QAExample:
@@ -196,7 +195,7 @@ def export_file(source: QuestionTable, output: Path, options: ExportSettings, *,
     if not kept:  # of preferences: no answer has two questions of different scores
         raise InputError(f"{source}: no {unit} in its {counted(len(every), 'row')}{reasons}; nothing is written")
     targets = {report_path(output): _json(report)} if report else {}
-    targets |= {output / name if name else output: text for name, text in files.items()}
+    targets |= {output / name: text for name, text in files.items()}
     for path, text in targets.items():
         with writing(path):
             if path.exists() and (path.is_dir() or path.read_bytes() != text.encode(errors="replace")):
