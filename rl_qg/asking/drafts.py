@@ -78,10 +78,11 @@ def check_awaited() -> None:
 
 @dataclass(frozen=True)
 class QuestionRow:
-    """An answer in its passage, as the generator reads it; `text` numbers the texts of a call."""
+    """An answer, the `span` of text number `text` of a call, in its passage as the generator reads it."""
 
     text: int
     seed: int | None
+    span: AnswerSpan
     example: QAExample
 
 
@@ -229,11 +230,11 @@ class Draft:
         self.spans: list[AnswerSpan] = []
         self.pairs: list[ProposedPair] = []
         self.dropped: Counter[str] = Counter()
-        self._rows: list[tuple[AnswerSpan, QuestionRow]] = []
+        self.rows: list[QuestionRow] = []
         self._is_proposed = False
 
     @property
-    def _proposed(self) -> int | None:
+    def _answers_wanted(self) -> int | None:
         """Answers to propose: more than pairs are wanted, because many give no usable question."""
         number, passages = self.request.number, len(self.passages)
         return number and max(ANSWERS_PER_PAIR * number + 2, min(passages, MOST_ANSWERS_PER_PAIR * number))
@@ -248,7 +249,7 @@ class Draft:
             self.spans = [span for span in map(self._placed, self.request.answers) if span is not None]
             self.dropped[NOT_IN_TEXT] += len(self.request.answers) - len(self.spans)
         elif self.passages and self.way != "end2end":
-            given = self.request.text, self.passages, self.way, self._proposed
+            given = self.request.text, self.passages, self.way, self._answers_wanted
             self.spans = proposals(*given, or_rules=self.request.way is None)
         self.dropped[NOT_IN_TEXT] += proposals.left_out - before
         self._ask_about(self.spans)
@@ -261,14 +262,14 @@ class Draft:
             digest = hashlib.sha256(example.context.encode()).hexdigest()[:16]
             key = f"{seed}|{digest}|{example.answers[0].start}|{len(span.text)}"
             example = replace(example, id=key, language=self.request.language)
-            self._rows.append((span, QuestionRow(self.number, seed, example)))
+            self.rows.append(QuestionRow(self.number, seed, span, example))
 
     def by_passage(self) -> list[tuple[TextPassage, list[AnswerSpan] | None]]:
         """The passages that something is asked about, with what that is (None: not known yet)."""
         if not self._is_proposed:
             return [(part, None) for part in self.passages]
         if self.way == "end2end":
-            return [(part, []) for part in evenly(self.passages, self._proposed)]
+            return [(part, []) for part in evenly(self.passages, self._answers_wanted)]
         of_part = [[one for one in self.spans if part.start <= one.start < part.end] for part in self.passages]
         return [(part, spans) for part, spans in zip(self.passages, of_part, strict=True) if spans]
 
@@ -288,16 +289,13 @@ class Draft:
             context, start = passage.text, place
         return QAExample(str(self.number), "", context, "", (Answer(answer, start),))
 
-    def rows(self) -> list[QuestionRow]:
-        return [row for _, row in self._rows]
-
     def add(self, candidates: Iterator[Sequence[Candidate]], *, given: bool = False) -> None:
         """Add what was decoded: takes the candidates of its rows. Questions that were `given` are all kept."""
-        for span, row in self._rows:
+        for row in self.rows:
             group = next(candidates)
             self.dropped[CUT] += not group
             place = row.example.answers[0].start
-            found = [self._pair(one, span, row.example.context, place) for one in group]
+            found = [self._pair(one, row.span, row.example.context, place) for one in group]
             distinct = list({pair.question: pair for pair in reversed(found)}.values())[::-1]
             self.pairs += distinct if given else usable(distinct, row.example.context, self.least, self.dropped)
 
@@ -305,7 +303,7 @@ class Draft:
         if self.way != "end2end" or self.request.answers is not None:
             return
         longest = generator.encoder.prompt.max_target_length
-        for passage in evenly(self.passages, self._proposed):
+        for passage in evenly(self.passages, self._answers_wanted):
             check_awaited()
             context = passage.text.replace(SEPARATOR, "\n")
             (written,) = generate_pairs(generator, [context], max_new_tokens=longest)  # alone: as in QuestionRows
@@ -381,7 +379,7 @@ class Draft:
         if request.answers is not None:
             good = good_enough(self.pairs, self.least, self.dropped)
             return select_for_answers(good, self.spans, len(request.answers), dropped=self.dropped)
-        if not self._rows and not self.pairs and not +self.dropped:
+        if not self.rows and not self.pairs and not +self.dropped:
             return QAPairs(reason="no answer to ask about was found in the text")
         return choose(self._text, self.good_pairs(), request.number, dropped=self.dropped)
 

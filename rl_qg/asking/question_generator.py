@@ -202,7 +202,7 @@ class QuestionGenerator:
         """Find what is asked about where unknown, decode all drafts' questions together, read back, rank."""
         for draft in drafts:
             draft.propose(self._proposals)
-        candidates = iter(self._rows.candidates([row for draft in drafts for row in draft.rows()]))
+        candidates = iter(self._rows.candidates([row for draft in drafts for row in draft.rows]))
         for draft in drafts:
             draft.add(candidates)
             draft.add_whole_pairs(self._generator)
@@ -290,13 +290,13 @@ class QuestionGenerator:
         rows = [
             replace(row, example=replace(row.example, question=text))
             for draft, text in drafts
-            for row in draft.rows()
+            for row in draft.rows
             if text.strip()
         ]
         known = iter(self._rows.likelihoods(rows))
         scores = []
         for draft, text in drafts:
-            found = [next(known) if text.strip() else None for _ in draft.rows()]
+            found = [next(known) if text.strip() else None for _ in draft.rows]
             draft.add(iter([[one] if one else [] for one in found]), given=True)
             self._read(draft)
             draft.rank(self._reranker)
