@@ -182,8 +182,8 @@ class _DocumentOutput(ABC):
             return report
         position, total, state = from_main(self.state, begin), len(self.passages), self.state
         work.write(self.passages[position.rows :], lines_of, position=position, total=total, state=state)
-        dropped = gather_object([self.dropped]) if state.num_processes > 1 else [self.dropped]
-        return from_main(state, partial(self._finish, made_by, sources, sum(dropped, Counter[str]())))
+        dropped = sum(gather_object([self.dropped]), Counter[str]())
+        return from_main(state, partial(self._finish, made_by, sources, dropped))
 
     def _report_of_whole(
         self, made_by: Mapping[str, Any], sources: Mapping[str, str], accept: bool

@@ -166,18 +166,17 @@ def propose_answers(
     work = Work[Passage](lines, settings.batch_size, "answers", "passage", _is_about)
     rows = StageRows[Any](part, "answers", passages, attrgetter("context"), work)
     position, counts = from_main(state, partial(_begin, passages, rows, made_by, accept_changed_data))
+    not_in_sentence = 0
     if position is not None:
         total = len(rows) if part else counts["kept"]
         rows.write(partial(_lines_of, propose), position, state, total)
         if passages.counts.kept != counts["kept"]:
             raise InputError(f"{', '.join(passages.sources)}: has changed while it was read; run the command again")
-        own = [getattr(propose, "left_out", 0)]  # of this process; only a generator has them
-        not_in_sentence = sum(gather_object(own) if state.num_processes > 1 else own)
+        not_in_sentence = sum(gather_object([getattr(propose, "left_out", 0)]))  # only a generator has them
         from_main(state, partial(rows.finish, counts=counts, not_in_sentence=not_in_sentence))
     if part:
         return from_main(state, lines.read_note)
     if counts:
-        not_in_sentence = 0 if position is None else not_in_sentence
         from_main(state, partial(_report, output, counts, not_in_sentence, made_by))
     return _found(from_main(state, partial(read_report, output, report_line)))
 
