@@ -42,7 +42,7 @@ from rl_qg.generation.end_to_end import GeneratedPair, generate_pairs
 from rl_qg.generation.generate import Reranker
 from rl_qg.generation.generator import LENGTH_STEP, Candidate, CandidateGenerator
 from rl_qg.generation.prompts import HIGHLIGHT
-from rl_qg.generation.propose_answers import GeneratedAnswers
+from rl_qg.generation.propose_answers import GeneratedAnswers, Propose
 from rl_qg.generation.tasks import PREFIXES
 from rl_qg.readers.answer_extractor import ExtractorAnswers
 from rl_qg.readers.reader import AnswerReader
@@ -58,7 +58,6 @@ TOP_P = 0.9  # of samples, as in `rl-qg generate`
 MARGIN = 10  # tokens that are left free: for special tokens, and because a text may have more than its parts
 IS_AWAITED: ContextVar[Callable[[], bool]] = ContextVar("is_awaited", default=lambda: True)
 """Asked before each passage and each batch: whether somebody still waits for the result. A server sets it."""
-Propose = Callable[[Sequence[str]], list[list[Span]]]
 AT_ONCE = 32  # pairs that are read back or ranked before somebody is asked whether that is awaited
 PER_PASSAGE = 20  # answers that a model proposes in a passage, at most
 LEAST_BY_RULES = SCORES["chunk"] + SEVERAL  # score of answers by rules: two thirds of the others read were bad

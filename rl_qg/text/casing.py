@@ -36,15 +36,15 @@ def restore_case(text: str, passage: str) -> str:
             places.setdefault(token.plain, []).append(place)
     asked, index, pieces = [token.plain for token in _tokens(text)], 0, list[str]()
     while index < len(asked):
+        before = asked[index - 1] if index else ""
         place, length = _longest_run(asked[index:], there, places.get(asked[index], []))
-        if length == 0 or (length == 1 and asked[max(index - 1, 0)] == "'"):  # the s of 's is not that of U.S.
+        if length == 0 or (length == 1 and before == "'"):  # the s of 's is not that of U.S.
             pieces.append(asked[index])
         else:
             run = " ".join(passage[there[place].start : there[place + length - 1].end].split())
             first = there[place]
             may_be_small = first.starts_sentence or (length == 1 and first.plain in LOWER_AT_START)
-            is_verb = asked[max(index - 1, 0)] in SUBJECTS
-            small = may_be_small and (is_verb or _is_small(place, there, places[first.plain], passage))
+            small = may_be_small and (before in SUBJECTS or _is_small(place, there, places[first.plain], passage))
             small &= not any(map(str.isupper, passage[first.start + 1 : first.end]))  # an acronym stays one
             pieces.append(run[0].lower() + run[1:] if small else run)
         index += max(length, 1)
