@@ -410,21 +410,18 @@ class PromptEncoder:
         """The text of each row of `tokens` (k · n, t), n for each of k examples, side by side: a question without
         special tokens, the text of another task with its separators.
         """
-        tokens, copies = tokens.cpu(), len(tokens) // len(examples)
-        clean = [text.strip() for text in self.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
-        if self._is_uncased:
-            clean = [restore_case(text, examples[row // copies].context) for row, text in enumerate(clean)]
-        dropped = {*self.tokenizer.all_special_ids, self._highlight_id} - self._separator_ids
-        tasks = [task_of(examples[row // copies]) for row in range(len(clean))]
-        texts = [
-            text if task == "questions" else self.tokenizer.decode([token for token in ids if token not in dropped])
-            for task, text, ids in zip(tasks, clean, tokens.tolist(), strict=True)
-        ]
-        texts = [
-            unescape(text.strip(), self._escaped) if self.format or task == "questions" else text.strip()
-            for task, text in zip(tasks, texts, strict=True)
-        ]
-        return [self.format.read(*row) for row in zip(tasks, texts, strict=True)] if self.format else texts
+        rows = [example for example in examples for _ in range(len(tokens) // len(examples))]
+        dropped, texts = {*self.tokenizer.all_special_ids, self._highlight_id} - self._separator_ids, list[str]()
+        for row, ids in zip(rows, tokens.tolist(), strict=True):
+            task = task_of(row)
+            if task == "questions":
+                text = self.tokenizer.decode(ids, skip_special_tokens=True).strip()
+                text = restore_case(text, row.context) if self._is_uncased else text
+            else:
+                text = self.tokenizer.decode([token for token in ids if token not in dropped]).strip()
+            text = unescape(text, self._escaped) if self.format or task == "questions" else text
+            texts.append(self.format.read(task, text) if self.format else text)
+        return texts
 
     def batch(self, examples: Sequence[QAExample]) -> dict[str, Tensor]:
         """`input_ids` and `attention_mask`, both (batch, source length), padded to the longest of the batch; for
