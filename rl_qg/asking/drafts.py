@@ -368,16 +368,14 @@ class Draft:
 
     def good_pairs(self) -> QAPairs:
         """All pairs that are good enough to be selected, best first."""
-        good = good_enough(self.pairs, self.least, self.dropped)
-        return QAPairs([pair.pair("") for pair in good], dropped=+self.dropped)
+        return QAPairs(good_enough(self.pairs, self.least, self.dropped), dropped=+self.dropped)
 
     def selected(self) -> QAPairs:
         request = self.request
         if not self.passages:
             return QAPairs(reason="the text is no valid Unicode" if request.text.strip() else "the text is empty")
         if request.answers is not None:
-            good = good_enough(self.pairs, self.least, self.dropped)
-            return select_for_answers(good, self.spans, len(request.answers), dropped=self.dropped)
+            return select_for_answers(self.good_pairs(), self.spans, len(request.answers), dropped=self.dropped)
         if not self.rows and not self.pairs and not +self.dropped:
             return QAPairs(reason="no answer to ask about was found in the text")
         return choose(self._text, self.good_pairs(), request.number, dropped=self.dropped)

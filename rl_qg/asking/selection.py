@@ -109,9 +109,9 @@ class ProposedPair:
             return replace(self, rank=-math.inf)
         return replace(self, reward=(name, value), rank=sign * value)
 
-    def pair(self, reason: str) -> QAPair:
+    def pair(self) -> QAPair:
         span, logprob = self.span, round(self.logprob, DIGITS) if math.isfinite(self.logprob) else None
-        return QAPair(self.question, span.text, span.start, self.score, logprob, self.scores, reason)
+        return QAPair(self.question, span.text, span.start, self.score, logprob, self.scores)
 
 
 def support(question: str, context: str, answer_start: int) -> float:
@@ -150,10 +150,8 @@ def choose(text: str, pairs: Sequence[QAPair], number: int | None, *, dropped: C
     """At most `number` (None: all) of the pairs of a text that are `good_enough`, best first, by steps 2 and 3 of the
     rule; the others are counted in `dropped`.
     """
-    answers = [(pair.answer_start, pair.answer_end) for pair in pairs]
-    order = spread(text, range(len(pairs)), answers.__getitem__)
-    places = [at for at, _, _ in order]
-    distinct = _distinct([pairs[at].question for at in places], dropped, [pairs[at] for at in places])
+    order = spread(text, range(len(pairs)), lambda at: (pairs[at].answer_start, pairs[at].answer_end))
+    distinct = _distinct([pairs[at] for at, _, _ in order], dropped)
     chosen = [order[place] for place in distinct[:number]]
     dropped[NOT_NEEDED] += len(distinct) - len(chosen)
     starts = [start for start, _ in sentences(text)]
@@ -163,24 +161,23 @@ def choose(text: str, pairs: Sequence[QAPair], number: int | None, *, dropped: C
 
 
 def select_for_answers(
-    pairs: Sequence[ProposedPair], spans: Sequence[AnswerSpan], wanted: int, *, dropped: Counter[str]
+    pairs: Sequence[QAPair], spans: Sequence[AnswerSpan], wanted: int, *, dropped: Counter[str]
 ) -> QAPairs:
     """One of the pairs that are `good_enough` for each given answer, in their order: of an answer given k times the k
     best questions that are no near duplicates of each other. `wanted` is the number of given answers, those that the
     text lacks included.
     """
-    by_span = by_key(((pair.span.start, pair.span.end), pair) for pair in pairs)
+    by_span = by_key(((pair.answer_start, pair.answer_end), pair) for pair in pairs)
     waiting = {
-        place: [group[at] for at in _distinct([pair.question for pair in group], dropped)][::-1]
-        for place, group in by_span.items()
+        place: [group[at] for at in _distinct(group, dropped, given=True)][::-1] for place, group in by_span.items()
     }
     queues = (waiting.get((span.start, span.end)) for span in spans)
-    found = [queue.pop().pair("the answer was given") for queue in queues if queue]
+    found = [replace(queue.pop(), reason="the answer was given") for queue in queues if queue]
     dropped[NOT_NEEDED] += sum(map(len, waiting.values()))
     return QAPairs(found, reason=shortage(len(found), wanted, dropped), dropped=+dropped)
 
 
-def good_enough(pairs: Sequence[ProposedPair], min_score: float, dropped: Counter[str]) -> list[ProposedPair]:
+def good_enough(pairs: Sequence[ProposedPair], min_score: float, dropped: Counter[str]) -> list[QAPair]:
     """The pairs that the reader confirms and whose score is not too low, best first; the others are counted."""
     kept = []
     for pair in pairs:
@@ -190,7 +187,7 @@ def good_enough(pairs: Sequence[ProposedPair], min_score: float, dropped: Counte
             dropped[LOW_SCORE] += 1
         else:
             kept.append(pair)
-    return sorted(kept, key=lambda pair: pair.order)
+    return [pair.pair() for pair in sorted(kept, key=lambda pair: pair.order)]
 
 
 def spread(
@@ -211,13 +208,14 @@ def spread(
     return sorted(ranked, key=lambda one: one[1:])  # stable: the better item stays first
 
 
-def _distinct(questions: Sequence[str], dropped: Counter[str], answered: Sequence[QAPair] = ()) -> list[int]:
-    """The indices of the questions that are no near duplicates of earlier ones. Where their pairs are given, those
-    about the same place are from `SIMILAR_ABOUT_ONE` on, and those whose answers and topic words are the same.
+def _distinct(pairs: Sequence[QAPair], dropped: Counter[str], *, given: bool = False) -> list[int]:
+    """The indices of the pairs whose questions are no near duplicates of earlier ones. Unless their answers are
+    `given`, those about the same place are from `SIMILAR_ABOUT_ONE` on, and those whose answers and topic words are
+    the same.
     """
-    sets, about = [shingles(question, 1) for question in questions], defaultdict[tuple[int, int], list[int]](list)
+    sets, about = [shingles(pair.question, 1) for pair in pairs], defaultdict[tuple[int, int], list[int]](list)
     similar, known = {number for number, _ in similar_to_earlier(sets, SIMILAR)}, set[tuple[str, frozenset[str]]]()
-    for number, pair in enumerate(answered):
+    for number, pair in enumerate([] if given else pairs):
         said = pair.answer.casefold(), frozenset(topic_words(pair.question))
         if said in known:
             similar.add(number)
@@ -228,7 +226,7 @@ def _distinct(questions: Sequence[str], dropped: Counter[str], answered: Sequenc
         of_answer = similar_to_earlier([sets[number] for number in group], SIMILAR_ABOUT_ONE)
         similar |= {group[place] for place, _ in of_answer}
     dropped[NEAR_DUPLICATE] += len(similar)
-    return [number for number in range(len(questions)) if number not in similar]
+    return [number for number in range(len(pairs)) if number not in similar]
 
 
 def _reason(rank: int, place: int, starts: Sequence[int], pair: QAPair) -> str:

@@ -21,8 +21,7 @@ def pair(question: str, answer: str, score: float, **more: float) -> ProposedPai
 def select(
     text: str, pairs: list[ProposedPair], number: int | None, *, min_score: float = 0.0, dropped: Counter[str]
 ) -> QAPairs:
-    good = [one.pair("") for one in good_enough(pairs, min_score, dropped)]
-    return choose(text, good, number, dropped=dropped)
+    return choose(text, good_enough(pairs, min_score, dropped), number, dropped=dropped)
 
 
 def test_the_score_is_the_mean_probability_of_a_token_times_the_readers_f1() -> None:
@@ -80,7 +79,7 @@ def test_questions_about_one_answer_share_less_than_half_of_their_words() -> Non
     dropped: Counter[str] = Counter()
     assert [one.score for one in select(TEXT, pairs, None, dropped=dropped)] == [0.9, 0.7, 0.6]
     assert dropped["near duplicate of another question"] == 1
-    given = select_for_answers(pairs[:2], [pairs[0].span] * 2, 2, dropped=Counter())
+    given = select_for_answers(good_enough(pairs[:2], 0.0, dropped), [pairs[0].span] * 2, 2, dropped=Counter())
     assert [one.score for one in given] == [0.9, 0.8]
 
 
@@ -136,6 +135,7 @@ def test_given_answers_keep_their_order_and_one_given_twice_gets_two_questions()
         pair("Whose work is this?", "Ada", 0.7),
     ]
     pairs += [pair("Where?", "Rome", 0.95)]
-    found = select_for_answers(pairs, [ada, rome, ada, ada], 5, dropped=Counter())
+    good = good_enough(pairs, 0.0, Counter())
+    found = select_for_answers(good, [ada, rome, ada, ada], 5, dropped=Counter())
     assert [one.question for one in found] == ["Who wrote it?", "Where?", "Whose work is this?"]
     assert found.reason.startswith("3 of 5 pairs: near duplicate")
