@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from rl_qg.asking.documents import Document, TextPassage
+from rl_qg.asking.documents import Document, TextPassage, with_separators
 from rl_qg.asking.exports import AUTO, ENDINGS, Row, export, format_of, pair_of, row_of
 from rl_qg.asking.learned_selector import LearnedSelector, train_selector
 from rl_qg.asking.models import chosen_reader, generator_path, model_note, reader_path
@@ -273,7 +273,7 @@ class _Pairs(_DocumentOutput):
         for number, group in groupby(rows, key=lambda row: document_of[row["id"].rpartition("-")[0]]):
             made = [(pair_of(row), row) for row in group]
             made.sort(key=lambda one: (-self.generator.rank(one[0]), one[0].answer_start, one[0].answer_end))
-            text = self.documents[number].text
+            text = with_separators(self.documents[number].text)
             row_at = {(pair.answer_start, pair.answer_end, pair.question): row for pair, row in made}
             for pair in choose(text, [pair for pair, _ in made], self.settings.number, dropped=dropped):
                 found.append(row_at[pair.answer_start, pair.answer_end, pair.question] | {"reason": pair.reason})

@@ -73,7 +73,7 @@ def test_the_pairs_of_a_document_are_those_that_python_gives_for_its_text(
 ) -> None:
     generator = QuestionGenerator.from_pretrained("miniature:bart", device="cpu", reward=reward)
     long = "\n\n".join([*TEXTS[5:12], TEXTS[6]])  # of two passages
-    documents = [Document("long", long), Document("short", TEXTS[3])]
+    documents = [Document("long", long), Document("short", TEXTS[3]), Document("lines", f"A heading\n{TEXTS[4]}")]
     assert ask(generator, tmp_path / "p.jsonl", *documents, **options)["passages"] > 2
     expected = [
         [document.name, pair.question, pair.answer, pair.answer_start, pair.score, pair.reason]
