@@ -32,7 +32,6 @@ _SHARED = {"HIRAGANA": "KANA", "KATAKANA": "KANA", "KATAKANA-HIRAGANA": "KANA", 
 class Language:
     """What is known of a language, as `languages.yaml` explains it; of `endings` the longest come first."""
 
-    code: str
     name: str
     scripts: frozenset[str]
     per_word: float = 1.0
@@ -44,7 +43,6 @@ class Language:
 _FILE: Mapping[str, Mapping[str, Any]] = packaged_yaml(__file__, "languages.yaml")
 LANGUAGES: Mapping[str, Language] = {
     code: Language(
-        code,
         entry["name"],
         frozenset(entry["scripts"].split()),
         endings=tuple(sorted(entry.get("endings", "").split(), key=len, reverse=True)),
