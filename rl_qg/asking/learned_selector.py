@@ -117,7 +117,7 @@ class LearnedSelector:
         people = max(1.0, float(self.size(_size_features(pool))[0]))
         chosen: list[int] = []
         total = 0.0
-        while len(chosen) < (len(pool.questions) if number is None else min(number, len(pool.questions))):
+        for _ in pool.questions[:number]:
             value = self.gain(_features(pool, fixed, chosen))
             value[chosen] = -np.inf
             best = int(value.argmax())
@@ -185,7 +185,7 @@ def train_selector(pools: Sequence[PassagePool], references: Sequence[Sequence[s
 def _steps(pool: PassagePool, scores: Floats, gain: Regression | None) -> Iterator[tuple[Floats, Floats]]:
     """Build a set, by true gains or a model's: features and true gains of all questions left at each step."""
     fixed, chosen = _fixed_features(pool), list[int]()
-    for _ in range(min(len(pool.questions), scores.shape[1] + BEYOND)):
+    for _ in pool.questions[: scores.shape[1] + BEYOND]:
         features, true = _features(pool, fixed, chosen), gains(scores, chosen)
         left = np.setdiff1d(np.arange(len(pool.questions)), chosen)
         yield features[left], true[left]

@@ -54,7 +54,7 @@ def mmr(quality: Floats, similarity: Floats, number: int, *, relevance: float = 
     """
     chosen: list[int] = []
     nearest = np.zeros_like(quality)
-    while len(chosen) < min(number, len(quality)):
+    for _ in quality[:number]:
         value = relevance * quality - (1 - relevance) * nearest
         value[chosen] = -np.inf
         chosen.append(int(value.argmax()))
@@ -73,7 +73,7 @@ def cover(
     w = np.ones(coverage.shape[1]) if weights is None else weights
     covered = np.zeros(coverage.shape[1])
     chosen: list[int] = []
-    while len(chosen) < min(len(quality) if number is None else number, len(quality)):
+    for _ in quality[:number]:
         gains = np.clip(coverage - covered, 0, None) @ w + SHARE * quality
         gains[chosen] = -np.inf
         best = int(gains.argmax())
