@@ -2,8 +2,8 @@
 functions of arrays.
 
 Everywhere `quality` (n,) is in [0, 1], higher is better; `similarity` (n, n) is symmetric with ones on its diagonal;
-`number` is how many to take at most. All return the chosen indices in the order in which they were taken. Of equal
-values the first is taken.
+`number` is how many to take at most (None: any number). All return the chosen indices in the order in which they were
+taken. Of equal values the first is taken.
 
 Sources: Ray Chowdhury, Mahata, Caragea, "On the Evaluation of Answer-Agnostic Paragraph-level Multi-Question
 Generation", 2022 (`random_choice`, `ranked`); Carbonell and Goldstein, "The use of MMR", SIGIR 1998 (`mmr`); Lin and
@@ -40,7 +40,7 @@ WORDS = "words"
 REPEATED = "repeated"  # as in `rl_qg.generation.sets`
 
 
-def random_choice(count: int, number: int, draws: np.random.Generator) -> list[int]:
+def random_choice(count: int, number: int | None, draws: np.random.Generator) -> list[int]:
     return draws.permutation(count)[:number].tolist()
 
 
@@ -48,7 +48,7 @@ def ranked(quality: Floats, number: int | None) -> list[int]:
     return np.argsort(-quality, kind="stable")[:number].tolist()
 
 
-def mmr(quality: Floats, similarity: Floats, number: int, *, relevance: float = RELEVANCE) -> list[int]:
+def mmr(quality: Floats, similarity: Floats, number: int | None, *, relevance: float = RELEVANCE) -> list[int]:
     """Maximal marginal relevance: next is the largest relevance · q(x) − (1 − relevance) · max similarity to the set;
     `relevance` goes from 0 (only different ones) to 1 (only good ones).
     """

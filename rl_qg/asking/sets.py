@@ -283,23 +283,22 @@ def _take(
     if select == "learned":
         assert selector is not None, "select=learned without a selector"
         return selector.choose(pool, most)
-    count = len(pool.questions) if most is None else most
     if select == "rand":
         digest = hashlib.sha256(f"{seed}|{pool.context}".encode()).digest()
-        return random_choice(len(pool.questions), count, np.random.default_rng(int.from_bytes(digest[:16], "little")))
+        return random_choice(len(pool.questions), most, np.random.default_rng(int.from_bytes(digest[:16], "little")))
     # A share of the best one's, since models differ in how sure they are; a worse question covers less.
     quality = pool.quality / max(float(pool.quality.max()), 1e-9)
     takes: dict[str, Callable[[], list[int]]] = {
-        "all": lambda: _first_of_each_unit(pool, count),
-        "top1": lambda: [row for row, question in enumerate(pool.questions) if not question.rank][:count],
+        "all": lambda: _first_of_each_unit(pool, most),
+        "top1": lambda: [row for row, question in enumerate(pool.questions) if not question.rank][:most],
         "rank": lambda: ranked(pool.quality, most),
-        "mmr": lambda: mmr(pool.quality, pool.similarity, count),
+        "mmr": lambda: mmr(pool.quality, pool.similarity, most),
         "coverage": lambda: cover(quality, quality[:, None] * pool.asked, most, weights=pool.weights),
     }
     return takes[select]()
 
 
-def _first_of_each_unit(pool: PassagePool, number: int) -> list[int]:
+def _first_of_each_unit(pool: PassagePool, number: int | None) -> list[int]:
     """`number` questions, the first of each unit before any second one, in the order of the pool."""
     seen: Counter[tuple[int, int, str | None]] = Counter()
     places = []
