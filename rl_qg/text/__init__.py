@@ -1,1 +1,1 @@
-"""Words, spans and sentences of texts, English word classes, types of questions; tables and pages as text."""
+"""Words, spans and sentences of texts, their languages and case, English word classes, types of questions."""
