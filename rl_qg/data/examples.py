@@ -62,6 +62,10 @@ def as_example(row: QAExample | Mapping[str, Any]) -> QAExample:
         raise InputError(
             f"a training row has no column {error}; expected id, context, question, answers{{text, answer_start}}"
         ) from None
+    except (TypeError, ValueError):
+        raise InputError(
+            f"training row {row.get('id', '')!r}: its answers are no columns text and answer_start of equal length"
+        ) from None
 
 
 def answer_place(example: QAExample) -> tuple[int, int]:

@@ -107,7 +107,7 @@ class WholeText:
         ordered = sorted(self.pairs, key=lambda pair: (-self._rank(pair), pair.answer_start, pair.question))
         if self._keeps_all or len(self._passages) < 2:
             return QAPairs(ordered, reason=self.reason, dropped=self.dropped)
-        return choose(self._request.text, ordered, self._request.number, dropped=self.dropped.copy())
+        return choose(with_separators(self._request.text), ordered, self._request.number, dropped=self.dropped.copy())
 
 
 def _joined(text: str, passages: Iterable[TextPassage], answers: Sequence[AnswerSpan]) -> list[TextPassage]:

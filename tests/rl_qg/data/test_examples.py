@@ -8,14 +8,29 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from rl_qg.data.examples import Answer, QAExample, examples_hash, passage_hash, write_squad
+from rl_qg.data.examples import Answer, QAExample, as_example, examples_hash, passage_hash, write_squad
 from rl_qg.data.reading import read_examples
+from rl_qg.runtime.errors import InputError
 
 CONTEXT = "Ada met Max. Max left, Ada stayed in Rome."
 
 
 def example(key: str, context: str = CONTEXT, question: str = "Who?") -> QAExample:
     return QAExample(key, "", context, question, (Answer(context[:3], 0),))
+
+
+@pytest.mark.parametrize(
+    ("answers", "fault"),
+    [
+        ({"text": ["Ada"]}, "no column 'answer_start'"),
+        ({"text": ["Ada", "Max"], "answer_start": [0]}, "training row 'a': its answers are no columns"),
+        (["Ada"], "training row 'a': its answers are no columns"),
+        (None, "training row 'a': its answers are no columns"),
+    ],
+)
+def test_rows_with_answers_of_another_form_are_refused(answers: object, fault: str) -> None:
+    with pytest.raises(InputError, match=fault):
+        as_example({"id": "a", "context": CONTEXT, "question": "Who?", "answers": answers})
 
 
 def test_passages_that_differ_only_in_white_space_have_one_hash() -> None:
