@@ -11,7 +11,7 @@ from typing import Any
 
 from rl_qg.data.examples import by_key
 from rl_qg.evaluation.predictions import CORPUS, MEAN
-from rl_qg.pages.results import Page, Table, as_csv, as_text, estimate_text, p_text, write_results
+from rl_qg.pages.results import Page, Table, as_csv, as_text, estimate_text, joined_rows, p_text, write_results
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import as_written, packaged_yaml, read_json, read_yaml, write_text
 from rl_qg.runtime.run_folder import CONFIG
@@ -269,19 +269,19 @@ def column_labels(results: Sequence[ModelScore]) -> dict[tuple[str, str, str], s
 
 
 def _page(results: Sequence[ModelScore], rows: Rows, tests: Rows, labels: Mapping[tuple[str, str, str], str]) -> Page:
-    models = dict.fromkeys(result.model for result in results)
+    models = list(dict.fromkeys(result.model for result in results))
     tables: list[Table] = []
+    shown = [row for row in rows if (row["metric"], row["signature"], row["form"]) in labels]
+
+    def cells(row: Mapping[str, Any]) -> dict[str, str]:
+        label = labels[row["metric"], row["signature"], row["form"]] + (" ↓" if row["lower_is_better"] else "")
+        value = estimate_text(row, 2 if row["metric"].startswith("qa_") else 4) + MARKS[row["mark"]]
+        return ({"seeds of readers": str(row["seeds"])} if row["seeds"] else {}) | {label: value}
+
     for data in dict.fromkeys(result.data for result in results):
-        lines: dict[str, dict[str, str]] = {}
-        for row in rows:
-            label = labels.get((row["metric"], row["signature"], row["form"]))
-            if row["data"] == data and label is not None:
-                line = lines.setdefault(row["model"], {"model": row["model"]})
-                line |= {"seeds of readers": str(row["seeds"])} if row["seeds"] else {}
-                value = estimate_text(row, 2 if row["metric"].startswith("qa_") else 4) + MARKS[row["mark"]]
-                line[label + (" ↓" if row["lower_is_better"] else "")] = value
+        lines = joined_rows([row for row in shown if row["data"] == data], ("model",), cells)
         note = "" if tables else NOTES["marks"].format(level=LEVEL)
-        tables.append(Table(data, [lines[model] for model in models if model in lines], note))
+        tables.append(Table(data, sorted(lines, key=lambda line: models.index(line["model"])), note))
     lines_of_tests = [
         {
             "data": row["data"],

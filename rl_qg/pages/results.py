@@ -39,12 +39,15 @@ def columns_of(rows: Rows) -> list[str]:
 def joined_rows(
     rows: Rows, columns: Sequence[str] | Mapping[str, str], cells: Callable[[Mapping[str, Any]], Mapping[str, str]]
 ) -> list[dict[str, str]]:
-    """A line for all rows that are alike in `columns` (names, or heading -> name), which has the `cells` of each."""
+    """A line for all rows that are alike in `columns` (names, or heading -> name), which has the `cells` of each; one
+    with the name of a column, as of a file `form.jsonl`, stands beside it.
+    """
     fields = columns if isinstance(columns, Mapping) else dict(zip(columns, columns, strict=True))
     lines: dict[tuple[str, ...], dict[str, str]] = {}
     for row in rows:
         first = {heading: row[name] for heading, name in fields.items()}
-        lines.setdefault(tuple(first.values()), first).update(cells(row))
+        own = {f"{name} " if name in fields else name: text for name, text in cells(row).items()}  # pages show no space
+        lines.setdefault(tuple(first.values()), first).update(own)
     return list(lines.values())
 
 

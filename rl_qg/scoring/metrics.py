@@ -184,10 +184,11 @@ class PartOf:
         names = getattr(metric, "part_names", ())
         if part not in names:
             raise InputError(f"metric {label}: it has no part {part!r}; score may be {', '.join(names) or 'left out'}")
-        self.metric, self.part, self.label = metric, part, label
-        known = {name: getattr(metric, name) for name in ("name", "needs", "reset_cache") if hasattr(metric, name)}
+        self.metric, self.metrics, self.part, self.label = metric, [metric], part, label
+        names = ("name", "needs", "reset_cache", "whole_set")
+        known = {name: getattr(metric, name) for name in names if hasattr(metric, name)}
         vars(self).update(known, higher_is_better=part not in getattr(metric, "lower_parts", ()))
-        self.signature = f"{metric.signature}|part:{part}"
+        self.signature = f"{signature_of(metric)}|part:{part}"
 
     def score(self, *columns: Any, **named: Any) -> MetricResult:
         values = self.metric.score(*columns, **named).parts[self.part]

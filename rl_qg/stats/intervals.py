@@ -31,6 +31,7 @@ SHARE, PERCENT, CORRELATION = (0.0, 1.0), (0.0, 100.0), (-1.0, 1.0)
 DIFFERENCE = (-1.0, 1.0)  # of two shares
 ROUNDING = 1e-12
 FEW, TAIL = 10, 20  # passages below which a page warns, and from which the normal tail is used
+FEWEST_DRAWS = 39  # of fewer, 2.5 % are less than one (`rl_qg.settings.keys.RESAMPLES`)
 NUMBERS_AT_ONCE = 4_000_000
 _NUMBERS_KEPT = 200_000_000  # of one byte each
 
@@ -331,14 +332,17 @@ def estimate(
 
     `passages` is the number of those that the n questions are about, or as many of equal size as tell as much
     (`PassageDraws.units_of`); with `degrees` and `bounds` as in `interval_ends`. All draws of a single one are alike,
-    and their interval would have width 0, as if it were certain: there is none.
+    and their interval would have width 0, as if it were certain: there is none. Nor is there one where so many draws
+    are undefined that fewer than `FEWEST_DRAWS` are left.
     """
     value, rest = values[0], values[1:]
-    undefined = int(np.count_nonzero(~np.isfinite(rest)))
+    defined = int(np.count_nonzero(np.isfinite(rest)))
+    undefined = len(rest) - defined
     if not np.isfinite(value):
         return Statistic(None, None, None, n, why=why)
-    if passages <= 1 or undefined == len(rest):
-        why = "no interval: one passage alone" if passages <= 1 else "no interval: no draws in which it is defined"
+    if passages <= 1 or defined < min(FEWEST_DRAWS, max(1, len(rest))):  # where some are not: too few for 95 %
+        draws = "one passage alone" if passages <= 1 else f"{defined or 'no'} draws in which it is defined"
+        why = f"no interval: {draws}"
         return Statistic(float(value), None, None, n, undefined, why)
     return Statistic(float(value), *interval_ends(values, passages, degrees=degrees, bounds=bounds), n, undefined)
 

@@ -33,13 +33,13 @@ class MixedModel:
         return float(np.sqrt(self.covariance[system, system]))
 
     def contrast(self, first: int, second: int) -> tuple[float, float, float]:
-        """The difference of two means, its standard error, and the two-sided p of the normal distribution."""
+        """The difference of two means, its standard error, and the two-sided p of the normal distribution, or NaN."""
         from scipy.stats import norm
 
         weights = np.zeros(len(self.means))
         weights[first], weights[second] = 1.0, -1.0
         value, error = float(weights @ self.means), float(np.sqrt(weights @ self.covariance @ weights))
-        return value, error, float(2 * norm.sf(abs(value) / error)) if error > 0 else float(value == 0)
+        return value, error, float(2 * norm.sf(abs(value) / error)) if error != 0 else float(value == 0)
 
 
 def fit_mixed_model(

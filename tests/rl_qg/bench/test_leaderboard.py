@@ -274,3 +274,10 @@ def test_a_result_that_was_changed_is_named(tmp_path: Path, models: dict[str, An
     path.write_text(json.dumps(record))
     with pytest.raises(InputError, match=f"{path.parent}: is not as its command wrote it"):
         read_results([(None, path.parent)])
+
+
+def test_a_metric_that_is_called_model_stands_beside_the_models(tmp_path: Path) -> None:
+    score = ModelScore("d", "a", "model", MEAN, 0.5, None, None, 9, False, "s", tmp_path)
+    rows, tests = compared([score])
+    (table,) = _page([score], rows, tests, column_labels([score])).tables
+    assert [{"model": "a", "model ": "0.5000"}] == list(table.rows)

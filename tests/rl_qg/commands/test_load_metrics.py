@@ -12,7 +12,7 @@ from rl_qg.commands.compose import compose
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.kept_scores import signature_of
 from rl_qg.scoring.metrics import PartOf, load_metrics, metric_options
-from rl_qg.scoring.reward_scorer import direction_of
+from rl_qg.scoring.reward_scorer import direction_of, is_signed, signature_of
 
 MODELS = {"bert": "my-bert", "gpt2": "my-gpt2", "roberta": "r", "bart": "b"}
 
@@ -76,6 +76,18 @@ def test_a_part_instead_of_the_score() -> None:
         PartOf(Two(), "grg", "x")
     with pytest.raises(InputError, match="part 'tokens' is not a single number"):
         PartOf(Two(), "tokens", "x").score(["q"])
+
+
+def test_a_part_of_a_metric_without_a_signature_is_as_little_trusted_and_scored_as_a_whole() -> None:
+    class Whole:
+        part_names, needs, whole_set = ("rank",), frozenset({"contexts"}), True
+
+        def score(self, *columns: Any, **named: Any) -> Any:
+            return SimpleNamespace(scores=[9.0], parts={"rank": [1.0]})
+
+    part = PartOf(Whole(), "rank", "rank")  # a traceback before
+    assert part.signature == f"{signature_of(Whole())}|part:rank" and not is_signed(part)
+    assert part.whole_set
 
 
 class Unsigned:

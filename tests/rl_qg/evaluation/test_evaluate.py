@@ -281,6 +281,12 @@ def test_examples_are_spread_over_all_questions(total: int, count: int, numbers:
     assert [row["number"] for row in example_rows([file], count)] == numbers
 
 
+def test_a_metric_with_the_name_of_a_column_leaves_the_questions_there(tmp_path: Path) -> None:
+    files = {"a": questions()}
+    (_, generated) = run(tmp_path, files, {"question": WordCount()}, examples=1)["examples"]
+    assert generated["question"] == files["a"][0]["question"] and generated["question (score)"] > 0
+
+
 @pytest.mark.parametrize(
     ("examples", "extra", "message"),
     [

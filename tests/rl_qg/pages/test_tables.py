@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from rl_qg.pages.results import as_csv, column_kinds
+from rl_qg.pages.results import as_csv, column_kinds, joined_rows, text_table
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,10 @@ def test_no_cell_of_a_csv_file_is_a_formula() -> None:
 
 def test_a_long_name_that_begins_with_a_number_is_recognised_at_once() -> None:
     assert column_kinds([{"a": "1" * 5000 + "x"}]) == {"a": "words"}  # took hours for 40 digits
+
+
+def test_a_file_with_the_name_of_a_column_stands_beside_it() -> None:
+    rows = [{"metric": "bleu4", "form": "corpus", "file": name, "value": name.upper()} for name in ("a", "form")]
+    lines = joined_rows(rows, ("metric", "form"), lambda row: {row["file"]: row["value"]})
+    (line,) = text_table(lines).splitlines()[2:]
+    assert [cell.strip() for cell in line.strip("|").split("|")] == ["bleu4", "corpus", "A", "FORM"]

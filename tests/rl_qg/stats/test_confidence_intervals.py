@@ -331,6 +331,18 @@ def test_an_interval_needs_two_passages_and_a_draw() -> None:
     assert (no_draw.value, no_draw.low) == (0.5, None) and str(no_draw.why).startswith("no interval: no draws")
 
 
+def test_the_few_draws_in_which_a_statistic_is_defined_are_no_interval() -> None:
+    """Of 38 draws the outermost leave out more than 5 %; that of a single one would not even hold the value."""
+    values = np.full(1001, np.nan)
+    values[:39] = np.linspace(0.5, 0.8, 39)
+    few = estimate(values, 7, passages=9)
+    assert (few.low, few.high, few.undefined) == (None, None, 962)
+    assert few.why == "no interval: 38 draws in which it is defined"
+    values[39] = 0.9
+    assert estimate(values, 7, passages=9).high is not None
+    assert estimate(values[:20], 7, passages=9).high is not None  # so few were asked for
+
+
 # --- Tests ---
 
 

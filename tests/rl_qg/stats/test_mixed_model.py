@@ -112,3 +112,9 @@ def test_raters_who_agree_in_full_leave_no_error_to_compare_with(raters: int, it
     rater, item = np.repeat(np.arange(raters), items), np.tile(np.arange(items), raters)
     scores = np.random.default_rng(0).permutation(items)[item].astype(np.float64)
     assert fit_mixed_model(scores, np.eye(2)[item % 2], ("a", "b"), rater, item) is None
+
+
+def test_a_system_without_a_score_differs_from_none() -> None:
+    scores, member, rater, item = crossed(3)
+    model = fit_mixed_model(scores, np.column_stack([member, np.zeros(len(scores))]), (*NAMES, "nobody"), rater, item)
+    assert model is not None and np.isnan(model.contrast(0, 3)).all()  # p was 0
