@@ -20,7 +20,7 @@ import numpy as np
 
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.evaluation import predictions
-from rl_qg.evaluation.references import GoldQuestions, as_published, grouped_rows, stated_sentence
+from rl_qg.evaluation.references import BY_PASSAGE, GoldQuestions, as_published, grouped_rows, stated_sentence
 from rl_qg.evaluation.sets import gap_files, is_set, passage_sets, rows_of_set, set_record, write_set_pairs
 from rl_qg.pages.results import Page, Table, as_text, estimate_text, joined_rows, template_lines, write_results
 from rl_qg.runtime.bars import ProgressBar
@@ -192,10 +192,11 @@ def _rows(
         raise InputError(f"{source}: all {len(rows)} questions are empty; check what wrote them")
     if unjoined:
         raise InputError(
-            f"{unjoined}: no question in {gold} is about its passage and answer ({joined['']:,} of {len(rows):,} rows "
+            f"{unjoined}: no question in {gold} is about its passage and answer ({joined['']:,} of {joined.total():,} rows "
             "have none there); give the file they were made from, or leave references= and what needs it out"
         )
     unused = {"references_unused": gold.unused} if gold is not None and gold.unused else {}
+    joined -= Counter({BY_PASSAGE: len(empty)})  # without a question
     return rows, empty, {"references_by": dict(joined), **unused} if joined else {}
 
 

@@ -1,6 +1,7 @@
 """Human questions joined to generated ones: by id, by passage and answer, or reported as not joined."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +141,14 @@ def test_a_row_without_a_human_question_is_named_with_their_number(tmp_path: Pat
     ):
         evaluate({"shared": SharedWords()}, settings, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_set_without_a_question_joins_none(tmp_path: Path) -> None:
+    gold = write_lines(tmp_path / "gold.jsonl", [record("a", "Who wrote Faust?")])
+    rows = [{"questions": ["Who?", "What?"]}, {"questions": []}]
+    settings = EvaluateSettings(predictions=questions(tmp_path, *rows), references=str(gold), resamples=40)
+    counts = evaluate({"shared": SharedWords()}, settings, tmp_path / "out")["counts"]["questions"]
+    assert (counts["questions"], counts["references_by"]) == (2, {"passage": 2})
+    other = write_lines(tmp_path / "other.jsonl", [record("a", "Who?", context="Another passage about Goethe.")])
+    with pytest.raises(InputError, match=r"3 of 3 rows have none there"):
+        evaluate({"shared": SharedWords()}, replace(settings, references=str(other)), tmp_path / "out")
