@@ -33,7 +33,7 @@ def overlay_plot(title: str, keys: tuple[str, str], runs: Mapping[str, tuple[str
             legend.append((name, colour, False))
     if not legend:
         return None
-    axes.set_xlim(0, max(metrics.last_step for _, metrics in runs.values()))
+    axes.set_xlim(0, max(metrics.last_step for _, metrics in runs.values()) or 1)
     axes.set_xlabel("step")
     return Plot(title, "lines: training; dots: held-out", tuple(legend), page_svg(figure, f"overlay {title}"))
 
@@ -164,7 +164,7 @@ def _draw_seconds(run: ReportedRun, salt: str) -> Plot | None:
 
 def _mark_stages(axes: Axes, run: ReportedRun) -> None:
     boundary, last = run.metrics.boundary, run.metrics.last_step
-    axes.set_xlim(0, last)
+    axes.set_xlim(0, last or 1)  # at step 0 alone there is no axis yet
     if boundary is None:
         return
     axes.axvspan(boundary, last, color=COLOURS["shade"], linewidth=0, zorder=-1)

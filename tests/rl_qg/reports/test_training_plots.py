@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rl_qg.reports.run_files import read_run
-from rl_qg.reports.training_plots import _window, training_plots
+from rl_qg.reports.training_plots import _window, overlay_plot, training_plots
 from tests.rl_qg.reports.run_folders import metrics, page_of, write
 
 OF_A_SAMPLE = "reward of the sample minus that of greedy"
@@ -66,3 +66,13 @@ def test_compared_runs_are_named_by_their_algorithm(tmp_path):
     mixed = page_of(runs["a"], runs["c"], output=tmp_path / "mixed.html").text
     assert "Reward, CE final difference" in mixed and "+ final final − CE" in mixed and "SCST" not in mixed
     assert "best of n · seed 13" in mixed and "GRPO · seed 13" in mixed
+
+
+@pytest.mark.drawn
+@pytest.mark.filterwarnings("error")
+def test_a_run_that_was_killed_after_its_first_evaluation_is_drawn_without_a_warning(tmp_path):
+    line = json.dumps({"step": 0, "stage": "scst", "eval_loss": 1.0, "eval_reward_greedy": 0.5})
+    runs = [read_run(write(tmp_path / name, **{"metrics.jsonl": f"{line}\n"})) for name in ("a", "b")]
+    assert {plot.title for plot in training_plots(runs[0], "salt")} == {"Loss", "Reward"}
+    curves = {run.folder.name: ("ce", run.metrics) for run in runs}
+    assert overlay_plot("Loss", ("loss", "eval_loss"), curves) is not None
