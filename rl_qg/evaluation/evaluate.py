@@ -192,8 +192,8 @@ def _rows(
         raise InputError(f"{source}: all {len(rows)} questions are empty; check what wrote them")
     if unjoined:
         raise InputError(
-            f"{unjoined}: no question in {gold} is about its passage and answer ({joined['']:,} of {joined.total():,} rows "
-            "have none there); give the file they were made from, or leave references= and what needs it out"
+            f"{unjoined}: no question in {gold} is about its passage and answer ({joined['']:,} of {joined.total():,} "
+            "rows have none there); give the file they were made from, or leave references= and what needs it out"
         )
     unused = {"references_unused": gold.unused} if gold is not None and gold.unused else {}
     joined -= Counter({BY_PASSAGE: len(empty)})  # without a question

@@ -121,9 +121,9 @@ def example_rows(files: Sequence[Predictions], wanted: int | list[int]) -> Rows:
         rows += [{**about, "asked by": "human", "question": text} for text in asked.references or ()]
         for file in files:
             scores = {label: float(values[number - 1]) for label, values in file.scores.items()}
-            asked_by = {**about, "asked by": file.name, "question": file.rows[number - 1].question}
-            known = {label: score for label, score in scores.items() if np.isfinite(score)}
-            rows.append(asked_by | {f"{name} (score)" if name in asked_by else name: one for name, one in known.items()})
+            row = {**about, "asked by": file.name, "question": file.rows[number - 1].question}
+            known = {f"{name} (score)" if name in row else name: s for name, s in scores.items() if np.isfinite(s)}
+            rows.append(row | known)
     return rows
 
 

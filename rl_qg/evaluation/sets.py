@@ -24,6 +24,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import write_json, writing
 from rl_qg.scoring.kept_scores import MetricRow, kept_scores, texts_hash
 from rl_qg.scoring.reward_scorer import Reward, is_signed
+from rl_qg.stats.correlation import pearson_draws
 from rl_qg.stats.intervals import CORRELATION, SHARE, Bounds, Floats, PassageDraws, estimate, quotient
 from rl_qg.text.question_types import NINE_TYPES, nine_type
 from rl_qg.text.spans import sentence_spans
@@ -137,7 +138,7 @@ def measure_rows(
         values = {
             (NUMBER, "mean"): draws.means(numbers),
             (NUMBER, "absolute difference"): draws.means(np.abs(human - numbers)),
-            (NUMBER, "correlation"): _correlation(numbers, human, draws),
+            (NUMBER, "correlation"): pearson_draws(numbers, human, draws, np.arange(draws.passages)),
             **{(TYPES, kind): types[:, column] for column, kind in enumerate(NINE_TYPES)},
             (TYPES, "distance"): np.abs(types - human_types).sum(axis=1) / 2,
             (SENTENCES, "coverage"): draws.means(covered),
@@ -167,14 +168,6 @@ def _type_shares(sets: Questions, draws: PassageDraws) -> Floats:
     kinds = [Counter(map(nine_type, group)) for group in sets]
     sums = draws.sums_of_passages(np.array([[counts[kind] for kind in NINE_TYPES] for counts in kinds], float))
     return quotient(sums, sums.sum(axis=1, keepdims=True))
-
-
-def _correlation(first: Floats, second: Floats, draws: PassageDraws) -> Floats:
-    """Pearson's in each draw; NaN where either does not vary."""
-    columns = np.column_stack([first, second, first**2, second**2, first * second])
-    x, y, xx, yy, xy = (draws.sums_of_passages(columns) / draws.passages).T
-    spread = np.maximum(xx - x**2, 0) * np.maximum(yy - y**2, 0)
-    return quotient(xy - x * y, np.sqrt(np.where(spread > 1e-12, spread, 0.0)))
 
 
 def halves(references: Questions, contexts: Sequence[str], seed: int) -> list[tuple[int, list[str], list[str]]]:

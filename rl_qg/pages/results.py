@@ -39,14 +39,12 @@ def columns_of(rows: Rows) -> list[str]:
 def joined_rows(
     rows: Rows, columns: Sequence[str] | Mapping[str, str], cells: Callable[[Mapping[str, Any]], Mapping[str, str]]
 ) -> list[dict[str, str]]:
-    """A line for all rows that are alike in `columns` (names, or heading -> name), which has the `cells` of each; one
-    with the name of a column, as of a file `form.jsonl`, stands beside it.
-    """
+    """A line for all rows that are alike in `columns` (names or heading -> name), beside these the `cells` of each."""
     fields = columns if isinstance(columns, Mapping) else dict(zip(columns, columns, strict=True))
     lines: dict[tuple[str, ...], dict[str, str]] = {}
     for row in rows:
         first = {heading: row[name] for heading, name in fields.items()}
-        own = {f"{name} " if name in fields else name: text for name, text in cells(row).items()}  # pages show no space
+        own = {f"{name} " if name in fields else name: text for name, text in cells(row).items()}  # as of `form.jsonl`
         lines.setdefault(tuple(first.values()), first).update(own)
     return list(lines.values())
 

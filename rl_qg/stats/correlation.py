@@ -130,8 +130,8 @@ def _signs(values: Floats) -> Floats:
 
 
 def _standardised(x: Floats) -> Floats:
-    x = x / np.abs(x).max()  # squares of very large or small numbers would not be finite
-    return np.asarray((x - x.mean()) / x.std())
+    x = quotient(x, np.abs(x).max())  # squares of very large or small numbers would not be finite
+    return quotient(x - x.mean(), x.std())
 
 
 def _levels(x: Floats) -> tuple[NDArray[np.intp], int]:

@@ -332,8 +332,8 @@ def estimate(
 
     `passages` is the number of those that the n questions are about, or as many of equal size as tell as much
     (`PassageDraws.units_of`); with `degrees` and `bounds` as in `interval_ends`. All draws of a single one are alike,
-    and their interval would have width 0, as if it were certain: there is none. Nor is there one where so many draws
-    are undefined that fewer than `FEWEST_DRAWS` are left.
+    and their interval would have width 0, as if it were certain: there is none; nor where, of more draws, it is
+    defined in fewer than `FEWEST_DRAWS`.
     """
     value, rest = values[0], values[1:]
     defined = int(np.count_nonzero(np.isfinite(rest)))
@@ -341,9 +341,8 @@ def estimate(
     if not np.isfinite(value):
         return Statistic(None, None, None, n, why=why)
     if passages <= 1 or defined < min(FEWEST_DRAWS, max(1, len(rest))):  # where some are not: too few for 95 %
-        draws = "one passage alone" if passages <= 1 else f"{defined or 'no'} draws in which it is defined"
-        why = f"no interval: {draws}"
-        return Statistic(float(value), None, None, n, undefined, why)
+        why = "one passage alone" if passages <= 1 else f"{defined or 'no'} draws in which it is defined"
+        return Statistic(float(value), None, None, n, undefined, f"no interval: {why}")
     return Statistic(float(value), *interval_ends(values, passages, degrees=degrees, bounds=bounds), n, undefined)
 
 

@@ -280,4 +280,4 @@ def test_a_metric_that_is_called_model_stands_beside_the_models(tmp_path: Path) 
     score = ModelScore("d", "a", "model", MEAN, 0.5, None, None, 9, False, "s", tmp_path)
     rows, tests = compared([score])
     (table,) = _page([score], rows, tests, column_labels([score])).tables
-    assert [{"model": "a", "model ": "0.5000"}] == list(table.rows)
+    assert list(table.rows) == [{"model": "a", "model ": "0.5000"}]

@@ -10,7 +10,6 @@ from accelerate import PartialState
 import rewards
 from rl_qg.commands.compose import compose
 from rl_qg.runtime.errors import InputError
-from rl_qg.scoring.kept_scores import signature_of
 from rl_qg.scoring.metrics import PartOf, load_metrics, metric_options
 from rl_qg.scoring.reward_scorer import direction_of, is_signed, signature_of
 

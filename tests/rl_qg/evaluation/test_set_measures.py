@@ -63,6 +63,16 @@ def test_intervals_are_those_of_passages_drawn_one_by_one() -> None:
     assert (row["low"], row["high"]) == pytest.approx(interval_ends(np.array(slow), 12, bounds=(-1.0, 1.0)))
 
 
+def test_the_correlation_of_the_numbers_is_never_above_1() -> None:
+    counts = [5, 1, 5, 3, 4, 4, 2, 6, 1]
+    sets = [[f"what {n}?" for n in range(count)] for count in counts]
+    human = [[f"who {n}?" for n in range(3 * count)] for count in counts]
+    rows = measure_rows({"one": sets}, human, ["A passage."] * 9, PassageDraws(range(9), resamples=60))
+    (row,) = [row for row in rows if row["part"] == "correlation"]
+    assert row["value"] <= 1  # 1.0000000000000004 before
+    assert row["value"] == pytest.approx(1)
+
+
 def test_intervals_of_counts_do_not_go_below_zero() -> None:
     """Of three passages one has all questions: intervals as wide as that would begin below 0."""
     sets = [[], [], [f"what {n}?" for n in range(9)]]
