@@ -232,7 +232,7 @@ def _folded(word: str, language: str) -> str:
     if word.isascii():
         return word
     letters = unicodedata.normalize("NFKD", word.casefold())
-    return "".join(c for c in letters if not unicodedata.combining(c)).translate(_LETTERS)
+    return "".join(c for c in letters if not unicodedata.combining(c)).translate(_LETTERS) or word
 
 
 def _entities(question: str, passage: "_Passage") -> Iterator[Run]:

@@ -172,6 +172,12 @@ def test_any_text_has_a_score(rows, language):
     assert gates.scores == [float(bad == 0) for bad in shares.parts["unsupported"]]
 
 
+@pytest.mark.parametrize("language", ["en", "fr"])
+def test_a_half_width_mark_alone_is_a_word(language):
+    """Its decomposition is a combining mark, which is no letter without another before it."""
+    assert EntityFaithfulness(language=language).score(["Qui est \uff9e Ada ?"], ["\u30ab\uff9e A."]).scores == [0.0]
+
+
 def test_options():
     chosen = [load("faithfulness"), load("faithfulness", measure="all"), load("faithfulness", language="de")]
     assert len({metric.signature for metric in chosen}) == 3
