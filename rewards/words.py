@@ -86,7 +86,7 @@ def tokenizer(name: str) -> Callable[[str], Words]:
     - any tokeniser of sacreBLEU: ``13a``, ``intl``, ``zh``, ``ja-mecab``, ``ko-mecab``, ``char``, ``none``, ...
     - any of these with ``+tr`` at its end: of the text in lower case by the rules of Turkish (`lower`).
     """
-    plain, plus, language = name.rpartition("+")
+    plain, plus, language = (name := str(name)).rpartition("+")  # 13 is none, but may be given for 13a
     if plus and language in TURKIC:
         split = tokenizer(plain)
         return lambda text: split(lower(text, language))

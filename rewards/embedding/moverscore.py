@@ -71,7 +71,7 @@ class MoverScore(Metric):
         dtype: str = "float32",
     ) -> None:
         one_of(self.name, "variant", variant, ("official", "v2"))
-        if n not in ((1, 2) if variant == "official" else (1,)):
+        if isinstance(n, bool | float) or n not in ((1, 2) if variant == "official" else (1,)):
             raise MetricInputError(f"moverscore: n={n} does not exist; use 1, or 2 with variant='official'")
         self.needs = needs_of(against, self.name)
         self.n, self.variant, self.against = n, variant, against

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from rewards.base import Inputs
-from rewards.errors import number, one_of
+from rewards.errors import flag, number, one_of
 from rewards.overlap.base import CorpusMetric, Floats, best_of_groups, each_reference, ngram_overlap
 from rewards.words import case_of, libraries, tokenizer
 
@@ -58,7 +58,7 @@ class Bleu(CorpusMetric):
     ) -> None:
         self.order = int(number("bleu", "order", order, low=1, high=9, whole=True))
         self.variant = one_of("bleu", "variant", variant, [*SMOOTHING])
-        self.lowercase, self.brevity = lowercase, brevity
+        self.lowercase, self.brevity = flag("bleu", "lowercase", lowercase), flag("bleu", "brevity", brevity)
         self.tokenize = tokenize or {"sacrebleu": "13a+char", "coco": "ptb", "nltk": "space"}[variant]
         tokenizer(self.tokenize)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from rewards.base import Inputs
-from rewards.errors import number
+from rewards.errors import flag, number
 from rewards.overlap.base import CorpusMetric, Floats, best_of_groups, each_reference, f_score
 
 
@@ -25,8 +25,8 @@ class Chrf(CorpusMetric):
 
     def __init__(self, char_order: int = 6, beta: float = 2.0, *, lowercase: bool = False) -> None:
         self.char_order = int(number("chrf", "char_order", char_order, low=1, whole=True))
-        self.beta = number("chrf", "beta", beta, low=0)
-        self.lowercase = lowercase
+        self.beta = number("chrf", "beta", beta, low=0, high=1e150)
+        self.lowercase = flag("chrf", "lowercase", lowercase)
 
     def choices(self) -> Mapping[str, object]:
         return {

@@ -66,7 +66,7 @@ class Cider(OverlapMetric):
         self.variant = one_of(self.name, "variant", variant, ("coco", "paper"))
         self.tokenize = tokenize
         self.order = int(number("cider", "order", order, low=1, whole=True))
-        self.sigma = number("cider", "sigma", sigma, low=1e-6)
+        self.sigma = number("cider", "sigma", sigma, low=1e-6, high=1e150)
         self.stem = variant == "paper" if stem is None else flag("cider", "stem", stem)
         self.bounds = (0.0, 10.0 if variant == "coco" else 1.0)
         self.whole_set = documents is None
@@ -76,6 +76,8 @@ class Cider(OverlapMetric):
         self._warned = False
         self._source = "call"
         if documents is not None:
+            if getattr(documents, "ndim", 1) != 1:
+                self._listed("documents", documents)  # a table, whose entries are the names of its columns
             groups = _documents(documents)
             if len(groups) < 2:
                 raise MetricInputError(

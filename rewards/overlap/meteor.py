@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import IO, Any, Literal
 
 from rewards.base import Inputs, MetricResult
-from rewards.errors import MetricInputError, library, number, one_of, path_of
+from rewards.errors import MetricInputError, flag, library, number, one_of, path_of
 from rewards.overlap.base import OverlapMetric
 from rewards.signature import file_hash
 from rewards.words import libraries, porter_stem, tokenizer
@@ -71,7 +71,7 @@ class Meteor(OverlapMetric):
                 "corpora/wordnet (docs/explanation/metrics.md), or synonyms=auto to go without"
             )
         self._synonyms = wordnet or SimpleNamespace(stage=(), synsets=lambda word: ())
-        self._stemmer = SimpleNamespace(stem=porter_stem() if stem else lambda word: word)
+        self._stemmer = SimpleNamespace(stem=porter_stem() if flag(self.name, "stem", stem) else lambda word: word)
         self._stages = ("exact", *(["stem"] if stem else []), *self._synonyms.stage)
         self.tokenize = tokenize
         tokenizer(tokenize)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from rewards.base import Inputs, MetricResult
-from rewards.errors import number, one_of
+from rewards.errors import flag, number, one_of
 from rewards.overlap.base import OverlapMetric, lcs_length
 from rewards.words import libraries, stemmed, tokenizer
 
@@ -39,9 +39,11 @@ class RougeL(OverlapMetric):
         tokenize: str | None = None,
         beta: float | None = None,
     ) -> None:
-        self.variant, self.stem = one_of(self.name, "variant", variant, ("rouge_score", "coco")), stem
+        self.variant = one_of(self.name, "variant", variant, ("rouge_score", "coco"))
+        self.stem = flag(self.name, "stem", stem)
         self.tokenize = tokenize or ("ptb" if variant == "coco" else "words")
-        self.beta = (1.2 if variant == "coco" else 1.0) if beta is None else number("rouge_l", "beta", beta, low=0)
+        beta = (1.2 if variant == "coco" else 1.0) if beta is None else beta
+        self.beta = number("rouge_l", "beta", beta, low=0, high=1e150)
         tokenizer(self.tokenize)
         if stem:
             stemmed(())

@@ -136,6 +136,8 @@ def test_load_and_invalid_options(folders, monkeypatch):
     for options, message in [
         ({"variant": "paper"}, "variant 'paper' does not exist"),
         ({"n": 3}, "n=3 does not exist"),
+        ({"n": 1.0}, "n=1.0 does not exist"),
+        ({"n": True}, "n=True does not exist"),
         ({"n": 2, "variant": "v2"}, "use 1, or 2 with variant='official'"),
         ({"against": "answer"}, "against 'answer' does not exist"),
         ({"stop_words": "the"}, "stop_words 'the' is one text; give a list of words"),

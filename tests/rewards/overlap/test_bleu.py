@@ -284,6 +284,13 @@ def test_rouge_l_whose_recall_has_no_weight_is_the_precision():
         (lambda: Chrf(0), "chrf: char_order 0 is out of range; give a whole number from 1"),
         (lambda: Chrf(2.5), "char_order 2.5 is out of range"),
         (lambda: Chrf(beta=float("nan")), "beta nan is out of range"),
+        (lambda: Chrf(beta=1e200), r"beta 1e\+200 is out of range"),
+        (lambda: RougeL(beta=1e200), r"beta 1e\+200 is out of range"),
+        (lambda: RougeL(tokenize=13), "tokenize=13: no such tokeniser; known are"),
+        (lambda: RougeL(stem="no"), "rouge_l: stem 'no' is neither true nor false"),
+        (lambda: Bleu(lowercase="no"), "bleu: lowercase 'no' is neither true nor false"),
+        (lambda: Bleu(brevity="no"), "bleu: brevity 'no' is neither true nor false"),
+        (lambda: Chrf(lowercase="no"), "chrf: lowercase 'no' is neither true nor false"),
         (lambda: load("bleu4").score(["q"], ["c"]), "bleu needs references"),
         (
             lambda: load("bleu4").score(["q"], references=[[]]),

@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+from pandas import DataFrame
 
 from rewards import MetricInputError, load
 from rewards.sets import Multi
@@ -134,6 +135,8 @@ def test_what_scores_batches_needs_documents():
         ({"documents": ""}, "documents '' is no path of a file"),
         ({"documents": 3}, "documents 3 is neither a file nor a list"),
         ({"documents": {"Who?": "a", "Why?": "b"}}, "documents {.*} is neither a file nor a list"),
+        ({"documents": DataFrame({"a": ["Who?"], "b": ["Why?"]})}, "documents is a DataFrame of 2 dimensions; give"),
+        ({"sigma": 1e200}, r"sigma 1e\+200 is out of range"),
         ({"stem": "no"}, "stem 'no' is neither true nor false"),
     ],
 )

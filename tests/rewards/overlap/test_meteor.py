@@ -106,6 +106,8 @@ def test_an_unknown_option():
         load("meteor", synonyms="yes")
     with pytest.raises(MetricInputError, match="tokenize=no: no such tokeniser"):
         load("meteor", tokenize="no")
+    with pytest.raises(MetricInputError, match="stem 'no' is neither true nor false"):
+        load("meteor", stem="no")
 
 
 @pytest.mark.parametrize("options", [{"alpha": "x"}, {"alpha": 2.0}, {"beta": -1}, {"gamma": 1.5}, {"beta": None}])
