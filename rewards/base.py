@@ -262,7 +262,7 @@ class Metric(BaseReward):
                 ) from None
 
     def _listed(self, field: str, values: Any) -> Any:
-        if not _is_list(values):
+        if not is_column(values):
             what = "one text" if isinstance(values, str) else f"a {type(values).__name__}"
             if (dimensions := getattr(values, "ndim", 1)) != 1:
                 what += f" of {dimensions} dimensions"
@@ -271,7 +271,7 @@ class Metric(BaseReward):
         return values
 
 
-def _is_list(values: Any) -> bool:
+def is_column(values: Any) -> bool:
     """Whether it has entries in an order, as a list, an array or a column of a table; a table has columns."""
     unlike = isinstance(values, str | bytes | Mapping | AbstractSet) or getattr(values, "ndim", 1) != 1
     return isinstance(values, Collection) and not unlike

@@ -151,7 +151,7 @@ def _result(reward: Any, given: Any, count: int) -> Result:
     def number(value: Any) -> float | None:
         if value is None:
             return None
-        with suppress(TypeError, ValueError):
+        with suppress(TypeError, ValueError, OverflowError):
             if not isinstance(value, str | bytes | bytearray):
                 score = float(value)
                 return math.copysign(math.inf, score) if abs(score) > LARGEST else score

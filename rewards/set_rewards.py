@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rewards.base import BaseReward
+from rewards.base import BaseReward, is_column
 from rewards.contract import bounds_of, check_row_by_row, scored
 from rewards.errors import MetricInputError, number
 from rewards.loading import load_for
@@ -129,7 +129,7 @@ class SetReward(BaseReward):
         for need, given in (("contexts", contexts), ("references", references)):
             if need in self.needs and given is None:
                 raise MetricInputError(f"{self.name} needs {need}; pass {need}=[...], one entry for each set")
-        if contexts is not None and (isinstance(contexts, str) or len(contexts) != len(asked)):
+        if contexts is not None and (not is_column(contexts) or len(contexts) != len(asked)):
             raise MetricInputError(f"{self.name}: {len(asked)} sets but contexts are not as many texts")
         if contexts is not None and (wrong := [text for text in contexts if not isinstance(text, str)]):
             raise MetricInputError(f"{self.name}: contexts has {wrong[0]!r:.60}, which is no text")

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from rewards.base import Metric
-from rewards.contract import check_row_by_row, name_of
-from rewards.errors import MetricInputError, library
+from rewards.contract import bounds_of, check_row_by_row, name_of
+from rewards.errors import MetricInputError, flag, library
 from rewards.loading import load
 from rewards.overlap.bleu import Bleu
 from rewards.signature import format_signature
@@ -113,7 +113,7 @@ class Multi:
         if low == float("-inf") and not clip:
             raise MetricInputError(f"multi: {metric.name} may score below 0, {_BELOW_ZERO}")
         self.metric, self.tokenize, self.placeholder, self.decimals = metric, tokenize, placeholder, decimals
-        self.clip = clip
+        self.clip = flag("multi", "clip", clip)
         tokenizer(tokenize)
         self._assign = library("scipy.optimize", "multi", "scipy").linear_sum_assignment
 
@@ -359,12 +359,11 @@ class QAAligned:
     """
 
     def __init__(self, metric: Metric, *, tokenize: str = "ptb") -> None:
-        if metric.needs - {"references"}:
-            others = " and ".join(sorted(metric.needs - {"references"}))
+        if others := " and ".join(sorted({*getattr(metric, "needs", ())} - {"references"})):
             raise MetricInputError(
                 f"qa_aligned: {metric.name} reads {others}, and a pair is compared with a pair alone"
             )
-        self._one_to_one = Multi(metric, tokenize=tokenize, clip=metric.bounds[0] < 0)
+        self._one_to_one = Multi(metric, tokenize=tokenize, clip=bounds_of(metric)[0] < 0)
         self.metric, self.tokenize = metric, tokenize
 
     @property

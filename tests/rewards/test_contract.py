@@ -53,6 +53,7 @@ def test_none_and_numbers_that_are_not_finite_are_kept_and_parts_become_lists():
         ([[1.0], [2.0]], r"returned \[1.0\] for a question"),
         (np.ones((2, 1)), r"returned \[1.0\] for a question"),
         ([1j, 2], r"returned 1j for a question"),
+        ([10**400, 2], r"returned 10+ for a question; return a number"),
         (SimpleNamespace(scores=[1, 2], parts=[3]), r"parts is \[3\]; give a mapping"),
         (SimpleNamespace(scores=[1, 2], parts={"a": [3]}), r"parts\['a'\] is \[3\]; give a list with one entry"),
     ],

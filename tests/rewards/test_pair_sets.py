@@ -226,6 +226,8 @@ def test_metrics_that_cannot_compare_pairs_are_refused():
 
     with pytest.raises(MetricInputError, match="does not use references"):
         QAAligned(Free())
+    with pytest.raises(MetricInputError, match=r"builtins\.str is no rewards.Metric"):
+        QAAligned("bertscore")
 
 
 @pytest.mark.slow

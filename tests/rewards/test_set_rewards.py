@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from pandas import DataFrame
 
 from rewards import CoverageSetReward, MetricInputError, MultiSetReward, load, match_sets
 from rewards.set_rewards import content_words, shares
@@ -187,6 +188,9 @@ def test_quality_of_other_bounds_is_brought_into_range():
         (lambda: load("multi_set").score_sets(["a"], references=[["a"]]), r"predictions\[0\] is 'a'"),
         (lambda: load("multi_set").score_sets([["a"]], references=[["a"]] * 2), "1 sets but 2 references"),
         (lambda: load("question_set").score_sets([["a"]], ["c", "d"], [["a"]]), "1 sets but contexts"),
+        (lambda: load("question_set").score_sets([["a"]], 5, [["a"]]), "1 sets but contexts"),
+        (lambda: load("question_set").score_sets([["a"]], DataFrame({"a": ["c"]}), [["a"]]), "1 sets but contexts"),
+        (lambda: load("multi_set", clip="no"), "clip 'no' is neither true nor false"),
         (lambda: load("multi_set").result([["a"]], references=[["a"]], credit="all"), "credit 'all' is not one of"),
         (lambda: load("weighted", parts={"multi_set": {}}), "scores sets of questions, and single ones are asked for"),
     ],
