@@ -17,7 +17,7 @@ from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING
 from transformers.utils import logging as transformers_logging
 
 from rewards.arithmetic import can_pack, pack, unpack, warn_if_slow
-from rewards.errors import MetricInputError, UnreachableModel
+from rewards.errors import MetricInputError, UnreachableModel, first_line
 from rewards.pretrained import ModelFault, check_tokenizer, check_weights, explained, lacking, load_weights
 from rewards.signature import model_identity
 
@@ -131,7 +131,7 @@ class FrozenModel(CountsCuts):
         self.name = os.path.expanduser(str(name))
         config = _load_config(self.name, kind)
         self.tokenizer: Any = load_tokenizer(self.name)
-        number = getattr(torch, "float32" if dtype == "tf32" else dtype, None)
+        number = getattr(torch, "float32" if dtype == "tf32" else str(dtype), None)
         if not isinstance(number, torch.dtype) or not number.is_floating_point:
             raise MetricInputError(f"dtype {dtype!r} does not exist; use float32, tf32, bfloat16 or float16")
         options: dict[str, Any] = {"attn_implementation": "eager"} if kind == "encoder" else {}
@@ -146,7 +146,16 @@ class FrozenModel(CountsCuts):
         self._dispatched = False
         if device is None and (device := _device.get()) is None:
             device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError, TypeError) as error:  # unknown, or not in this machine
+            raise MetricInputError(f"device {str(device)!r} cannot be used: {first_line(error)}") from None
         self._put(device)
+
+    def need_marks(self, metric: str) -> None:
+        """Raise `MetricInputError` where a text gets no special tokens around it."""
+        if self.tokenizer.cls_token_id is None or self.tokenizer.sep_token_id is None:
+            raise MetricInputError(f"{metric}: {self.name!r} has no special tokens around a text; use BERT or RoBERTa")
 
     def to(self, device: str | torch.device) -> None:
         if torch.device(device) == self.device:

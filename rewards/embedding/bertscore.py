@@ -163,7 +163,7 @@ def _baseline(rescale: float | str | Path | None, layer: int) -> Tensor | None:
             with path_of("bertscore", "rescale", rescale).open(encoding="utf-8-sig", newline="") as file:
                 rows = {int(row["LAYER"]): row for row in csv.DictReader(file)}
             values = [float(rows[layer][part]) for part in "PRF"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
             raise MetricInputError(
                 f"bertscore: rescale={str(rescale)!r} has no baselines of layer {layer} ({type(error).__name__}: "
                 f"{error}); give a file with columns LAYER,P,R,F, or a number"

@@ -49,8 +49,7 @@ class KeyphraseWeights(CountsCuts):
                 f"kpqa: {model.name!r} has the labels {', '.join(labels.values())} and none for keyphrases; give a "
                 "folder of rl-qg train-kpqa"
             )
-        if model.tokenizer.cls_token_id is None or model.tokenizer.sep_token_id is None:
-            raise MetricInputError(f"kpqa: {model.name!r} has no special tokens around a text; use BERT or RoBERTa")
+        model.need_marks("kpqa")
         self.model = model
         self.batch_size = batch_size
         self._class = 0 if unnamed else named[0]

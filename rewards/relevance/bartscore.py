@@ -153,7 +153,7 @@ class BARTScore(Metric):
     ) -> tuple[Tensor, ...]:
         """Return log p of each target's tokens given ``rows`` of what `_encode` returned (float64, on the CPU)."""
         model = self.model.model
-        labels, _ = self.model.pad(targets, self.model.tokenizer.pad_token_id)
+        labels = self.model.batch(targets)["input_ids"]
         at = torch.tensor(rows, device=states.device)
         cross = DynamicCache()
         cross.layers = [copy(layer) for layer in layers]

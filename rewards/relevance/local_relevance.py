@@ -39,6 +39,7 @@ class LocalRelevance(CountsCuts):
     def __init__(
         self, encoder: FrozenModel, *, attention: str, last_tokens: str, long_context: str, batch_size: int
     ) -> None:
+        encoder.need_marks("qrelscore")
         self.encoder = encoder
         self.attention, self.long_context, self.batch_size = attention, long_context, batch_size
         self.skipped = 1 if last_tokens == "skip" else 0
@@ -114,7 +115,7 @@ class LocalRelevance(CountsCuts):
         )
         arguments = {"input_ids": ids, "attention_mask": real.long()}
         config = self.encoder.model.config
-        if getattr(config, "type_vocab_size", 0) > 1 or config.model_type == "xlnet":
+        if (getattr(config, "type_vocab_size", 0) or 0) > 1 or config.model_type == "xlnet":
             arguments["token_type_ids"] = ((position >= words + 2) & real).long()
 
         def reduce_layer(attention: Tensor, hidden: Tensor) -> Any:

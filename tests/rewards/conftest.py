@@ -1,6 +1,7 @@
 """Tiny models with random weights, saved as folders, and the golden numbers where they are available."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,14 @@ def byte_level(roles: dict[str, str]) -> PreTrainedTokenizerFast:
 
 def roberta_tokenizer() -> PreTrainedTokenizerFast:
     return byte_level({**WORD_ROLES, "cls_token": "<s>", "sep_token": "</s>"})
+
+
+def without(folder: str, copy: Path, *roles: str) -> str:
+    """A copy of a model's folder whose tokenizer lacks special tokens, such as ``pad_token``."""
+    file = Path(shutil.copytree(folder, copy), "tokenizer_config.json")
+    kept = {key: value for key, value in json.loads(file.read_text()).items() if key not in roles}
+    file.write_text(json.dumps(kept))
+    return str(copy)
 
 
 @pytest.fixture(scope="session")

@@ -168,8 +168,15 @@ def test_a_folder_in_the_home_folder(folders, tmp_path, monkeypatch):
     assert frozen("~/gpt2").identity == frozen(str(tmp_path / "gpt2")).identity
 
 
+@pytest.mark.parametrize("device", ["gpu", "xla:0", 1.5])
+def test_a_device_that_is_not_there(folders, device):
+    with pytest.raises(MetricInputError, match=f"device '{device}' cannot be used: ") as caught:
+        FrozenModel(folders["gpt2"], "causal", device=device, dtype="float32")
+    assert "\n" not in str(caught.value)
+
+
 def test_an_unknown_dtype(folders):
-    for dtype in ("float31", "int64", "nn"):
+    for dtype in ("float31", "int64", "nn", torch.float16):
         with pytest.raises(MetricInputError, match="use float32, tf32, bfloat16 or float16"):
             frozen(folders["gpt2"], dtype=dtype)
 

@@ -238,7 +238,9 @@ def test_load_and_invalid_options(folders, tmp_path):
     )
     (tmp_path / "empty.txt").write_text("\n", encoding="utf-8")
     (tmp_path / "table.tsv").write_text("LAYER,P,R,F\n9,0.1,0.1,0.1\n", encoding="utf-8")
+    (tmp_path / "no table.txt").write_text(f"LAYER\n{'x' * 200_000}", encoding="utf-8")
     for options, message in [
+        ({"rescale": tmp_path / "no table.txt"}, "no baselines of layer 2"),
         ({"part": "f1"}, "part 'f1' does not exist"),
         ({"against": "passage"}, "against 'passage' does not exist"),
         ({"layer": 5}, "layer 5 is out of range; give a whole number from 0 to 2"),

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from rewards import BARTScore, MetricInputError, load
-from tests.rewards.conftest import roberta_tokenizer
+from tests.rewards.conftest import roberta_tokenizer, without
 from tests.rewards.reference import translation_score
 from tests.tiny_models import save, tiny_bart
 
@@ -120,6 +120,12 @@ def test_signature_names_every_choice(folders):
     chosen.append(BARTScore(folders["bart"], dtype="bfloat16"))
     assert len({metric.signature for metric in chosen}) == len(chosen)
     assert chosen[0].signature.startswith("bartscore|direction:faithfulness|model:bart@")
+
+
+def test_a_tokenizer_without_padding_changes_nothing(folders, tmp_path, rows):
+    bare = BARTScore(without(folders["bart"], tmp_path / "bart", "pad_token"), "f")
+    assert bare.model.tokenizer.pad_token_id is None
+    assert score(bare, rows).scores == pytest.approx(score(BARTScore(folders["bart"], "f"), rows).scores)
 
 
 def test_wrong_choices(folders):

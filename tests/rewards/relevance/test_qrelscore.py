@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 import rewards.relevance.global_relevance
 from rewards import MetricInputError, QRelScore
+from tests.rewards.conftest import without
 from tests.rewards.reference import global_relevance, local_relevance
 
 VARIANTS = ("official", "paper")
@@ -243,3 +244,9 @@ def test_wrong_choices(folders, options, message):
     chosen |= {key: folders[chosen[key]] for key in ("encoder", "decoder")}
     with pytest.raises(MetricInputError, match=message):
         QRelScore(**chosen)
+
+
+@pytest.mark.parametrize("role", ["cls_token", "sep_token"])
+def test_an_encoder_without_special_tokens(folders, tmp_path, role):
+    with pytest.raises(MetricInputError, match=r"qrelscore: .* has no special tokens around a text; use BERT"):
+        QRelScore(without(folders["bert"], tmp_path / "bert", role), folders["gpt2"])
