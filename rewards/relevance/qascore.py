@@ -91,8 +91,8 @@ class QAScore(Metric):
                 )
             after = [self._sep, *question, self._sep, *answer]
             kept = self._cut(inputs.contexts[row], context, inputs.answers[row], len(after))
-            cut += len(kept) < len(context)
             ids = [*kept, *after][-self.model.max_tokens :]
+            cut += len(ids) < len(context) + len(after)
             answer = answer[-len(ids) :]
             for unit in self._units(answer):
                 sequences.append(ids)
@@ -133,12 +133,11 @@ class QAScore(Metric):
         """Return one value per masked copy of a row: ``masks`` holds the positions masked in it."""
         scores = [0.0] * len(rows)
         for batch in batches_by_length([len(row) for row in rows], self.batch_size, self.model.tokens_at_once):
-            ids, lengths = self.model.pad([rows[at] for at in batch], self.model.tokenizer.pad_token_id)
-            real = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
+            ids, real = self.model.batch([rows[at] for at in batch]).values()
             masked = [masks[at] for at in batch]
             mask_id = self.model.tokenizer.mask_token_id
             inputs = ids.flatten().index_fill(0, flat_positions(masked, ids), mask_id).view_as(ids)
-            hidden, head = self.model.states(input_ids=inputs, attention_mask=real.long())
+            hidden, head = self.model.states(input_ids=inputs, attention_mask=real)
             read = masked if self.variant == "paper" else [range(len(rows[at])) for at in batch]
             index = flat_positions(read, ids)
             states, targets = hidden.flatten(0, 1)[index], ids.flatten()[index]

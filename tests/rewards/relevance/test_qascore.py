@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from rewards import MetricInputError, QAScore
+from tests.rewards.conftest import without
 from tests.rewards.reference import answer_logprobs
 
 CHOICES = (("paper", "token"), ("paper", "word"), ("official", "token"))
@@ -91,6 +92,18 @@ def test_an_answer_longer_than_the_model_is_scored_at_its_end(metric):
     values = result.parts["token_logprobs"][0]
     assert len(values) <= 56
     assert math.isfinite(result.scores[0]) and result.scores[0] < 0
+
+
+def test_an_answer_that_is_cut_counts_without_a_passage_too(folders):
+    metric = QAScore(folders["roberta"])
+    metric.score(["Who?"] * 2, ["", "Arlen"], answers=["mill " * 90] * 2)
+    assert metric.truncated == 2
+
+
+def test_a_tokenizer_without_padding_changes_nothing(folders, tmp_path, rows):
+    bare = QAScore(without(folders["roberta"], tmp_path / "roberta", "pad_token"))
+    assert bare.model.tokenizer.pad_token_id is None
+    assert score(bare, rows).scores == pytest.approx(score(QAScore(folders["roberta"]), rows).scores)
 
 
 @settings(max_examples=10, deadline=None)
