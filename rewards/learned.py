@@ -1,5 +1,6 @@
 """Metrics learned from judgements: Usability, and BLEURT, COMET, CTC and RQUGE of other projects."""
 
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from rewards.base import Inputs, Metric, MetricResult, Pair
 from rewards.embedding.token_embeddings import needs_of
 from rewards.errors import MetricInputError, batch_of, first_line, installed_version, library, number, one_of
 from rewards.frozen import CountsCuts, FrozenModel, batches_by_length, best_of_rows
-from rewards.relevance.reading import TokenizedPassage, tokenized_passages
+from rewards.relevance.reading import PairFormat, TokenizedPassage, tokenized_passages
 from rewards.signature import file_hash, model_identity
 from rewards.words import normalise_answer
 
@@ -95,6 +96,8 @@ class Usability(Metric):
         self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.model = FrozenModel(model, "regressor", device=device, dtype=dtype)
         check_outputs(self.name, self.model, 2, "one of unusable and usable questions has two")
+        self.model.need_marks(self.name)
+        PairFormat.of(self.model)  # raises where its tokenizer gives no offsets
         length = int(number(self.name, "max_length", max_length, low=8, whole=True))
         self.max_length = min(length, self.model.max_tokens)
 
@@ -159,7 +162,7 @@ class BLEURT(Metric):
         device: str | torch.device | None = None,
         dtype: str = "float32",
     ) -> None:
-        self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
+        self.batch_size, self.dtype, model = batch_of(self.name, batch_size), dtype, os.path.expanduser(model)
         config, _ = load_or_explain("bleurt", model, PretrainedConfig.get_config_dict, model)
         self._model = _PackagedBleurt(model, device) if config.get("model_type") == "bleurt" else None
         if self._model and dtype != "float32":
@@ -245,7 +248,7 @@ class COMET(Metric):
         device: str | torch.device | None = None,
     ) -> None:
         self.needs = needs_of(against, self.name) | {"contexts"}
-        self.against, self.batch_size = against, batch_of(self.name, batch_size)
+        self.against, self.batch_size, model = against, batch_of(self.name, batch_size), os.path.expanduser(model)
         package = library("comet", self.name, "unbabel-comet")
         path = model if model.endswith(".ckpt") else load_or_explain(self.name, model, package.download_model, model)
         self._model = load_or_explain(self.name, model, package.load_from_checkpoint, path)

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from rewards import BLEURT, COMET, CTC, RQUGE, MetricInputError, Usability, load
-from tests.rewards.conftest import ROBERTA, TEXT, byte_level, roberta_tokenizer
+from tests.rewards.conftest import ROBERTA, TEXT, byte_level, roberta_tokenizer, without
 from tests.tiny_models import piece_tokenizer, save, tiny, tiny_bart, tiny_t5
 
 
@@ -214,6 +214,19 @@ def test_a_missing_package_or_model_is_one_line(checkpoints, monkeypatch, build,
     assert "\n" not in str(caught.value)
 
 
+def test_usability_needs_a_tokenizer_with_separators_and_offsets(checkpoints, tmp_path, monkeypatch):
+    with pytest.raises(MetricInputError, match=r"usability: .* has no special tokens around a text; use BERT"):
+        Usability(without(checkpoints["two"], tmp_path / "two", "sep_token"))
+    monkeypatch.setattr("transformers.PreTrainedTokenizerFast.is_fast", False)
+    with pytest.raises(MetricInputError, match="gives no character offsets; use a model with"):
+        Usability(checkpoints["two"])
+
+
+def test_bleurt_in_the_home_folder(checkpoints, monkeypatch):
+    monkeypatch.setenv("HOME", str(Path(checkpoints["bert"]).parent))
+    assert BLEURT("~/bert").signature == BLEURT(checkpoints["bert"]).signature
+
+
 # --- Stubs of packages: they accept only the calls that the real ones document ---
 
 
@@ -291,7 +304,9 @@ def test_comet_receives_source_translation_and_reference(tmp_path, monkeypatch, 
     assert metric.signature.startswith(f"comet|model:Unbabel/x@{known}|against:{against}|unbabel-comet:2.2.7|")
     checkpoint.write_bytes(b"others")
     others = hashlib.sha256(b"others").hexdigest()[:8]
-    assert COMET(str(checkpoint), device="cpu").signature.startswith(f"comet|model:model.ckpt@{others}|")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for path in (str(checkpoint), "~/model.ckpt"):
+        assert COMET(path, device="cpu").signature.startswith(f"comet|model:model.ckpt@{others}|")
 
 
 @pytest.mark.parametrize("aspect", ["consistency", "relevance"])
