@@ -23,7 +23,7 @@ LETTERS = 4  # of a token, about, where its tokenizer is elsewhere
 OPTIONAL = {name: name for name in ("response_format", "logprobs", "seed", "temperature", "top_p")}
 OPTIONAL["max_tokens"] = "max_completion_tokens"  # its newer name, which is then sent
 USED = defaultdict[str, float](float)  # by all endpoints here: requests, tokens, cost (with prices), answers kept
-_THOUGHTS = re.compile(r"<think>.*?(</think>|$)", re.DOTALL)
+_THOUGHTS = re.compile(r"^((?!<think>).)*</think>|<think>.*?(</think>|$)", re.DOTALL)  # the prompt may open them
 
 
 class EndpointError(MetricInputError):
@@ -208,7 +208,7 @@ def is_local(url: str) -> bool:
 def read_template(path: str | Path, places: Sequence[str]) -> str:
     """A prompt of a file, in which each of `places` stands in braces, such as ``{passage}``."""
     try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
+        text = Path(path).expanduser().read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise MetricInputError(f"prompt {path}: cannot be read as UTF-8 text ({error})") from None
     if missing := [place for place in places if f"{{{place}}}" not in text]:

@@ -265,9 +265,18 @@ def test_nobody_there_is_one_line(kept, monkeypatch):
         texts(Endpoint(url, "m", kept=kept), BODIES[:1])
 
 
-def test_thoughts_are_cut(kept):
-    with chat_server(lambda body: completion("<think>\nwhat?\n</think>\n4")) as chat:
-        assert texts(Endpoint(chat.url, "m", kept=kept), BODIES[:1]) == ["4"]
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("<think>\nwhat?\n</think>\n4", "4"),
+        ("Is it 3?\n</think>\n4", "4"),  # the template of the prompt has opened them
+        ("4 <think>or 3?</think>", "4"),
+        ("<think>a</think>4<think>", "4"),
+    ],
+)
+def test_thoughts_are_cut(kept, written, text):
+    with chat_server(lambda body: completion(written)) as chat:
+        assert texts(Endpoint(chat.url, "m", kept=kept), BODIES[:1]) == [text]
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,12 @@ def test_wrong_options_are_refused(options, message):
         load("judge", **{"url": "http://127.0.0.1:1/v1", "model": "m", **options})
 
 
+def test_a_byte_order_mark_is_no_part_of_a_prompt(tmp_path):
+    (tmp_path / "marked.txt").write_text("\ufeff{passage} {question} {criterion} {scale}", encoding="utf-8")
+    metric = load("judge", url="http://127.0.0.1:9/v1", model="m", prompt=tmp_path / "marked.txt")
+    assert metric.template.startswith("{passage}")
+
+
 def test_the_length_of_answers_is_in_the_signature():
     short, long = (load("judge", url="http://127.0.0.1:9/v1", model="m", max_new_tokens=size) for size in (16, 500))
     assert "max_new_tokens:16" in short.signature and "max_new_tokens:500" in long.signature
