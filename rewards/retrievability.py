@@ -110,7 +110,7 @@ def ranks_of(search: Search, questions: Sequence[str], own: Sequence[int], at_on
     ranks: list[int] = []
     for start in range(0, len(questions), at_once):
         scores, places = search(questions[start : start + at_once]), np.asarray(own[start : start + at_once])
-        ranks += (scores >= scores[np.arange(len(places)), places][:, None]).sum(1).tolist()
+        ranks += (~(scores < scores[np.arange(len(places)), places][:, None])).sum(1).tolist()  # NaN: the last
     return ranks
 
 

@@ -95,6 +95,11 @@ def test_an_encoder_finds_a_passage_by_its_own_words(folders: dict[str, str]) ->
     assert f"engine:{metric.encoder.identity}" in metric.signature
 
 
+def test_a_question_without_a_similarity_has_the_last_rank() -> None:
+    scores = np.array([[np.nan, np.nan, np.nan], [1, 2, 3]], np.float32)
+    assert ranks_of(lambda questions: scores, ["a", "b"], [0, 1]) == [3, 2]
+
+
 def test_bad_collections(tmp_path: Path) -> None:
     def refuses(message: str, passages: object) -> None:
         with pytest.raises(MetricInputError, match=message):
