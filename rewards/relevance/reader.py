@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from rewards.base import Inputs, Metric, MetricResult
-from rewards.errors import MetricInputError, batch_of, number, one_of
+from rewards.errors import MetricInputError, batch_of, flag, number, one_of
 from rewards.frozen import FrozenModel, batches_by_length
 from rewards.relevance import reading
 from rewards.relevance.reading import PairFormat, SpanLogprobs, TokenizedPassage, WindowLogits
@@ -78,8 +78,6 @@ class ReaderScore(Metric):
         device: str | torch.device | None = None,
         dtype: str = "float32",
     ) -> None:
-        if not isinstance(abstain, bool | None):
-            raise MetricInputError(f"reader: abstain {abstain!r} is neither true nor false")
         self.measure, self.dtype = one_of(self.name, "measure", measure, MEASURES), dtype
         self.bounds = (LOWEST, 0.0) if measure == "log_probability" else (0.0, 1.0)
         self.max_answer_length = int(number(self.name, "max_answer_length", max_answer_length, low=1, whole=True))
@@ -88,7 +86,8 @@ class ReaderScore(Metric):
         self.stride = int(number(self.name, within, stride, low=0, high=longest, whole=True))
         self.batch_size = batch_of(self.name, batch_size)
         self.model = FrozenModel(model, "reader", device=device, dtype=dtype)
-        self.abstain = bool(getattr(self.model.model.config, "abstains", False)) if abstain is None else abstain
+        learned = bool(getattr(self.model.model.config, "abstains", False))
+        self.abstain = learned if abstain is None else flag(self.name, "abstain", abstain)
         head = getattr(self.model.model, "qa_outputs", None)
         if (outputs := 0 if head is None else head.weight.shape[0]) != 2:
             raise MetricInputError(
