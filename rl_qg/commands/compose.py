@@ -24,7 +24,7 @@ from rl_qg.runtime.errors import InputError, suggestion
 from rl_qg.settings import Settings, all_keys
 from rl_qg.settings.keys import MISSING
 from rl_qg.settings.training import WORLD
-from rl_qg.settings.yaml_files import CONFIGS, complete_parts
+from rl_qg.settings.yaml_files import CONFIGS, complete_parts, quoted
 
 # Keys by which a preset limits how many rows of a source are used.
 LIMITS = {
@@ -206,7 +206,7 @@ def _with_input(command: str, overrides: Sequence[str]) -> list[str]:
     files = [whole_path(text, f"input={text}") for text in first]
     if not files:
         return list(overrides)
-    names = files[0] if len(files) == 1 else f"[{','.join(map(_quoted, files))}]"
+    names = files[0] if len(files) == 1 else f"[{','.join(map(quoted, files))}]"
     return [f"input={names}", *overrides[len(files) :]]
 
 
@@ -273,11 +273,6 @@ def _value(key: str, text: str) -> Any:
     if text[0] in "[{" and kind not in _TEXTS and not exists:
         return _listed(key, text) if parsed is _UNREADABLE else parsed
     return text if kind in _TEXTS or (kind is Any and exists) or parsed is _UNREADABLE else parsed
-
-
-def _quoted(text: str) -> str:
-    escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + match[2].replace("'", "\\'"), text)
-    return f"'{escaped}'"
 
 
 def _listed(key: str, text: str) -> list[str]:

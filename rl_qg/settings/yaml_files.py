@@ -225,8 +225,21 @@ def command_line_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return f"[{','.join(map(command_line_text, value))}]"
+        special = any(one == "" or re.search(r"[][{},'\"]", str(one)) for one in value)
+        return f"[{','.join(map(_quoted_if_text if special else command_line_text, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_quoted_if_text(one)}' for key, one in value.items())}}}"
     return str(value)
+
+
+def _quoted_if_text(value: Any) -> str:
+    return quoted(value) if isinstance(value, str) else command_line_text(value)
+
+
+def quoted(text: str) -> str:
+    """A text in the quotes of the command line's lists and mappings."""
+    escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + match[2].replace("'", "\\'"), text)
+    return f"'{escaped}'"
 
 
 def _listed(value: Any) -> list[Any]:

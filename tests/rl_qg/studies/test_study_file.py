@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from rl_qg.commands.compose import compose
 from rl_qg.runtime.errors import InputError
 from rl_qg.settings.yaml_files import as_overrides
 from rl_qg.studies.jobs import read_job_file
@@ -72,6 +73,13 @@ def test_single_values_stand_for_lists(tmp_path: Path) -> None:
 def test_values_are_written_as_on_the_command_line() -> None:
     value = {"a": {"b": True, "c": None}, "d": [1, False], "e": {}, "f": 0.5}
     assert as_overrides(value, "") == ["a.b=true", "a.c=null", "d=[1,false]", "e={}", "f=0.5"]
+
+
+def test_lists_hold_mappings_and_texts_with_any_characters() -> None:
+    files = ["a,b.json", "c.json", "it's [1]", "a: b", "", " x", "é=(1)", "m/n:o"]
+    metrics = ["bleu4", {"metric": "bertscore", "layer": 5, "label": "a, b", "languages": ["fr", "de"]}]
+    settings = compose("evaluate", as_overrides({"data": {"train": files}, "metrics": metrics}, ""))
+    assert settings.data.train == files and settings.evaluate.metrics == metrics
 
 
 @pytest.mark.parametrize(
