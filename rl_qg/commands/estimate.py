@@ -227,11 +227,12 @@ def _run(
 
 def _training(settings: Settings, run: Path) -> Run:
     """Of a training of a little of these settings: its updates, those of the `total`, seconds of an evaluation."""
-    note, rows, training = read_record(run / TRAINED), read_record(run / FILE)["examples"]["gold"], settings.training
+    note, examples, training = read_record(run / TRAINED), read_record(run / FILE)["examples"], settings.training
     passes, more, repeats = settings.ce.epochs, settings.scst.epochs, settings.scst.updates_per_rollout
     mixed, size = note.get("unlabelled", {}), training.batch_size * training.gradient_accumulation_steps
+    rows, mixes_later = examples["gold"], examples["unlabelled"] and settings.scst.unlabelled_share != 0
     total = ceil((passes + more) * ceil(rows / size))  # as the library counts, which reads whole passes
-    if mixed.get("share") or repeats > 1:
+    if mixed.get("share") or repeats > 1 or settings.ce.by_length or (settings.stages == "ce" and mixes_later):
         total = ceil(passes * rows / size)
         rows = mixed["examples"] / mixed["share"] if mixed.get("share") else rows
         total += ceil(more * rows / size) * repeats

@@ -14,7 +14,7 @@ from rl_qg.commands.compose import compose
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
 from rl_qg.data.splits import answer_spans, read_role, take
-from rl_qg.runtime.files import read_json_lines, read_record
+from rl_qg.runtime.files import read_json_lines, read_record, write_json
 from rl_qg.runtime.operations import GPUS
 from tests.bad_input.workspace import candidate
 from tests.processes import rl_qg, user_environment
@@ -114,6 +114,28 @@ def test_a_score_is_measured_on_whole_passages(tmp_path: Path) -> None:
     assert estimate._run("score", lambda _: None, settings, work, str(tmp_path), 0.3)["rows"] == len(kept)
     passages = {row["context"] for row in kept}
     assert kept == [row for row in rows if row["context"] in passages]
+
+
+@pytest.mark.parametrize(
+    ("given", "total"),
+    [
+        ([], 5 * 2),  # the library begins a pass anew
+        (["ce.by_length=true"], ceil(2 * 17 / 16) + ceil(3 * 17 / 16)),
+        (["stages=ce"], 2 * 2),
+        (["stages=ce", "data.labelled_fraction=0.5"], ceil(2 * 17 / 16)),
+        (["stages=ce", "data.labelled_fraction=0.5", "scst.unlabelled_share=0"], 2 * 2),
+    ],
+    ids=str,
+)
+def test_updates_are_counted_as_the_rows_are_ordered(tmp_path: Path, given: list[str], total: int) -> None:
+    settings = compose("train", ["ce.epochs=2", "scst.epochs=3", "training.batch_size=16", *given])
+    if settings.stages == "ce":
+        settings.scst.epochs = 0.0  # as the command does
+    unlabelled = 20 if settings.data.labelled_fraction < 1 else 0
+    write_json(tmp_path / "run.json", {"examples": {"gold": 17, "unlabelled": unlabelled, "validation": 4}})
+    write_json(tmp_path / "trained.json", {"model": "ce", "steps": 3})
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "eval_runtime": 2.0}\n')
+    assert estimate._training(settings, tmp_path) == {"rows": 3, "total": total, "evaluation": 2.0}
 
 
 @pytest.mark.slow
