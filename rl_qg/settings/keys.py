@@ -26,7 +26,7 @@ class Limits:
     def __call__(self, value: float | None) -> str:
         if value is None:
             return ""
-        if isinstance(value, float) and not isfinite(value):
+        if not isinstance(value, int) and not (isinstance(value, float) and isfinite(value)):  # also a mapping in one
             return f"{value} is not a finite number"
         if self.high == inf and isinstance(value, int) and value > LARGEST:
             return f"{value} must be at most {LARGEST}"

@@ -99,6 +99,7 @@ def test_the_argument_parser_of_transformers_reads_the_trainers_options(tmp_path
         ("peft", {"method": "ia3"}, "peft.method=ia3 is not one of none, lora"),
         ("training", {"precision": "tf32"}, "training.precision=tf32 is not one of no, bf16, fp16"),
         ("training", {"reward_placement": True}, "training.reward_placement=True is not device, cpu, or a fraction"),
+        ("training", {"rate_factors": {"a": {"b": 1}}}, "training.rate_factors={'b': 1} is not a finite number"),
         ("data", {"labelled_fraction": 1.5}, "data.labelled_fraction=1.5 is not in (0, 1]"),
         ("qa", {"doc_stride": 384}, "qa.doc_stride=384 must be below max_length=384"),
         ("qa", {"seeds": []}, "qa.seeds is empty: name at least one seed, such as qa.seeds=[0]"),
