@@ -95,6 +95,8 @@ def check_best_of_n(settings: Settings) -> None:
         raise InputError(
             f"algorithm={ALGORITHM}: samples by temperature and top_p alone; leave {named} at its default"
         )
+    if settings.stages == "both" and settings.ce.epochs == 0:
+        raise InputError(f"ce.epochs=0: algorithm={ALGORITHM} has no first stage then; give stages=scst")
     if settings.training.stop_after is not None and settings.stages != "ce":
         raise InputError(
             f"training.stop_after={settings.training.stop_after:g}: algorithm={ALGORITHM} trains its stages one after "

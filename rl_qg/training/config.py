@@ -23,6 +23,8 @@ from rl_qg.settings.keys import key
 
 log = logging.getLogger(__name__)
 PROJECT = "rl-qg"  # of trackers
+# Keys of `SelfCriticalOptions` that a loss by reward alone reads; a preset's way to normalise it is not worth a line.
+OF_UPDATES = ("baseline", "clip_advantage", "schedule", "lambda_max", "ce_weight", "kl_coefficient", "kl_target")
 # All of transformers but those of which it does not say whether they are installed.
 TRACKERS = sorted({*integration_utils.INTEGRATION_TO_CALLBACK} - {"azure_ml", "flyte"})
 
@@ -208,9 +210,15 @@ def warn_of_unused(settings: Settings) -> None:
         ("lambda_warmup", scst.schedule == "warmup", "scst.schedule=warmup"),
         ("clip_ratio", scst.updates_per_rollout > 1, "scst.updates_per_rollout above 1"),
         ("kl_estimator", scst.kl_coefficient > 0, "scst.kl_coefficient above 0"),
+        ("pair_floor", settings.task == "pairs", "model.task=pairs"),
+        ("answer_weight", settings.task in ("answers", "multitask"), "model.task=answers or multitask"),
     ):
         if (value := getattr(scst, name)) != getattr(type(scst), name) and not has_effect:
             log.warning("scst.%s=%s has no effect without %s", name, value, without)
+    if settings.algorithm == "best_of_n" and (given := scst.changed(*OF_UPDATES)):
+        log.warning("algorithm=best_of_n: scst.%s has no effect", ", scst.".join(given))
+    if settings.peft.method == "none" and (given := settings.peft.changed("r", "alpha", "dropout", "target_modules")):
+        log.warning("peft.%s has no effect without peft=lora", ", peft.".join(given))
     if patience and settings.stages != "ce":
         log.warning("ce.early_stopping_patience=%d has no effect without stages=ce", patience)
 

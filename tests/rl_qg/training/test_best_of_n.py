@@ -158,6 +158,19 @@ def test_no_pass_over_the_picks_is_refused_before_anything_is_sampled(start: str
         check_best_of_n(settings(Path("unused"), start, epochs=0))
 
 
+def test_no_pass_over_human_questions_is_refused_before_anything_is_loaded(start: str) -> None:
+    plain = settings(Path("unused"), start)
+    with pytest.raises(InputError, match=r"^ce\.epochs=0: .* give stages=scst"):
+        check_best_of_n(replace(plain, ce=CESettings(epochs=0.0)))
+
+
+def test_keys_of_a_loss_by_reward_are_named(start: str, caplog: pytest.LogCaptureFixture) -> None:
+    check_best_of_n(settings(Path("unused"), start))
+    assert "no effect" not in caplog.text
+    check_best_of_n(settings(Path("unused"), start, kl_coefficient=0.1, baseline="mean"))
+    assert "algorithm=best_of_n: scst.baseline=mean, scst.kl_coefficient=0.1 has no effect" in caplog.messages
+
+
 class Killed(Exception):
     """Stands for a kill."""
 

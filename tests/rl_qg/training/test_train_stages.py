@@ -106,13 +106,17 @@ def test_keys_without_effect_are_named(tmp_path: Path, start: str, caplog: pytes
     assert "no effect" not in caplog.text
     scst = replace(plain.scst, reward_scale=3.0, normalise_advantage="running", patience=5, lambda_warmup=0.5)
     scst = replace(scst, clip_ratio=0.4, kl_coefficient=0.0, kl_estimator="exact")
-    check_training(replace(plain, scst=scst, ce=replace(plain.ce, early_stopping_patience=2)))
+    scst = replace(scst, pair_floor=0.0, answer_weight=2.0)
+    check_training(replace(plain, scst=scst, ce=replace(plain.ce, early_stopping_patience=2), peft=PeftSettings(r=8)))
     assert [record.message for record in caplog.records if "no effect" in record.message] == [
         "scst.reward_scale=3 has no effect without scst.normalise_advantage=none",
         "scst.patience=5 has no effect without scst.stop_on",
         "scst.lambda_warmup=0.5 has no effect without scst.schedule=warmup",
         "scst.clip_ratio=0.4 has no effect without scst.updates_per_rollout above 1",
         "scst.kl_estimator=exact has no effect without scst.kl_coefficient above 0",
+        "scst.pair_floor=0.0 has no effect without model.task=pairs",
+        "scst.answer_weight=2.0 has no effect without model.task=answers or multitask",
+        "peft.r=8 has no effect without peft=lora",
         "ce.early_stopping_patience=2 has no effect without stages=ce",
     ]
 
