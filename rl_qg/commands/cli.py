@@ -120,7 +120,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         if _is_input_error(error):
             line = f"error: {_one_line(str(error))}"
         elif is_disk_full(error):
-            line = f"error: {_disk_full(error)}"
+            where = f"{file}: " if (file := getattr(error, "filename", None)) else ""
+            fault = f"{where}the disk is full ({str(error).splitlines()[0]})"
+            line = f"error: {fault}; complete files are kept: free some space, and the same command goes on"
         elif isinstance(error, OSError) and error.filename is not None and error.errno in PATH_FAULTS:
             line = f"error: {_one_line(str(error.filename))}: {PATH_FAULTS[error.errno]}"
         else:
@@ -224,15 +226,6 @@ def _output_is_closed() -> bool:
 
 def _terminate(number: int, frame: object) -> None:
     raise Terminated
-
-
-def _disk_full(error: Exception) -> str:
-    name = getattr(error, "filename", None)
-    where = f"{name}: " if name else ""
-    return (
-        f"{where}the disk is full ({str(error).splitlines()[0]}); complete files are kept: free some space, and the "
-        "same command goes on"
-    )
 
 
 def _one_line(text: str) -> str:

@@ -165,7 +165,14 @@ def train_readers(run: OpenRun, arms: Sequence[Arm], candidates: int) -> dict[st
     folders = {name: run.folder / "qa" / name for name in data}
     for name, examples in data.items():
         log.info("reader %s: %d questions", name, len(examples))
-    _train(run, {folders[name]: examples for name, examples in data.items()}, _with_updates(run, data, candidates))
+    train_all(
+        {folders[name]: examples for name, examples in data.items()},
+        run.splits.validation,
+        settings=_with_updates(run, data, candidates),
+        use_cpu=run.settings.training.use_cpu,
+        precision=run.settings.training.precision,
+        accept_changed_data=run.settings.accept_changed_data,
+    )
     if run.state.is_main_process and len(folders) > 1:
         compare_readers(folders, run.folder / "qa" / "comparison.json")
     return folders
@@ -194,17 +201,6 @@ def _with_updates(run: OpenRun, data: Mapping[str, Sequence[QAExample]], candida
     updates = count_updates(windows, settings, run.state.num_processes)
     log.info("each reader makes %d updates", updates)
     return replace(settings, max_steps=updates)
-
-
-def _train(run: OpenRun, train: Mapping[Path, Sequence[QAExample]], settings: QASettings) -> None:
-    train_all(
-        train,
-        run.splits.validation,
-        settings=settings,
-        use_cpu=run.settings.training.use_cpu,
-        precision=run.settings.training.precision,
-        accept_changed_data=run.settings.accept_changed_data,
-    )
 
 
 def pipeline(settings: Settings) -> None:
