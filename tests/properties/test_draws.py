@@ -45,7 +45,8 @@ def test_drawn_commands_keep_their_promise(user: User) -> None:
 def test_every_command_is_drawn() -> None:
     assert COMMANDS.keys() <= VALID.keys()
     assert all(keys_of(name) for name in COMMANDS if COMMANDS[name].sections)
-    assert {one.words[0] for one in drawn(250, 3, commands())} == {name.split()[0] for name in COMMANDS}
+    for name in VALID:  # how many of all draws a command has depends on the modules that are loaded
+        assert drawn(1, 3, commands((name,)))[0].words[0] == name.split()[0]
 
 
 def test_a_seed_gives_the_same_draws() -> None:

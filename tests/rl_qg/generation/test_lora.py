@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, GPT2LMHeadModel
 
-from rewards.arithmetic import VARIABLE, PackedLinear
+from rewards.arithmetic import VARIABLE, PackedLinear, can_pack
 from rl_qg.generation import decoding
 from rl_qg.generation.generator import CandidateGenerator
 from rl_qg.generation.loading import add_lora, check_lora, lora_config, merge_lora
@@ -254,7 +254,8 @@ def test_a_policy_with_adapters_asks_as_it_would_unpacked(
     for choice in ("never", "always"):
         monkeypatch.setenv(VARIABLE, choice)
         found.append(built.roll_out(batch, samples=2, greedy=True))
-    assert layers[0] == 0 < layers[1]
+    packs = can_pack(torch.bfloat16 if bf16 else torch.float32)  # not every processor does in bfloat16
+    assert layers[0] == 0 and (layers[1] > 0) == packs
     for one, other in ((found[0].greedy, found[1].greedy), (found[0].samples, found[1].samples)):
         assert torch.equal(one.tokens, other.tokens)
 
