@@ -238,7 +238,7 @@ def _quoted_if_text(value: Any) -> str:
 
 def quoted(text: str) -> str:
     """A text in the quotes of the command line's lists and mappings."""
-    escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + match[2].replace("'", "\\'"), text)
+    escaped = re.sub(r"(?<!\\)(\\*)('|\Z)", lambda match: 2 * match[1] + match[2].replace("'", "\\'"), text)
     return f"'{escaped}'"
 
 

@@ -233,7 +233,7 @@ def conclusion(rows: Rows) -> list[str]:
 
 def preference(row: Mapping[str, Any]) -> str:
     """One pair as a sentence: "people prefer scst to ce: +0.21 z [0.08, 0.35], p (Holm) 0.003"."""
-    p, who = row["p_holm"], f"people prefer {row['preferred']} to {row['to']}"
+    p, who = row.get("p_holm"), f"people prefer {row['preferred']} to {row['to']}"
     if not is_certain(row):
         who = f"it is not certain that {who}"
     text = f"{who}: {row['difference']:+.2f} z"
@@ -244,7 +244,8 @@ def preference(row: Mapping[str, Any]) -> str:
 
 
 def is_certain(row: Mapping[str, Any]) -> bool:
-    return bool(row["p_holm"] is not None and row["p_holm"] < CERTAIN)
+    """Whether a pair has a p-value, and its corrected one is small."""
+    return bool(row.get("p_holm", CERTAIN) < CERTAIN)
 
 
 def agreement_rows(rated: RatedItems, *, resamples: int, seed: int) -> Rows:
