@@ -152,7 +152,7 @@ class FrozenModel(CountsCuts):
             raise MetricInputError(f"device {str(device)!r} cannot be used: {first_line(error)}") from None
         self._put(device)
 
-    def need_marks(self, metric: str) -> None:
+    def need_special_tokens(self, metric: str) -> None:
         """Raise `MetricInputError` where a text gets no special tokens around it."""
         if self.tokenizer.cls_token_id is None or self.tokenizer.sep_token_id is None:
             raise MetricInputError(f"{metric}: {self.name!r} has no special tokens around a text; use BERT or RoBERTa")

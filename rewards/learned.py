@@ -96,7 +96,7 @@ class Usability(Metric):
         self.batch_size, self.dtype = batch_of(self.name, batch_size), dtype
         self.model = FrozenModel(model, "regressor", device=device, dtype=dtype)
         check_outputs(self.name, self.model, 2, "one of unusable and usable questions has two")
-        self.model.need_marks(self.name)
+        self.model.need_special_tokens(self.name)
         PairFormat.of(self.model)  # raises where its tokenizer gives no offsets
         length = int(number(self.name, "max_length", max_length, low=8, whole=True))
         self.max_length = min(length, self.model.max_tokens)

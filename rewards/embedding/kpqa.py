@@ -49,7 +49,7 @@ class KeyphraseWeights(CountsCuts):
                 f"kpqa: {model.name!r} has the labels {', '.join(labels.values())} and none for keyphrases; give a "
                 "folder of rl-qg train-kpqa"
             )
-        model.need_marks("kpqa")
+        model.need_special_tokens("kpqa")
         self.model = model
         self.batch_size = batch_size
         self._class = 0 if unnamed else named[0]

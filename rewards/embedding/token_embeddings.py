@@ -53,7 +53,7 @@ class TextEncoder(CountsCuts):
     def __init__(self, encoder: FrozenModel, layers: Sequence[int], *, batch_size: int, name: str) -> None:
         depth = int(encoder.model.config.num_hidden_layers)
         self.layers = tuple(int(number(name, "layer", one, low=0, high=depth, whole=True)) for one in layers)
-        encoder.need_marks(name)
+        encoder.need_special_tokens(name)
         self.encoder, self.name = encoder, name
         self.batch_size = batch_size
         backend = getattr(encoder.tokenizer, "backend_tokenizer", None)

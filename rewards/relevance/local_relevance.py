@@ -39,7 +39,7 @@ class LocalRelevance(CountsCuts):
     def __init__(
         self, encoder: FrozenModel, *, attention: str, last_tokens: str, long_context: str, batch_size: int
     ) -> None:
-        encoder.need_marks("qrelscore")
+        encoder.need_special_tokens("qrelscore")
         self.encoder = encoder
         self.attention, self.long_context, self.batch_size = attention, long_context, batch_size
         self.skipped = 1 if last_tokens == "skip" else 0
