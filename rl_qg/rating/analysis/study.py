@@ -245,7 +245,8 @@ def preference(row: Mapping[str, Any]) -> str:
 
 def is_certain(row: Mapping[str, Any]) -> bool:
     """Whether a pair has a p-value, and its corrected one is small."""
-    return bool(row.get("p_holm", CERTAIN) < CERTAIN)
+    p = row.get("p_holm")
+    return p is not None and p < CERTAIN
 
 
 def agreement_rows(rated: RatedItems, *, resamples: int, seed: int) -> Rows:
