@@ -65,6 +65,10 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
         for name, value in given:  # one at a time: the error knows its key
             if name not in _FREE_TEXTS and not _chooses(name, value):
                 _set(config, name, value, command)
+        for name, value in given:
+            if "${" in str(value) and name not in _FREE_TEXTS and not _chooses(name, value):
+                key = name.lstrip("+")
+                _set(config, key, _resolved(config, key), command)  # it may be of another type
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
             raise InputError(f"{missing[0]} has no value; give one, such as {missing[0]}=…")
@@ -91,6 +95,12 @@ def whole_path(value: Any, shown: str) -> Any:
     if home.startswith("~") and " " not in home and os.path.expanduser(home) == home:
         raise InputError(f"{shown}: there is no such home folder; write the whole path")
     return os.path.expanduser(value) if home.startswith("~") and home != value else value
+
+
+def _resolved(config: Any, name: str) -> Any:
+    """The value of a key, with what its references mean in their place."""
+    value = OmegaConf.select(config, name)
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 def _chooses(name: str, value: Any) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from rl_qg.data import corpus
 from rl_qg.data.examples import QAExample
 from rl_qg.runtime.files import packaged_yaml
-from rl_qg.stats.intervals import DIFFERENCE, SHARE, Floats, PassageDraws, mean_interval, paired_interval
+from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, mean_interval, paired_interval
 
 _WORDINGS: dict[str, Any] = packaged_yaml(__file__, "oracle.yaml")
 LEXICON: Mapping[str, str] = _WORDINGS["lexicon"]
@@ -278,6 +278,6 @@ def share_differences(
         return None
     before = columns(first)
     return {
-        name: asdict(paired_interval(after, before[name], draws, bounds=DIFFERENCE))
+        name: asdict(paired_interval(after, before[name], draws, bounds=SHARE))
         for name, after in columns(last).items()
     }

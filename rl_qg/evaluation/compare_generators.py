@@ -28,6 +28,7 @@ from rl_qg.stats.intervals import (
     Floats,
     Interval,
     PassageDraws,
+    bounds_of_difference,
     interval_ends,
     mean_interval,
     paired_interval,
@@ -115,7 +116,10 @@ def evaluate_generators(
     }
     if len(models) > 1:
         first, *_, last = models
-        difference = {kind: _difference(batch[last], batch[first], draws) for kind, batch in scored.items()}
+        difference = {
+            kind: _difference(batch[last], batch[first], draws, bounds_of(rewards[kind]))
+            for kind, batch in scored.items()
+        }
         difference |= _overlap_differences(questions[last], questions[first], gold, draws)
         difference |= _oracle(share_differences(judged[last], judged[first], draws))
         result["difference"] = {"of": f"{last} - {first}", **difference}
@@ -163,10 +167,12 @@ def _interval(values: Floats, draws: PassageDraws, bounds: Bounds | None = None)
     return Interval(float(values[0]), low, high, len(draws.passage_index), draws.passages)
 
 
-def _difference(last: ScoredBatch, first: ScoredBatch, draws: PassageDraws) -> dict[str, Any] | None:
+def _difference(
+    last: ScoredBatch, first: ScoredBatch, draws: PassageDraws, bounds: Bounds | None
+) -> dict[str, Any] | None:
     """The paired difference over the questions that both have a score for; None when there are none."""
     scores = _finite(last.scores), _finite(first.scores)
-    return None if np.isnan(scores[0] - scores[1]).all() else asdict(paired_interval(*scores, draws))
+    return None if np.isnan(scores[0] - scores[1]).all() else asdict(paired_interval(*scores, draws, bounds=bounds))
 
 
 def _overlap_differences(
@@ -174,9 +180,9 @@ def _overlap_differences(
 ) -> dict[str, Any]:
     references = [[text] for text in gold]
     values = [bleu4().corpus(draws.sums(bleu4().statistics(texts, references))) for texts in (last, first)]
-    of_bleu4 = _interval(values[0] - values[1], draws)
+    of_bleu4 = _interval(values[0] - values[1], draws, bounds_of_difference(SHARE))
     after, before = (rouge_l().score(texts, references=references).scores for texts in (last, first))
-    return {"bleu4": asdict(of_bleu4), "rouge_l": asdict(paired_interval(after, before, draws))}
+    return {"bleu4": asdict(of_bleu4), "rouge_l": asdict(paired_interval(after, before, draws, bounds=SHARE))}
 
 
 def _oracle(value: Mapping[str, Any] | None) -> dict[str, Any]:

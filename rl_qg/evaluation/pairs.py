@@ -206,7 +206,7 @@ def pair_record(
             cells = estimate(values, int(known.sum()), why="no pairs", **options).to_dict()
             scores.append({"predictions": name, "metric": metric, "part": part, **cells})
     signatures = {label: aligned.signature for label, (aligned, _) in judged.items()}
-    return {"scores": scores, "tests": _tests(columns, draws), "signatures": signatures, "left_out": left_out}
+    return {"scores": scores, "tests": _tests(columns, draws, judged), "signatures": signatures, "left_out": left_out}
 
 
 def _bounds(metric: str, part: str, judged: Judged) -> Bounds | None:
@@ -257,7 +257,7 @@ def _aligned(metric: Any) -> PassageJudge:
     return PassageJudge(QAAligned(metric), PairScores.parts(), lambda scored: scored.columns().values())
 
 
-def _tests(columns: Mapping[str, Columns], draws: PassageDraws) -> Rows:
+def _tests(columns: Mapping[str, Columns], draws: PassageDraws, judged: Judged) -> Rows:
     """The difference of every two files in every measure that has a better side, on the passages where both have it;
     p before and after Holm's correction over all. `better` names the better file where p_holm < 0.05.
     """
@@ -269,7 +269,8 @@ def _tests(columns: Mapping[str, Columns], draws: PassageDraws) -> Rows:
             both = np.isfinite(values) & np.isfinite(other)
             one, two = (draws.means(np.where(both, of, np.nan)) for of in (values, other))
             about = {"metric": metric, "part": part, "predictions": first, "against": second}
-            rows.append(about | test_of(one, two, int(both.sum()), draws.units_of(both), why="no passage with both"))
+            options: Any = {"why": "no passage with both", "bounds": _bounds(metric, part, judged)}
+            rows.append(about | test_of(one, two, int(both.sum()), draws.units_of(both), **options))
     return with_better(rows, lambda row: (row["value"] > 0) != (row["metric"] in LOWER_IS_BETTER))
 
 

@@ -84,7 +84,8 @@ def qa_record(
         a, b = first.table(score), second.table(score)
         of_gap = of_passages.degrees_over_seeds(a - b) if a.shape == b.shape else None
         names = {"metric": score, "form": FORM, "predictions": first.name, "against": second.name}
-        tests.append({**names, **paired_difference(draws[first.name, score], draws[second.name, score], of_gap)})
+        one, two = draws[first.name, score], draws[second.name, score]
+        tests.append({**names, **paired_difference(one, two, of_gap, bounds=PERCENT)})
     return {
         "gold": {"questions": len(gold), "passages": passages, "items": items},
         "systems": {system.name: _system(system) for system in systems},

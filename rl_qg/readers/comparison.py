@@ -15,7 +15,7 @@ from rl_qg.readers.train_reader import SCORES, with_unanswerable
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_record, write_json
 from rl_qg.settings import QASettings
-from rl_qg.stats.intervals import PassageDraws, paired_interval
+from rl_qg.stats.intervals import PERCENT, PassageDraws, paired_interval
 
 SHOWN = (*SCORES, "seeds", "intervals", "model", "updates")
 
@@ -66,7 +66,9 @@ def compare_readers(folders: Mapping[str, Path], output: Path) -> dict[str, Any]
         differences[f"{later} - {earlier}"] = {}
         for score in SCORES:  # in percent points
             new, old = ([100 * tables[name][key][score] for key in rows] for name in (later, earlier))
-            differences[f"{later} - {earlier}"][score] = dataclasses.asdict(paired_interval(new, old, draws))
+            differences[f"{later} - {earlier}"][score] = dataclasses.asdict(
+                paired_interval(new, old, draws, bounds=PERCENT)
+            )
     readers = {
         name: {"folder": str(folders[name]), **{key: metrics[name].get(key) for key in SHOWN}} for name in folders
     }

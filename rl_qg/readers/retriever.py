@@ -162,7 +162,8 @@ def judge(ranks: Mapping[str, Sequence[int]], passages: Sequence[str]) -> dict[s
     }
     differences = {
         name: {
-            key: asdict(paired_interval(column, values[name][key], draws)) for key, column in values["taught"].items()
+            key: asdict(paired_interval(column, values[name][key], draws, bounds=SHARE))
+            for key, column in values["taught"].items()
         }
         for name in values
         if name != "taught"

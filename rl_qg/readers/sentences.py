@@ -26,7 +26,16 @@ from rl_qg.data.examples import QAExample, by_key, passage_hash, seeded_rank
 from rl_qg.readers.encoders import FLOAT32, IGNORED, load_tokenizer
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import load_unsharded, loading
-from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, difference, difference_p, estimate, quotient
+from rl_qg.stats.intervals import (
+    SHARE,
+    Floats,
+    PassageDraws,
+    bounds_of_difference,
+    difference,
+    difference_p,
+    estimate,
+    quotient,
+)
 from rl_qg.text.question_types import NINE_TYPES, nine_type
 from rl_qg.text.spans import sentence_at, sentence_spans
 
@@ -198,8 +207,9 @@ def compared_scores(
 
 def _difference(first: Floats, second: Floats, draws: PassageDraws) -> dict[str, Any]:
     gaps = difference(first, second)
-    units = draws.units_of()
-    return {**estimate(gaps, len(draws.passage_index), passages=units).to_dict(), "p": difference_p(gaps, units)}
+    units, bounds = draws.units_of(), bounds_of_difference(SHARE)
+    interval = estimate(gaps, len(draws.passage_index), passages=units, bounds=bounds).to_dict()
+    return {**interval, "p": difference_p(gaps, units)}
 
 
 def _counts(predicted: Decisions, actual: Decisions, draws: PassageDraws) -> Floats:

@@ -269,6 +269,10 @@ class RobustnessSettings(Section):
     seed: int = key(0, "of sample, swaps and resamples", SEED)
     batch_size: int = key(256, "rows scored and kept at a time", COUNT)
 
+    def conflicts(self) -> Iterator[str]:
+        if len({*self.kinds}) < len(self.kinds):
+            yield f"kinds=[{','.join(self.kinds)}]: names one twice; give each once"
+
 
 @dataclass
 class SeparateModelSettings(Section):

@@ -11,6 +11,7 @@ from rl_qg.settings.generation import AskModelSettings
 from rl_qg.settings.keys import COUNT, NOT_NEGATIVE, POSITIVE, RESAMPLES, SEED, SHARE, Limits, Section, choice, key
 from rl_qg.text.languages import AUTO, OTHER, code_fault
 
+SPREAD = Limits(0, 100, above=True)  # of z-scores
 OUTCOMES = ("completed", "no_consent", "screened_out", "full")  # of a person who comes from a panel
 
 
@@ -36,9 +37,9 @@ class RatePlanSettings(Section):
         SHARE,
     )
     question_sd: float = key(
-        0.37, "spread of a system's questions, in z of the mean over criteria (QG-Bench's ratings)", POSITIVE
+        0.37, "spread of a system's questions, in z of the mean over criteria (QG-Bench's ratings)", SPREAD
     )
-    rating_sd: float = key(0.37, "spread of raters' values of one question, in the same unit", POSITIVE)
+    rating_sd: float = key(0.37, "spread of raters' values of one question, in the same unit", SPREAD)
     seed: int = key(13, "of draws, degraded questions and order", SEED)
 
     def conflicts(self) -> Iterator[str]:

@@ -22,6 +22,7 @@ from rl_qg.stats.intervals import (
     PassageDraws,
     Statistic,
     add_holm,
+    bounds_of_difference,
     difference,
     difference_p,
     estimate,
@@ -281,7 +282,8 @@ def pair_rows(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
         if p is None:
             continue
         row: dict[str, Any] = {"metric": pair.metric, "against": pair.against}
-        row |= {**estimate(gap, pair.n, passages=pair.passages).to_dict(), "p": p}
+        bounds = bounds_of_difference(CORRELATION)
+        row |= {**estimate(gap, pair.n, passages=pair.passages, bounds=bounds).to_dict(), "p": p}
         if pair.between is not None:
             test = williams(float(pair.first[0]), float(pair.second[0]), pair.between, pair.n)
             row |= {"williams_t": test and test[0], "williams_p": test and test[1]}

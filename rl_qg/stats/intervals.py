@@ -28,7 +28,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bounds = tuple[float, float]
 SHARE, PERCENT, CORRELATION = (0.0, 1.0), (0.0, 100.0), (-1.0, 1.0)
-DIFFERENCE = (-1.0, 1.0)  # of two shares
 ROUNDING = 1e-12
 FEW, TAIL = 10, 20  # passages below which a page warns, and from which the normal tail is used
 FEWEST_DRAWS = 39  # of fewer, 2.5 % are less than one (`rl_qg.settings.keys.RESAMPLES`)
@@ -270,12 +269,12 @@ def mean_interval(
 
 def paired_interval(a: ArrayLike, b: ArrayLike, draws: PassageDraws, *, bounds: Bounds | None = None) -> Interval:
     """Return the interval of the mean of `a - b`, question by question, over those with both values; `bounds` are
-    those of a difference. Raises `InputError` when the lengths differ, and as `mean_interval` does.
+    those of a value. Raises `InputError` when the lengths differ, and as `mean_interval` does.
     """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape:
         raise InputError(f"paired values must be about the same questions: got {first.size} and {second.size}")
-    return mean_interval(first - second, draws, bounds=bounds)
+    return mean_interval(first - second, draws, bounds=bounds_of_difference(bounds))
 
 
 def seed_interval(means: Floats, values: ArrayLike, draws: PassageDraws, *, bounds: Bounds | None = None) -> Interval:
@@ -351,6 +350,11 @@ def difference(first: Floats, second: Floats) -> Floats:
     gap = first - second
     smallest = ROUNDING * np.maximum(1.0, np.maximum(np.abs(first), np.abs(second)))
     return np.where(np.abs(gap) <= smallest, 0.0, gap)
+
+
+def bounds_of_difference(bounds: Bounds | None) -> Bounds | None:
+    """Of the difference of two values that have `bounds`."""
+    return bounds and (bounds[0] - bounds[1], bounds[1] - bounds[0])
 
 
 def difference_p(differences: Floats, passages: float, degrees: float | None = None) -> float | None:

@@ -27,7 +27,16 @@ from rl_qg.reports.run_files import SCORES, read_metrics
 from rl_qg.reports.study_view import FILE, NO_GENERATOR, study_markdown, tables, write_curves
 from rl_qg.runtime.files import read_record, write_json, write_text
 from rl_qg.runtime.run_folder import TRAINED, git_state, hardware, package_versions
-from rl_qg.stats.intervals import PERCENT, Bounds, Interval, PassageDraws, add_holm, difference_p, seed_interval
+from rl_qg.stats.intervals import (
+    PERCENT,
+    Bounds,
+    Interval,
+    PassageDraws,
+    add_holm,
+    bounds_of_difference,
+    difference_p,
+    seed_interval,
+)
 from rl_qg.studies.jobs import is_done, seconds_of
 from rl_qg.studies.study import ALL, Cell, Grid, Study, StudyExamples
 from rl_qg.text.question_types import question_type
@@ -37,6 +46,7 @@ SYNTHETIC = "synthetic-"
 SHOWN_MEASURES = ("reward_greedy", "held_out", "bleu4", "length_words", "kl")  # `eval_*` of the self-critical stage
 FEWEST = 20  # questions of a type, below which its gain is not shown
 OTHER = "other"
+POINTS = bounds_of_difference(PERCENT)
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,7 @@ class Measured:
     def means(self) -> np.ndarray:
         return self.draws.means_over_seeds(self.values)
 
-    def interval(self, bounds: Bounds | None = None) -> Interval:
+    def interval(self, bounds: Bounds | None) -> Interval:
         return seed_interval(self.means, self.values, self.draws, bounds=bounds)
 
     def p(self) -> float:
@@ -175,7 +185,7 @@ def test_rows(results: StudyResults) -> list[dict[str, Any]]:
             for score in SCORES:
                 one = results.measured(score, name, indices, group, against)
                 row = {"question": question, **group.name, "against": against.generator, "set": name, "score": score}
-                row |= {**asdict(one.interval()), "seeds": one.seeds, "by_seed": one.by_seed(), "p": one.p()}
+                row |= {**asdict(one.interval(POINTS)), "seeds": one.seeds, "by_seed": one.by_seed(), "p": one.p()}
                 rows.append(row)
     for family in by_key(((row["question"], row["score"], row["set"]), row) for row in rows).values():
         add_holm(family)
@@ -279,7 +289,7 @@ def _reward_rows(results: StudyResults) -> Iterator[dict[str, Any]]:
                 row[measure] = {"from": _mean(values[0] for values in series), "to": _mean(one[-1] for one in series)}
         for question, group, against in results.pairs():
             if question == "reward" and group in groups and results.is_largest(group):
-                gain = results.measured("f1", ALL, slice(None), group, against).interval()
+                gain = results.measured("f1", ALL, slice(None), group, against).interval(POINTS)
                 name = f"F1 over {against.generator}, {group.filter} {group.amount:g} ×"
                 row[name] = {"mean": gain.mean, "low": gain.low, "high": gain.high}
         yield row
@@ -295,7 +305,7 @@ def _gain_rows(
         indices = np.flatnonzero(np.array(kinds) == name)
         for group in groups if count >= FEWEST else ():
             if baseline := results.baseline(group):
-                gain = results.measured("f1", f"{label} {name}", indices, group, baseline).interval()
+                gain = results.measured("f1", f"{label} {name}", indices, group, baseline).interval(POINTS)
                 yield {**group.name, label: name, "count": count, **asdict(gain)}
 
 

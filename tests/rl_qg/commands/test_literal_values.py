@@ -1,9 +1,10 @@
 """Values on the command line are taken as they are typed: no character of a file name has a meaning."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import pytest
 import yaml
@@ -13,6 +14,7 @@ from rl_qg.commands.compose import compose
 from rl_qg.data.corpus import synthetic_examples
 from rl_qg.data.examples import write_squad
 from rl_qg.runtime.errors import InputError
+from rl_qg.settings import all_keys
 from tests.processes import ROOT
 
 NAMES = [
@@ -43,6 +45,20 @@ def test_a_name_reaches_the_settings_as_typed(name: str, tmp_path: Path, monkeyp
     if name not in ("true", "1e5"):  # an option of a metric may be any value
         assert compose("score", [f"reward.encoder={name}", "input=x"]).reward["encoder"] == name
     assert compose("answers", [name]).answers.input == name
+
+
+def test_a_reference_to_a_value_of_another_type_is_refused() -> None:
+    containers = [key for key, kind in all_keys().items() if get_origin(kind) in (list, dict)]
+    assert len(containers) > 10
+    for key in containers:
+        for reference in ("${seed}", "${output_dir}"):
+            with pytest.raises(InputError, match=rf"^settings: {re.escape(key)}"):
+                compose("pipeline", [f"{key}={reference}"])
+    for section in ("scst", "ask", "qa.trials"):
+        with pytest.raises(InputError):
+            compose("pipeline", [section + "=${seed}"])
+    settings = compose("pipeline", ["qa.seeds=[${seed},3]", "training.rate_factors={embed: ${scst.top_p}}", "seed=5"])
+    assert settings.qa.seeds == [5, 3] and settings.training.rate_factors == {"embed": settings.scst.top_p}
 
 
 def test_lists_mappings_numbers_and_texts_in_quotes_stay_what_they_are() -> None:

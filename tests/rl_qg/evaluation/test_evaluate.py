@@ -139,6 +139,13 @@ def test_files_about_the_same_questions_are_compared_question_by_question(tmp_pa
     assert all(row["p_holm"] >= row["p"] for row in record["tests"])
 
 
+def test_two_files_about_few_passages_differ_by_no_more_than_their_scores_can(tmp_path: Path) -> None:
+    far = [{**row, "question": "nothing?"} for row in questions(2)]
+    near = [{**row, "question": row["references"][0]} for row in far[:2]] + far[2:]  # right about one of two passages
+    (row,) = run(tmp_path, {"near": near, "far": far}, {"rouge_l": rewards.load("rouge_l")})["tests"]
+    assert (row["value"], row["low"], row["high"]) == (pytest.approx(0.5), -1, 1)
+
+
 def test_the_better_file_of_a_metric_that_should_be_low(tmp_path: Path) -> None:
     class Errors(WordCount):
         higher_is_better = False

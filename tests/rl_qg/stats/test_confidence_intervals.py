@@ -13,6 +13,7 @@ from rl_qg.stats import intervals as confidence_intervals
 from rl_qg.stats.intervals import (
     Interval,
     PassageDraws,
+    bounds_of_difference,
     difference,
     difference_p,
     estimate,
@@ -243,6 +244,16 @@ def test_pairs_take_out_what_both_share() -> None:
 
 def test_the_same_system_twice_differs_by_nothing() -> None:
     assert paired_interval([0.3, 0.9], [0.3, 0.9], PassageDraws("ab")) == Interval(0.0, 0.0, 0.0, n=2, passages=2)
+
+
+def test_a_difference_stays_within_what_two_scores_can_differ_by() -> None:
+    draws, better, worse = PassageDraws("ab"), [1.0, 0.4], [0.0, 0.2]
+    free = paired_interval(better, worse, draws)
+    assert free.low is not None and free.high is not None and free.low < -1 and free.high > 1
+    bounded = paired_interval(better, worse, draws, bounds=(0.0, 1.0))
+    assert (bounded.mean, bounded.low, bounded.high) == (pytest.approx(0.6), -1.0, 1.0)
+    assert bounds_of_difference((0.0, 100.0)) == (-100.0, 100.0) and bounds_of_difference((-3.0, 0.0)) == (-3.0, 3.0)
+    assert bounds_of_difference(None) is None
 
 
 def test_pairs_of_different_length() -> None:
@@ -498,7 +509,7 @@ def test_shares_of_0_and_1_have_exact_ends() -> None:
 def test_shares_that_differ_in_every_passage_are_tested_by_their_signs() -> None:
     for n in (3, 5, 6, 12):
         draws = PassageDraws(range(n), resamples=4999)
-        interval = paired_interval(np.ones(n), np.zeros(n), draws, bounds=(-1.0, 1.0))
+        interval = paired_interval(np.ones(n), np.zeros(n), draws, bounds=(0.0, 1.0))
         p = difference_p(draws.means(np.ones(n)), n)
         assert p is not None and (interval.low > 0) == (p < 0.05)
 
