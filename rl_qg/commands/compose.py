@@ -68,7 +68,9 @@ def compose(command: str, overrides: Sequence[str]) -> Settings:
         for name, value in given:
             if "${" in str(value) and name not in _FREE_TEXTS and not _chooses(name, value):
                 key = name.lstrip("+")
-                _set(config, key, _resolved(config, key), command)  # it may be of another type
+                resolved = _resolved(config, key)
+                if "${" not in str(resolved):  # which an escaped one still has
+                    _set(config, key, resolved, command)  # it may be of another type
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
             raise InputError(f"{missing[0]} has no value; give one, such as {missing[0]}=…")

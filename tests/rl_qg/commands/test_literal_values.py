@@ -54,10 +54,12 @@ def test_a_reference_to_a_value_of_another_type_is_refused() -> None:
         for reference in ("${seed}", "${output_dir}"):
             with pytest.raises(InputError, match=rf"^settings: {re.escape(key)}"):
                 compose("pipeline", [f"{key}={reference}"])
-    for section in ("scst", "ask", "qa.trials"):
+    for section in ("scst", "ask", "qa_evaluate.trials"):
         with pytest.raises(InputError):
             compose("pipeline", [section + "=${seed}"])
     settings = compose("pipeline", ["qa.seeds=[${seed},3]", "training.rate_factors={embed: ${scst.top_p}}", "seed=5"])
+    for name, at in (("model.prefix", lambda s: s.model.prefix), ("data.train", lambda s: s.data.train)):
+        assert at(compose("pipeline", [f"{name}=\\${{x}}"])) == "${x}"  # escaped it is no reference
     assert settings.qa.seeds == [5, 3] and settings.training.rate_factors == {"embed": settings.scst.top_p}
 
 
