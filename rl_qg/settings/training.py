@@ -187,6 +187,9 @@ class TrainingSettings(Section):
         "of the reward's models: device, cpu, or a fraction of GPU memory, such as 0.2 (see the scaling guide)",
         fault_of_placement,
     )
+    dataloader_num_workers: int = key(
+        0, "processes beside each training process that make its batches; 0: it makes them itself", NOT_NEGATIVE
+    )
     logging_steps: int = key(10, "updates between lines of metrics.jsonl", COUNT)
     eval_steps: int = key(500, "updates between evaluations", COUNT)
     eval_samples: int = key(256, "validation examples used at each evaluation", COUNT)

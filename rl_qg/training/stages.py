@@ -46,8 +46,8 @@ from rl_qg.training.trainer import SelfCriticalTrainer
 
 TRAINER_OPTIONS = {field.name for field in fields(SelfCriticalOptions)}  # settings of `scst` that the trainer has too
 SAME_NAMES = (  # settings of `training` that are arguments of transformers
-    *("gradient_accumulation_steps", "weight_decay", "max_grad_norm", "use_cpu", "logging_steps"),
-    *("eval_steps", "save_steps", "save_total_limit", "report_to"),
+    *("gradient_accumulation_steps", "weight_decay", "max_grad_norm", "use_cpu", "dataloader_num_workers"),
+    *("logging_steps", "eval_steps", "save_steps", "save_total_limit", "report_to"),
 )
 EVALUATION_BATCH = 32  # examples per device
 SAMPLES = 4  # of each answer, in the test of the reward, as in rl-qg separate

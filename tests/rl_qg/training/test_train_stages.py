@@ -68,12 +68,13 @@ def test_every_setting_of_the_stage_reaches_the_trainer(tmp_path: Path, start: s
     )  # fmt: skip
     assert all(getattr(chosen, field.name) != field.default for field in fields(SCSTSettings))
     whole = replace(settings(tmp_path, start), scst=chosen)
-    whole.training.gradient_checkpointing = True
+    whole.training.gradient_checkpointing, whole.training.dataloader_num_workers = True, 3
     arguments = stage._arguments(whole)
     elsewhere = {"epochs": "scst_epochs", "learning_rate": "scst_learning_rate", "warmup_fraction": "scst_warmup"}
     for field in fields(SCSTSettings):
         assert getattr(arguments, elsewhere.get(field.name, field.name)) == getattr(chosen, field.name), field.name
     assert arguments.activation_checkpointing
+    assert arguments.dataloader_num_workers == 3
     known = {field.name for field in fields(SelfCriticalConfig)}
     assert known >= stage.TRAINER_OPTIONS
 
@@ -241,6 +242,19 @@ def test_the_best_model_by_the_held_out_measure_is_the_final_one(tmp_path: Path,
     assert all(expected[name].equal(value) for name, value in final.items())
     steps = [line["step"] for line in lines(tmp_path / "metrics.jsonl") if "eval_held_out" in line]
     assert steps == [1, 2, 3, 4, 5]
+
+
+def test_batches_made_by_other_processes_are_the_same(tmp_path: Path, start: str) -> None:
+    """In an order by chance with passages without questions, and as a schedule; evaluations read theirs so, too."""
+    given = Splits(data(11), [replace(item, id=f"u-{item.id}") for item in data(9)], data(4))
+    for workers in (0, 2):
+        chosen = settings(tmp_path / str(workers), start, unlabelled_share=0.5)
+        chosen.training.dataloader_num_workers = workers
+        train(chosen, given, WordReward(), WordReward())
+    ours, theirs = (load_file(tmp_path / name / "scst" / "model.safetensors") for name in ("0", "2"))
+    assert all(theirs[name].equal(value) for name, value in ours.items())
+    first, second = (lines(tmp_path / name / "metrics.jsonl") for name in ("0", "2"))
+    assert [line.get("eval_loss") for line in first] == [line.get("eval_loss") for line in second]
 
 
 @pytest.mark.parametrize("unlabelled", [0, 9])
