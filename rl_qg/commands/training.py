@@ -34,7 +34,7 @@ def check_generator(settings: Settings) -> Settings:
     from rl_qg.miniatures.cache import is_miniature
     from rl_qg.miniatures.packaged import packaged_folder
     from rl_qg.training.best_of_n import check_best_of_n
-    from rl_qg.training.config import with_format
+    from rl_qg.training.config import warn_of_unused, with_format
     from rl_qg.training.stages import check_training
     from rl_qg.training.trl_stages import check_algorithm
 
@@ -47,6 +47,7 @@ def check_generator(settings: Settings) -> Settings:
         )
     checks = {"scst": check_training, "best_of_n": check_best_of_n}
     checks.get(settings.algorithm, check_algorithm)(settings)
+    warn_of_unused(settings)
     check_reward_options(settings)
     if not is_miniature(settings.model.path) and not (Path(settings.output_dir) / TRAINED).exists():
         load_config_and_tokenizer(packaged_folder(settings.model.path))  # before miniatures of the reward are made

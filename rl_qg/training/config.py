@@ -30,12 +30,11 @@ TRACKERS = sorted({*integration_utils.INTEGRATION_TO_CALLBACK} - {"azure_ml", "f
 
 
 def check_settings(settings: Settings) -> None:
-    """Refuse, before anything is loaded, what cannot be trained; log the keys that have no effect."""
+    """Refuse, before anything is loaded, what cannot be trained."""
     check_tracker(settings.training.report_to)
     check_lora(settings.peft)
     check_repository("training.hub_model", settings.training.hub_model)
     check_stops(settings)
-    warn_of_unused(settings)
     check_input(settings)
 
 

@@ -251,6 +251,23 @@ def test_a_study_of_one_passage_has_no_intervals(grid: tuple, tmp_path: Path) ->
     assert "nan" not in (study.output_dir / "tables.md").read_text()
 
 
+def test_differences_end_where_scores_cannot_differ_more(grid: tuple) -> None:
+    """Of two passages, on one of which augmented readers have everything right and the one without has nothing."""
+    study, examples, plan = grid
+    fill(study, examples, plan)
+    two = [replace(e, context=f"Ann and Bob, {e.id < '2'}") for e in examples.validation]
+    for cell in plan.cells:
+        f1 = {e.id: float(cell.augment is not None and e.id < "2") for e in examples.validation}
+        scores = {name: {"exact_match": value, "f1": value} for name, value in f1.items()}
+        write_json(cell.reader.results / "question_scores.json", scores)
+    record = write_study_output(StudyResults(study, replace(examples, validation=two), plan), plan, {}, [])
+    rows = [*record["tests"], *record["why"]["gain_by_question_type"]]
+    ends = [row for row in rows if row["low"] is not None]
+    assert ends and all(-100 <= row["low"] <= row["mean"] <= row["high"] <= 100 for row in ends)
+    gains = [row for row in ends if row.get("question") == "augmentation" and row["set"] == "all"]
+    assert gains and all((row["low"], row["high"]) == (-100, 100) for row in gains)
+
+
 def replace_cells(plan: Grid, keep) -> Grid:
     return Grid(tuple(cell for cell in plan.cells if keep(cell)), plan.jobs)
 

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM
 
+from rl_qg.commands.training import check_generator
 from rl_qg.data.splits import Splits
 from rl_qg.generation.prompts import LanguageCodes
 from rl_qg.reports import model_card
@@ -103,12 +104,13 @@ def test_invalid_settings_are_errors_before_a_model_is_loaded(
 
 def test_keys_without_effect_are_named(tmp_path: Path, start: str, caplog: pytest.LogCaptureFixture) -> None:
     plain = settings(tmp_path, start)
-    check_training(plain)
+    check_generator(plain)
     assert "no effect" not in caplog.text
     scst = replace(plain.scst, reward_scale=3.0, normalise_advantage="running", patience=5, lambda_warmup=0.5)
     scst = replace(scst, clip_ratio=0.4, kl_coefficient=0.0, kl_estimator="exact")
     scst = replace(scst, pair_floor=0.0, answer_weight=2.0)
-    check_training(replace(plain, scst=scst, ce=replace(plain.ce, early_stopping_patience=2), peft=PeftSettings(r=8)))
+    chosen = replace(plain, scst=scst, ce=replace(plain.ce, early_stopping_patience=2), peft=PeftSettings(r=8))
+    check_training(check_generator(chosen))  # both are called; each key is named once
     assert [record.message for record in caplog.records if "no effect" in record.message] == [
         "scst.reward_scale=3 has no effect without scst.normalise_advantage=none",
         "scst.patience=5 has no effect without scst.stop_on",
