@@ -26,7 +26,7 @@ from rl_qg.asking.learned_selector import LearnedSelector, train_selector
 from rl_qg.asking.models import chosen_reader, generator_path, model_note, reader_path
 from rl_qg.asking.pairs import AnswerSpan, AskRequest
 from rl_qg.asking.question_generator import QuestionGenerator
-from rl_qg.asking.selection import choose
+from rl_qg.asking.selection import select_pairs
 from rl_qg.asking.set_pool import PassagePool
 from rl_qg.asking.sets import SetGenerator
 from rl_qg.data.examples import QAExample, by_key, report_limit
@@ -275,7 +275,7 @@ class _Pairs(_DocumentOutput):
             made.sort(key=lambda one: (-self.generator.rank(one[0]), one[0].answer_start, one[0].answer_end))
             text = with_separators(self.documents[number].text)
             row_at = {(pair.answer_start, pair.answer_end, pair.question): row for pair, row in made}
-            for pair in choose(text, [pair for pair, _ in made], self.settings.number, dropped=dropped):
+            for pair in select_pairs(text, [pair for pair, _ in made], self.settings.number, dropped=dropped):
                 found.append(row_at[pair.answer_start, pair.answer_end, pair.question] | {"reason": pair.reason})
         return found
 

@@ -27,9 +27,9 @@ from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPairs
 from rl_qg.asking.selection import (
     NO_REWARD,
     ProposedPair,
-    choose,
     good_enough,
     select_for_answers,
+    select_pairs,
     spread,
     support,
     usable,
@@ -378,7 +378,7 @@ class Draft:
             return select_for_answers(self.good_pairs(), self.spans, len(request.answers), dropped=self.dropped)
         if not self.rows and not self.pairs and not +self.dropped:
             return QAPairs(reason="no answer to ask about was found in the text")
-        return choose(self._text, self.good_pairs(), request.number, dropped=self.dropped)
+        return select_pairs(self._text, self.good_pairs(), request.number, dropped=self.dropped)
 
     def _placed(self, answer: str | AnswerSpan) -> AnswerSpan | None:
         text = self.request.text if self.passages else ""

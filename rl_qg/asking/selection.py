@@ -146,7 +146,7 @@ def usable(pairs: Sequence[ProposedPair], passage: str, least: float, dropped: C
     return kept
 
 
-def choose(text: str, pairs: Sequence[QAPair], number: int | None, *, dropped: Counter[str]) -> QAPairs:
+def select_pairs(text: str, pairs: Sequence[QAPair], number: int | None, *, dropped: Counter[str]) -> QAPairs:
     """At most `number` (None: all) of the pairs of a text that are `good_enough`, best first, by steps 2 and 3 of the
     rule; the others are counted in `dropped`.
     """

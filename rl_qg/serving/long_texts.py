@@ -7,7 +7,7 @@ from dataclasses import replace
 from rl_qg.asking.documents import TextPassage, cut_text, with_separators
 from rl_qg.asking.drafts import NOT_IN_TEXT
 from rl_qg.asking.pairs import AnswerSpan, AskRequest, QAPair, QAPairs
-from rl_qg.asking.selection import choose, shortage
+from rl_qg.asking.selection import select_pairs, shortage
 from rl_qg.text.spans import sentence_spans
 
 REPEATED = "question already asked about an earlier passage"
@@ -107,7 +107,9 @@ class WholeText:
         ordered = sorted(self.pairs, key=lambda pair: (-self._rank(pair), pair.answer_start, pair.question))
         if self._keeps_all or len(self._passages) < 2:
             return QAPairs(ordered, reason=self.reason, dropped=self.dropped)
-        return choose(with_separators(self._request.text), ordered, self._request.number, dropped=self.dropped.copy())
+        return select_pairs(
+            with_separators(self._request.text), ordered, self._request.number, dropped=self.dropped.copy()
+        )
 
 
 def _joined(text: str, passages: Iterable[TextPassage], answers: Sequence[AnswerSpan]) -> list[TextPassage]:

@@ -7,7 +7,7 @@ from math import exp, log, nan
 import pytest
 
 from rl_qg.asking.pairs import AnswerSpan, QAPairs
-from rl_qg.asking.selection import ProposedPair, choose, good_enough, select_for_answers, usable
+from rl_qg.asking.selection import ProposedPair, good_enough, select_for_answers, select_pairs, usable
 from rl_qg.augmentation.near_duplicates import NearDuplicates
 from rl_qg.augmentation.row_filters import RoundTrip
 
@@ -21,7 +21,7 @@ def pair(question: str, answer: str, score: float, **more: float) -> ProposedPai
 def select(
     text: str, pairs: list[ProposedPair], number: int | None, *, min_score: float = 0.0, dropped: Counter[str]
 ) -> QAPairs:
-    return choose(text, good_enough(pairs, min_score, dropped), number, dropped=dropped)
+    return select_pairs(text, good_enough(pairs, min_score, dropped), number, dropped=dropped)
 
 
 def test_the_score_is_the_mean_probability_of_a_token_times_the_readers_f1() -> None:
