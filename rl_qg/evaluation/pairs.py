@@ -23,7 +23,7 @@ from rl_qg.data.formats import IMPOSSIBLE, MALFORMED_RECORD
 from rl_qg.data.layouts import FIELD, MALFORMED, split_pairs
 from rl_qg.data.question_tables import QuestionTable, TableRow
 from rl_qg.evaluation.evaluate import sources_of
-from rl_qg.evaluation.predictions import NOTES, Rows, file_table, test_of, test_table, with_better
+from rl_qg.evaluation.predictions import NOTES, Rows, file_table, test_table, with_better
 from rl_qg.evaluation.references import HumanSources
 from rl_qg.evaluation.sets import Judged, PassageJudge, judged_passages
 from rl_qg.pages.results import Page, Table, as_text, template_lines, write_results
@@ -31,7 +31,7 @@ from rl_qg.runtime.bars import ProgressBar
 from rl_qg.runtime.errors import InputError
 from rl_qg.scoring.reward_scorer import Reward
 from rl_qg.settings import EvaluateSettings
-from rl_qg.stats.intervals import SHARE as SHARES, Bounds, Floats, PassageDraws, estimate, few_passages
+from rl_qg.stats.intervals import SHARE as SHARES, Bounds, Floats, PassageDraws, estimate, few_passages, paired_test
 
 log = logging.getLogger(__name__)
 NO_TEXT = "no question or no answer"
@@ -270,7 +270,7 @@ def _tests(columns: Mapping[str, Columns], draws: PassageDraws, judged: Judged) 
             one, two = (draws.means(np.where(both, of, np.nan)) for of in (values, other))
             about = {"metric": metric, "part": part, "predictions": first, "against": second}
             options: Any = {"why": "no passage with both", "bounds": _bounds(metric, part, judged)}
-            rows.append(about | test_of(one, two, int(both.sum()), draws.units_of(both), **options))
+            rows.append(about | paired_test(one, two, int(both.sum()), draws.units_of(both), **options))
     return with_better(rows, lambda row: (row["value"] > 0) != (row["metric"] in LOWER_IS_BETTER))
 
 

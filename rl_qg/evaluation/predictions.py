@@ -14,16 +14,7 @@ from rl_qg.pages.results import Table, estimate_text, joined_rows, p_text
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import packaged_yaml
 from rl_qg.scoring.kept_scores import MetricRow, ScoreDraws, texts_hash
-from rl_qg.stats.intervals import (
-    Bounds,
-    Floats,
-    PassageDraws,
-    add_holm,
-    bounds_of_difference,
-    difference,
-    difference_p,
-    estimate,
-)
+from rl_qg.stats.intervals import Bounds, Floats, PassageDraws, add_holm, estimate, paired_test
 from rl_qg.text.question_types import TYPE_TABLES, TYPES, question_type
 from rl_qg.text.words import word_count
 
@@ -163,16 +154,8 @@ def test_rows(files: Sequence[Predictions], corpus: Mapping[str, Any], direction
             about = {"metric": metric, "form": form, "predictions": first.name, "against": second.name}
             units, why = first.draws.units_of(used), "no question with both scores"
             bounds = first.bounds.get(metric)
-            rows.append({**about, **test_of(before, after, int(used.sum()), units, why=why, bounds=bounds)})
+            rows.append(about | paired_test(before, after, int(used.sum()), units, why=why, bounds=bounds))
     return with_better(rows, lambda row: row["value"] * direction[row["metric"]] > 0)
-
-
-def test_of(
-    first: Floats, second: Floats, n: int, passages: float, *, why: str, bounds: Bounds | None
-) -> dict[str, Any]:
-    """The difference of a statistic of n questions with `bounds` in each draw, with its interval and its p-value."""
-    gap, bounds = difference(first, second), bounds_of_difference(bounds)
-    return {**estimate(gap, n, passages=passages, why=why, bounds=bounds).to_dict(), "p": difference_p(gap, passages)}
 
 
 def with_better(rows: Rows, is_first: Callable[[dict[str, Any]], bool]) -> Rows:

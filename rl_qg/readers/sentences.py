@@ -26,16 +26,7 @@ from rl_qg.data.examples import QAExample, by_key, passage_hash, seeded_rank
 from rl_qg.readers.encoders import FLOAT32, IGNORED, load_tokenizer
 from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.processes import load_unsharded, loading
-from rl_qg.stats.intervals import (
-    SHARE,
-    Floats,
-    PassageDraws,
-    bounds_of_difference,
-    difference,
-    difference_p,
-    estimate,
-    quotient,
-)
+from rl_qg.stats.intervals import SHARE, Floats, PassageDraws, estimate, paired_test, quotient
 from rl_qg.text.question_types import NINE_TYPES, nine_type
 from rl_qg.text.spans import sentence_at, sentence_spans
 
@@ -194,22 +185,17 @@ def compared_scores(
     """The measures over all decisions together, and with several labels `macro_f1`, the mean F1 of the labels that any
     sentence has; those of each baseline, and the paired differences from them with their p-values.
     """
-    own = _together(predicted, actual, draws)
+    own, count, units = _together(predicted, actual, draws), len(draws.passage_index), draws.units_of()
     result: dict[str, Any] = {"scores": _intervals(own, draws), "baselines": {}}
     for name, other in baselines.items():
         values = _together(other, actual, draws)
         result["baselines"][name] = {
             "scores": _intervals(values, draws),
-            "difference": {measure: _difference(own[measure], values[measure], draws) for measure in own},
+            "difference": {
+                measure: paired_test(own[measure], values[measure], count, units, bounds=SHARE) for measure in own
+            },
         }
     return result
-
-
-def _difference(first: Floats, second: Floats, draws: PassageDraws) -> dict[str, Any]:
-    gaps = difference(first, second)
-    units, bounds = draws.units_of(), bounds_of_difference(SHARE)
-    interval = estimate(gaps, len(draws.passage_index), passages=units, bounds=bounds).to_dict()
-    return {**interval, "p": difference_p(gaps, units)}
 
 
 def _counts(predicted: Decisions, actual: Decisions, draws: PassageDraws) -> Floats:

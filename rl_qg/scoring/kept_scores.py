@@ -24,15 +24,7 @@ from rl_qg.runtime.files import write_json_lines
 from rl_qg.runtime.ranks import OutOfMemoryRetry, is_out_of_memory
 from rl_qg.runtime.resumable_lines import ResumableLines
 from rl_qg.scoring.reward_scorer import Reward, direction_of, is_signed, score_or_refuse, signature_of
-from rl_qg.stats.intervals import (
-    Bounds,
-    Floats,
-    bounds_of_difference,
-    difference,
-    difference_p,
-    estimate,
-    without_rounding,
-)
+from rl_qg.stats.intervals import Bounds, Floats, paired_test, without_rounding
 
 log = logging.getLogger(__name__)
 FILE = "draws.jsonl"
@@ -249,12 +241,9 @@ def paired_difference(
     """`first - second` with interval and p of "it is 0", of paired draws of scores with `bounds`; `degrees` None: the
     fewest there are.
     """
-    gap = difference(first.values, second.values)
     units, fewest = first.sample(second)
     degrees = fewest if degrees is None else degrees
-    options: dict[str, Any] = {"degrees": degrees, "bounds": bounds_of_difference(bounds)}
-    statistic = estimate(gap, first.passages, passages=units, **options).to_dict()
-    return {**statistic, "p": difference_p(gap, units, degrees)}
+    return paired_test(first.values, second.values, first.passages, units, degrees=degrees, bounds=bounds)
 
 
 def write_draws(path: Path, draws: Iterable[ScoreDraws]) -> None:

@@ -22,11 +22,9 @@ from rl_qg.stats.intervals import (
     PassageDraws,
     Statistic,
     add_holm,
-    bounds_of_difference,
-    difference,
-    difference_p,
     estimate,
     holm,
+    paired_test,
     quotient,
 )
 
@@ -277,13 +275,10 @@ def pair_rows(pairs: Iterable[Pair]) -> list[dict[str, Any]]:
     """
     rows: list[dict[str, Any]] = []
     for pair in pairs:
-        gap = difference(pair.first, pair.second)
-        p = difference_p(gap, pair.passages)
-        if p is None:
-            continue
         row: dict[str, Any] = {"metric": pair.metric, "against": pair.against}
-        bounds = bounds_of_difference(CORRELATION)
-        row |= {**estimate(gap, pair.n, passages=pair.passages, bounds=bounds).to_dict(), "p": p}
+        row |= paired_test(pair.first, pair.second, pair.n, pair.passages, bounds=CORRELATION)
+        if row["p"] is None:
+            continue
         if pair.between is not None:
             test = williams(float(pair.first[0]), float(pair.second[0]), pair.between, pair.n)
             row |= {"williams_t": test and test[0], "williams_p": test and test[1]}

@@ -29,6 +29,7 @@ Ints = NDArray[np.int64]
 Bounds = tuple[float, float]
 SHARE, PERCENT, CORRELATION = (0.0, 1.0), (0.0, 100.0), (-1.0, 1.0)
 ROUNDING = 1e-12
+UNDEFINED = "not defined for these values"
 FEW, TAIL = 10, 20  # passages below which a page warns, and from which the normal tail is used
 FEWEST_DRAWS = 39  # of fewer, 2.5 % are less than one (`rl_qg.settings.keys.RESAMPLES`)
 NUMBERS_AT_ONCE = 4_000_000
@@ -323,7 +324,7 @@ def estimate(
     n: int,
     *,
     passages: float,
-    why: str = "not defined for these values",
+    why: str = UNDEFINED,
     degrees: float | None = None,
     bounds: Bounds | None = None,
 ) -> Statistic:
@@ -382,6 +383,22 @@ def difference_p(differences: Floats, passages: float, degrees: float | None = N
     if passages >= TAIL and p <= fewest:
         p = min(p, 2 * stdtr(degrees_of(passages, degrees), -mean / spread))
     return float(p)
+
+
+def paired_test(
+    first: Floats,
+    second: Floats,
+    n: int,
+    passages: float,
+    *,
+    why: str = UNDEFINED,
+    degrees: float | None = None,
+    bounds: Bounds | None = None,
+) -> dict[str, Any]:
+    """The `estimate` of `first - second`, of values with `bounds`, and its `p` (`difference_p`), as plain JSON."""
+    gap, of_gap = difference(first, second), bounds_of_difference(bounds)
+    shown = estimate(gap, n, passages=passages, degrees=degrees, bounds=of_gap, why=why).to_dict()
+    return {**shown, "p": difference_p(gap, passages, degrees)}
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

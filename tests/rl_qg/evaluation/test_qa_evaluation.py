@@ -74,7 +74,7 @@ def test_passages_that_cancel_leave_the_degrees_of_the_seeds(monkeypatch: pytest
         given.append(degrees)
         return difference_p(values, passages, degrees)
 
-    monkeypatch.setattr("rl_qg.scoring.kept_scores.difference_p", spied)
+    monkeypatch.setattr("rl_qg.stats.intervals.difference_p", spied)
     systems = [of_seeds("a", [0, 1, 2]), of_seeds("b", [2, 0, -1]), of_seeds("c", [1, 0]), of_seeds("d", [1])]
     record, draws = qa_record(systems, GOLD, resamples=60, seed=0)
     expected = {"ab": 2, "ac": 1, "ad": 2, "bc": 1, "bd": 2, "cd": 1}
