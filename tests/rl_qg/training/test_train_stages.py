@@ -246,11 +246,12 @@ def test_the_best_model_by_the_held_out_measure_is_the_final_one(tmp_path: Path,
     assert steps == [1, 2, 3, 4, 5]
 
 
-def test_batches_made_by_other_processes_are_the_same(tmp_path: Path, start: str) -> None:
-    """In an order by chance with passages without questions, and as a schedule; evaluations read theirs so, too."""
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_batches_made_by_other_processes_are_the_same(tmp_path: Path, start: str, share: float) -> None:
+    """In the library's order, and in that of a schedule; evaluations read theirs so, too."""
     given = Splits(data(11), [replace(item, id=f"u-{item.id}") for item in data(9)], data(4))
     for workers in (0, 2):
-        chosen = settings(tmp_path / str(workers), start, unlabelled_share=0.5)
+        chosen = settings(tmp_path / str(workers), start, unlabelled_share=share)
         chosen.training.dataloader_num_workers = workers
         train(chosen, given, WordReward(), WordReward())
     ours, theirs = (load_file(tmp_path / name / "scst" / "model.safetensors") for name in ("0", "2"))
