@@ -19,6 +19,7 @@ from rl_qg.runtime.errors import InputError
 from rl_qg.runtime.files import read_json
 from rl_qg.settings import CESettings, GenerateSettings, ModelSettings, SCSTSettings, Settings, TrainingSettings
 from rl_qg.training.best_of_n import check_best_of_n, read_picks
+from rl_qg.training.config import warn_of_unused
 from rl_qg.training.row_schedule import RowSchedule
 from rl_qg.training.stages import check_task_reward, train
 from rl_qg.training.trainer import SelfCriticalTrainer
@@ -165,9 +166,9 @@ def test_no_pass_over_human_questions_is_refused_before_anything_is_loaded(start
 
 
 def test_keys_of_a_loss_by_reward_are_named(start: str, caplog: pytest.LogCaptureFixture) -> None:
-    check_best_of_n(settings(Path("unused"), start))
+    warn_of_unused(settings(Path("unused"), start))
     assert "no effect" not in caplog.text
-    check_best_of_n(settings(Path("unused"), start, kl_coefficient=0.1, baseline="mean"))
+    warn_of_unused(settings(Path("unused"), start, kl_coefficient=0.1, baseline="mean"))
     assert "algorithm=best_of_n: scst.baseline=mean, scst.kl_coefficient=0.1 has no effect" in caplog.messages
 
 
