@@ -64,6 +64,8 @@ def check_reward(reward: Any) -> None:
     needs = getattr(reward, "needs", ())
     if not isinstance(needs, tuple | list | set | frozenset) or not all(need in COLUMN for need in needs):
         raise WrongReward(f"reward {name_of(reward)}: needs is {needs!r}; name some of {', '.join(COLUMN)}")
+    if not isinstance(own := getattr(reward, "signature", ""), str):
+        raise WrongReward(f"reward {name_of(reward)}: signature is {own!r:.60}; give a text, or no such attribute")
     bounds_of(reward)
 
 

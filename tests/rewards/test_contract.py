@@ -100,6 +100,7 @@ def test_a_reward_is_called_as_it_says():
         (SimpleNamespace(score=TakesAnything().score, bounds=(math.nan, 1)), r"bounds is \(nan, 1\); give"),
         (SimpleNamespace(score=TakesAnything().score, bounds=(0, 10**400)), r"bounds is \(0, 1000"),
         (SimpleNamespace(score=TakesAnything().score, bounds=1), r"bounds is 1; give"),
+        (SimpleNamespace(score=TakesAnything().score, signature=None), r"signature is None; give a text, or no such"),
     ],
 )
 def test_what_is_no_reward_is_refused_before_it_scores(reward, message):
