@@ -246,8 +246,8 @@ class FrozenModel(CountsCuts):
     def pad(self, rows: Sequence[Sequence[int]], value: int = 0) -> tuple[Tensor, Tensor]:
         """Return ids [rows, longest] padded with ``value`` on the right, and the lengths [rows]."""
         longest = max(map(len, rows))
-        ids = torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows], device=self.device)
-        return ids, torch.tensor([len(row) for row in rows], device=self.device)
+        ids = on_device([[*row, *[value] * (longest - len(row))] for row in rows], self.device)
+        return ids, on_device([len(row) for row in rows], self.device)
 
     def batch(self, rows: Sequence[Sequence[int]], types: Sequence[Sequence[int]] | None = None) -> dict[str, Tensor]:
         """Return the arguments of one pass: padded ids, their mask, and token types if the model has them."""
@@ -295,7 +295,12 @@ def flat_positions(positions: Sequence[Sequence[int]], ids: Tensor) -> Tensor:
     """
     width = ids.shape[1]
     index = [row * width + position for row, of_row in enumerate(positions) for position in of_row]
-    return torch.tensor(index, dtype=torch.long).to(ids.device, non_blocking=True)
+    return on_device(index, ids.device)
+
+
+def on_device(numbers: Any, device: torch.device) -> Tensor:
+    """Return whole numbers as a tensor on a device; the host does not wait for what runs there."""
+    return torch.tensor(numbers, dtype=torch.long).to(device, non_blocking=True)
 
 
 def target_logprobs(

@@ -1,7 +1,8 @@
 """A GPU that is not there: tensors of the CPU that say they are on cuda:0.
 
 `moved` gives such a tensor, `move_model` does it to the weights of a model. In `with PretendedGPU() as gpu:` an
-operation on tensors of both devices raises, as on a GPU, and `gpu.waits` counts where our code made the host wait.
+operation on tensors of both devices raises, as on a GPU, and `gpu.waits` counts where our code made the host wait, by
+reading what is there or by sending without `non_blocking`.
 What this cannot show: kernels, streams, mixed precision. `torch.inference_mode` does not work within.
 """
 
@@ -176,10 +177,19 @@ def _place() -> str:
     return f"{Path(frames[-1].filename).name}: {frames[-1].line}" if frames else "a library"
 
 
+def _sent(values: Tensor) -> None:
+    """What goes to the GPU without `non_blocking` waits for what runs there; nothing to send does not."""
+    if values.numel():
+        _CURRENT[-1][f"copy to the GPU, {_place()}"] += 1
+
+
 def _made(make: Any) -> Any:
     def tensor(data: Any, *args: Any, device: Any = None, **options: Any) -> Tensor:
         made: Tensor = make(data, *args, **options)
-        return Moved(made) if device is not None and torch.device(device).type == "cuda" else made
+        if device is None or torch.device(device).type != "cuda":
+            return made
+        _sent(made)
+        return Moved(made)
 
     return tensor
 
@@ -196,6 +206,8 @@ def _to(move: Any) -> Any:
             getattr(like, "dtype", None),
         ]
         kind = next((one for one in kinds if one is not None), self.dtype)
+        if not isinstance(self, Moved) and not options.get("non_blocking"):
+            _sent(self)
         return move(self if isinstance(self, Moved) else Moved(self.detach()), kind)
 
     return to
@@ -205,6 +217,8 @@ def _new(new: Any, make: Any) -> Any:
     def new_tensor(self: Tensor, data: Any, **options: Any) -> Tensor:
         if not isinstance(self, Moved):
             return new(self, data, **options)  # type: ignore[no-any-return]
-        return Moved(make(data, dtype=options.get("dtype", self.dtype)))
+        made = make(data, dtype=options.get("dtype", self.dtype))
+        _sent(made)
+        return Moved(made)
 
     return new_tensor

@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.embedding.token_embeddings import Embedded, TextEncoder, WordWeights, needs_of
 from rewards.errors import MetricInputError, batch_of, number, one_of, packaged, path_of
-from rewards.frozen import FrozenModel, batches_by_length, best_of_rows
+from rewards.frozen import FrozenModel, batches_by_length, best_of_rows, on_device
 
 PARTS = ("precision", "recall", "f")
 
@@ -141,7 +141,7 @@ def greedy_match(pairs: Sequence[tuple[Embedded, Embedded]], weights: Sequence[t
 def _padded(texts: Sequence[Embedded], weights: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Return unit vectors [texts, longest, width], the mask of tokens [texts, longest], and the weights likewise."""
     states = pad_sequence([normalize(text.states[0], dim=-1) for text in texts], batch_first=True)
-    lengths = torch.tensor([len(text.tokens.ids) for text in texts], device=states.device)
+    lengths = on_device([len(text.tokens.ids) for text in texts], states.device)
     mask = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
     return states, mask, pad_sequence(list(weights), batch_first=True).to(states.device)
 

@@ -16,7 +16,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from rewards.base import Inputs, Metric, MetricResult
 from rewards.errors import MetricInputError, batch_of, one_of, path_of
-from rewards.frozen import FrozenModel, batches_by_length, flat_positions, target_logprobs
+from rewards.frozen import FrozenModel, batches_by_length, flat_positions, on_device, target_logprobs
 from rewards.relevance.baselines import MaxMin, read_max_min
 from rewards.signature import file_hash
 
@@ -154,7 +154,7 @@ class BARTScore(Metric):
         """Return log p of each target's tokens given ``rows`` of what `_encode` returned (float64, on the CPU)."""
         model = self.model.model
         labels = self.model.batch(targets)["input_ids"]
-        at = torch.tensor(rows, device=states.device)
+        at = on_device(rows, states.device)
         cross = DynamicCache()
         cross.layers = [copy(layer) for layer in layers]
         for layer in cross.layers:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from rewards.errors import MetricInputError
-from rewards.frozen import CountsCuts, FrozenModel, batches_by_length
+from rewards.frozen import CountsCuts, FrozenModel, batches_by_length, on_device
 
 Pair = tuple[list[int], list[int]]  # token ids of a question and of a piece of its context
 
@@ -105,7 +105,7 @@ class LocalRelevance(CountsCuts):
         cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
         rows = [[cls, *question, sep, *context, sep] for question, context in pairs]
         ids, lengths = self.encoder.pad(rows, tokenizer.pad_token_id or 0)
-        words = torch.tensor([len(question) for question, _ in pairs], device=ids.device)[:, None]
+        words = on_device([len(question) for question, _ in pairs], ids.device)[:, None]
         longest = max(len(question) for question, _ in pairs)
         position = torch.arange(ids.shape[1], device=ids.device)
         real = position < lengths[:, None]

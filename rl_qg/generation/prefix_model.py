@@ -266,7 +266,7 @@ class PrefixLM(PreTrainedModel, GenerationMixin):
         width = self.parts.embedding_dim
         keys, digits = states[:, None, :, -width - 3 :].split([width, 3], -1)
         # (b, 1, s); not by a product of matrices, which autocast would round to 8 bits
-        tokens = (digits.round().long() * digits.new_tensor(DIGITS, dtype=torch.long)).sum(-1)
+        tokens = sum(size * places for size, places in zip(DIGITS, digits.round().long().unbind(-1), strict=True))
         may_copy = mask & (tokens[:, None] != self.config.highlight_token_id)
         query = self.copy_query(hidden)[:, None] * keys.shape[-1] ** -0.5
         places = _scores(query, keys, may_copy)[:, 0].softmax(-1, dtype=torch.float32)
