@@ -143,7 +143,7 @@ def _padded(texts: Sequence[Embedded], weights: Sequence[Tensor]) -> tuple[Tenso
     states = pad_sequence([normalize(text.states[0], dim=-1) for text in texts], batch_first=True)
     lengths = on_device([len(text.tokens.ids) for text in texts], states.device)
     mask = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
-    return states, mask, pad_sequence(list(weights), batch_first=True).to(states.device)
+    return states, mask, pad_sequence(list(weights), batch_first=True).to(states.device, non_blocking=True)
 
 
 def _mean(values: Tensor, weights: Tensor) -> Tensor:

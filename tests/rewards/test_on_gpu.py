@@ -7,20 +7,23 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from rewards import BARTScore, QAScore, QRelScore
+from rewards import BARTScore, BERTScore, QAScore, QRelScore, ReaderScore
 from tests.pretended_gpu import PretendedGPU, move_model
 
 
-@pytest.mark.parametrize("kind", ["bartscore", "qascore paper", "qascore official", "qrelscore"])
+@pytest.mark.parametrize(
+    "kind", ["bartscore", "bertscore", "qascore paper", "qascore official", "qrelscore", "reader"]
+)
 def test_a_reward_waits_for_its_values_alone(kind: str, folders: Any, rows: Any) -> None:
     name, _, variant = kind.partition(" ")
     metric: Any = {
         "bartscore": lambda: BARTScore(folders["bart"]),
+        "bertscore": lambda: BERTScore(folders["bert"], layer=1),
         "qascore": lambda: QAScore(folders["roberta"], variant),
         "qrelscore": lambda: QRelScore(encoder=folders["bert"], decoder=folders["gpt2"]),
+        "reader": lambda: ReaderScore(folders["reader"]),
     }[name]()
-    columns = {"questions": rows["questions"], "contexts": rows["contexts"]}
-    columns |= {"answers": rows["answers"]} if name == "qascore" else {}
+    columns = {"questions": rows["questions"]} | {key: rows[key] for key in metric.needs}
     expected = metric.score(**columns).scores
     with PretendedGPU() as gpu, patch.object(torch, "inference_mode", torch.no_grad):
         for model in (getattr(metric, part, None) for part in ("model", "encoder", "decoder")):
