@@ -3,7 +3,8 @@
 Names of measurements: `GENERATOR | BATCH | PRECISION | trainer` or `… | straightforward`. Seconds are medians of a
 step, its rollout, its reward and its update; `first` is the first epoch, in `second` the reward knows the contexts.
 The straightforward loop takes one step for each number: its reward, one question at a time, takes most of it.
-`profile | GENERATOR | BATCH | PRECISION` is a step of the trainer in PyTorch's profiler, operation by operation.
+`profile | GENERATOR | BATCH | PRECISION | PRECISION OF THE REWARD` is a step of the trainer in PyTorch's profiler,
+operation by operation.
 """
 
 import argparse
@@ -29,7 +30,8 @@ from rewards import QRelScore
 
 BATCHES = {"full": (16, 64, 128), "tiny": (2,)}
 LARGEST = {"full": 256, "tiny": 3}  # of BART-base alone
-PROFILED = {"full": 64, "tiny": 2}, "bf16"  # of BART-base
+PROFILED = {"full": (64, 16, 256), "tiny": (2,)}  # of BART-base in bf16
+REWARD = {"float32": "float32", "TF32": "tf32", "bf16": "bfloat16"}  # option `dtype` of a metric
 OPERATIONS = 20  # of a profile, those that take longest
 PLAIN_BATCHES = (2, 16, 64)  # of the straightforward loop
 TOKENS = {"full": (192, 20), "tiny": (16, 4)}  # of a context and of a question
@@ -46,7 +48,7 @@ class Steps:
         self.generator = lru_cache(1)(Generator.build)
 
     def _reward(self, precision: str) -> QRelScore:
-        return metric(METRIC[self.size], self.folder, str(dtype_of(precision)).removeprefix("torch."))
+        return metric(METRIC[self.size], self.folder, REWARD[precision])
 
     def _plain_reward(self, precision: str) -> PlainQRelScore:
         self.reward(precision)  # writes the folders
@@ -65,11 +67,11 @@ class Steps:
         shapes = generator.shape, SIZES[METRIC[self.size]]
         return found | {"gflop_needed": operations(*shapes, generator.vocabulary, args)}
 
-    def profiled(self, generator: Generator, batch: int, precision: str) -> dict[str, Any]:
-        """The last of three steps of an epoch."""
-        args, reward, step = self.args(batch, precision), self.reward(precision), ProfiledStep()
+    def profiled(self, generator: Generator, batch: int, of_reward: str) -> dict[str, Any]:
+        """The last of three steps of an epoch, in bf16 but for the reward."""
+        args, reward, step = self.args(batch, "bf16"), self.reward(of_reward), ProfiledStep()
         reward.reset_cache()
-        with products(precision), tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder:
             model = deepcopy(self.generator(generator))
             trainer_of(args, model, generator.words(), reward, Path(folder), [step], scst_epochs=1).train()
         return step.found()
@@ -131,14 +133,20 @@ def main() -> None:
     measure_peaks(part)
     with tempfile.TemporaryDirectory() as folder:
         steps = Steps(size, Path(folder))
-        profiled, precision = PROFILED
-        given = generators(size)["bart-base"], profiled[size], precision
-        part.measure(f"profile | bart-base | {given[1]} | {precision}", partial(steps.profiled, *given))
+        first, *others = product(PROFILED[size], reversed(REWARD))  # the others come last
+
+        def profile_step(batch: int, of_reward: str) -> None:
+            given = generators(size)["bart-base"], batch, of_reward
+            part.measure(f"profile | bart-base | {batch} | bf16 | {of_reward}", partial(steps.profiled, *given))
+
+        profile_step(*first)
         for name, batch, precision in planned(size):
             given, begin = (generators(size)[name], batch, precision), f"{name} | {batch} | {precision}"
             part.measure(f"{begin} | trainer", partial(steps.of_trainer, *given))
             if batch in PLAIN_BATCHES and (precision == "float32" or batch == min(BATCHES[size])):
                 part.measure(f"{begin} | straightforward", partial(steps.of_plain_loop, *given))
+        for batch, of_reward in others:
+            profile_step(batch, of_reward)
     part.finish()
 
 

@@ -116,11 +116,11 @@ def step(found: Found) -> Iterator[str]:
             if way == "trainer"
         ),
     )
-    for (name, batch, precision), of in named(found, "profile"):
+    for (name, batch, precision, of_reward), of in named(found, "profile"):
         yield from (
             "",
-            f"One step of {name}, batch {batch}, {precision}, in PyTorch's profiler, which slows the host: "
-            f"{shown(of['seconds'], 3)} s, in which the GPU works {shown(of['gpu_seconds'], 3)} s; "
+            f"One step of {name}, batch {batch}, {precision}, the reward in {of_reward}, in PyTorch's profiler, which "
+            f"slows the host: {shown(of['seconds'], 3)} s, in which the GPU works {shown(of['gpu_seconds'], 3)} s; "
             f"{of['launches']:,} launches.",
         )
         rows = ((f"`{key}`", str(calls), shown(host, 1), shown(gpu, 1)) for key, calls, host, gpu in of["operations"])
@@ -193,7 +193,7 @@ def beam_row(precision: str, value: Any) -> tuple[str, ...]:
 
 def rewards(found: Found) -> Iterator[str]:
     yield from peaks(found)
-    yield from ("", "Pairs a second, models of published sizes:")
+    yield from ("", "Pairs a second, models of published sizes (the goal of QRelScore: 2,000):")
     yield from table(
         (
             *("reward", "GFLOP a pair", "plain loop", "the same pairs", "largest difference"),

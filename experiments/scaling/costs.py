@@ -34,8 +34,8 @@ from rl_qg.studies.jobs import read_job_file
 from rl_qg.studies.study import Study
 
 REACHED_HERE = 0.62
-"""Of twice one core's product, by a step of batch 16 with AVX2 alone (experiments/speed): 0.50 in the rollout, 0.64 and
-0.67 in the reward's decoder and encoder, 0.69 in the backward pass.
+"""Of twice one core's product, by a step of batch 16 with AVX2 alone (experiments/speed): 0.50 in the rollout, 0.64
+and 0.67 in the reward's decoder and encoder, 0.69 in the backward pass.
 """
 CORES = 2
 READ_HERE = 10e9
